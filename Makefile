@@ -1,0 +1,59 @@
+# Task Profiler. `make` lists what can be done.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test e2e lint types check format schema bench coverage clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
+	@$(BIN)/python examples/demo.py $(BIN)/task-profiler
+
+test: $(VENV)/.dev ## The tests that need nothing but Python (unit, contract, integration)
+	$(BIN)/pytest
+
+e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
+	$(BIN)/pytest tests/e2e
+
+lint: $(VENV)/.dev ## Style and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.dev ## mypy --strict on code and tests
+	$(BIN)/mypy
+
+check: lint types test ## All that must hold before a commit
+
+format: $(VENV)/.dev ## Rewrite the sources in the project's format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
+	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
+
+bench: $(VENV)/.dev ## Measure the monitor against its figures (about two minutes)
+	$(BIN)/python -m benchmarks.monitor
+
+coverage: $(VENV)/.dev ## The tests with branch coverage
+	$(BIN)/pytest --cov --cov-report=term
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Task Profiler needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "Python's venv module is missing: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.venv pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.venv pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
