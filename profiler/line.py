@@ -1,0 +1,44 @@
+"""A record as one line below 64 KiB, whatever the task.
+
+Long lists are cut to their limits first; if that is not enough the lists go one after the other,
+those of the batch itself last. The line says ``truncated`` then.
+"""
+
+from msgspec.structs import replace
+
+from profiler.record import Monitor, Record, Report, encode
+
+LARGEST_LINE_BYTES = 64 * 1024
+MOST_CONTAINERS = 20
+MOST_GPUS = 32
+MOST_NEURON_CORES = 128
+MOST_WARNINGS = 20
+LONGEST_TEXT = 500
+
+
+def encode_line(report: Report) -> bytes:
+    """The JSON line without its newline, shorter than 64 KiB."""
+    shortened = replace(report, record=_within_limits(report.record))
+    line = encode(shortened)
+    for fields in ({"containers": ()}, {"neuron": None}, {"gpus": ()}, {"interval": None}, {"monitor": None}):
+        if len(line) < LARGEST_LINE_BYTES:
+            break
+        shortened = replace(shortened, record=replace(shortened.record, truncated=True, **fields))
+        line = encode(shortened)
+    return line
+
+
+def _within_limits(record: Record) -> Record:
+    shortened = replace(
+        record,
+        containers=record.containers[:MOST_CONTAINERS],
+        gpus=record.gpus[:MOST_GPUS],
+        neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MOST_NEURON_CORES]),
+        monitor=record.monitor and _short_warnings(record.monitor),
+    )
+    return shortened if shortened == record else replace(shortened, truncated=True)
+
+
+def _short_warnings(monitor: Monitor) -> Monitor:
+    texts = (text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…" for text in monitor.warnings)
+    return replace(monitor, warnings=tuple(texts)[:MOST_WARNINGS])

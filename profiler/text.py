@@ -1,0 +1,55 @@
+"""A report as one line of text, in the words and with the tabs of Lambda's REPORT line. Pure."""
+
+from profiler.record import Distribution, Number, Report
+
+_SEPARATOR = "\t"
+_MILLISECOND_DIGITS = 2
+_UNKNOWN = Distribution()
+
+
+def report_text(report: Report) -> str:
+    """The line without its newline; what is not known is left out."""
+    record = report.record
+    metrics = record.metrics
+    vcpu = metrics.vcpu_used or _UNKNOWN
+    cpu_percent = metrics.cpu_utilization_percent or _UNKNOWN
+    memory = metrics.memory_used_mb or _UNKNOWN
+    fields = (
+        ("REPORT TaskId", record.task_id),
+        ("Duration", _milliseconds(metrics.duration_ms)),
+        ("Billed Duration", _shown(metrics.billed_duration_ms, "ms")),
+        ("vCPU Size", _shown(metrics.vcpu_size)),
+        ("Max vCPU Used", _shown(vcpu.max)),
+        ("Memory Size", _shown(metrics.memory_size_mb, "MB")),
+        ("Max Memory Used", _shown(metrics.max_memory_used_mb, "MB")),
+        ("Memory Peak Source", metrics.memory_peak_source),
+        ("Init Duration", _milliseconds(metrics.init_duration_ms)),
+        ("CPU Time", _shown(metrics.cpu_seconds, "s")),
+        ("Avg vCPU Used", _shown(vcpu.avg)),
+        ("Avg CPU", _shown(cpu_percent.avg, "%")),
+        ("Avg Memory Used", _shown(memory.avg, "MB")),
+        ("Name", _one_line(record.family)),
+        ("Status", record.status),
+        ("Exit Code", _shown(record.exit_code)),
+        ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
+    )
+    return _SEPARATOR.join(f"{name}: {value}" for name, value in fields if value is not None)
+
+
+def _milliseconds(value: Number | None) -> str | None:
+    """Always with two digits, as Lambda prints durations."""
+    return None if value is None else f"{value:.{_MILLISECOND_DIGITS}f} ms"
+
+
+def _shown(value: Number | None, unit: str = "") -> str | None:
+    """A number with two digits after the point, four below 1, and none that say nothing."""
+    if value is None:
+        return None
+    digits = 2 if value >= 1 else 4
+    text = f"{value:.{digits}f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f"{text} {unit}".rstrip()
+
+
+def _one_line(text: str | None) -> str | None:
+    """Tabs and line ends in a name would break the line into other fields."""
+    return None if text is None else " ".join(text.split())
