@@ -1,0 +1,103 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.series import Counter, TimeWeighted
+
+# Within the 17 orders of magnitude that the bins span (see BIN_LIMIT).
+values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
+weights = st.integers(min_value=1_000_000, max_value=10**13)
+
+
+def test_a_value_counts_for_the_time_it_held() -> None:
+    series = TimeWeighted()
+    series.add(1.0, 9_000_000_000)
+    series.add(11.0, 1_000_000_000)
+    shown = series.distribution()
+    assert shown is not None
+    assert (shown.avg, shown.p50, shown.max) == (2.0, 1.0, 11.0)
+    assert (shown.p95, shown.p99) == pytest.approx((11.0, 11.0), rel=0.01)
+
+
+def test_nothing_before_the_first_value() -> None:
+    assert TimeWeighted().distribution() is None
+    assert TimeWeighted().maximum is None
+    assert TimeWeighted().median() is None
+
+
+def test_a_value_that_held_no_time_is_none() -> None:
+    series = TimeWeighted()
+    series.add(5.0, 0)
+    assert series.distribution() is None
+
+
+@given(st.lists(st.tuples(values, weights), min_size=1, max_size=60))
+def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(pairs: list[tuple[float, int]]) -> None:
+    series = TimeWeighted()
+    for value, weight in pairs:
+        series.add(value, weight)
+    shown = series.distribution(digits=20)
+    assert shown is not None
+    assert shown.p50 is not None
+    assert shown.p95 is not None
+    assert shown.p99 is not None
+    assert shown.max is not None
+    assert shown.avg is not None
+    assert shown.p50 <= shown.p95 <= shown.p99 <= shown.max == max(value for value, _ in pairs)
+    assert min(value for value, _ in pairs) <= shown.avg <= shown.max
+    assert any(math.isclose(shown.p95, exact, rel_tol=0.0101, abs_tol=1e-300) for exact in _candidates(pairs, 0.95))
+
+
+def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
+    """The values at the rank, and just beside it: the rank falls on a boundary now and then."""
+    ordered = sorted(pairs)
+    total = sum(weight for _, weight in ordered)
+    found, passed = [], 0.0
+    for value, weight in ordered:
+        low, high = passed / total, (passed + weight) / total
+        if low - 2e-6 <= quantile <= high + 2e-6:
+            found.append(value)
+        passed += weight
+    return found
+
+
+def test_memory_does_not_grow_with_the_number_of_values() -> None:
+    series = TimeWeighted()
+    for step in range(200_000):
+        series.add(1.0 + step % 977, 1_000_000_000)
+    # CPython's lists of the sketch: a few thousand bins at most, however many values.
+    assert len(series._sketch._store.bins) <= 2048
+    assert not hasattr(series, "__dict__")
+
+
+def test_a_counter_that_falls_was_restarted() -> None:
+    counter = Counter()
+    assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
+    assert counter.total == 19
+
+
+def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
+    counter = Counter()
+    counter.add(10)
+    counter.restart()
+    assert counter.add(25) == 25
+    assert counter.total == 35
+
+
+@given(st.lists(st.integers(min_value=0, max_value=2**63), min_size=1))
+def test_a_total_never_falls_and_never_is_below_the_last_value(readings: list[int]) -> None:
+    counter = Counter()
+    last = 0
+    for value in readings:
+        growth = counter.add(value)
+        total = counter.total
+        assert total is not None
+        assert growth is None or growth >= 0
+        assert total >= max(value, last)
+        last = total
+
+
+def test_no_total_before_the_first_value() -> None:
+    assert Counter().total is None
