@@ -1,0 +1,49 @@
+"""Reads single fields of foreign JSON: a field of the wrong type is absent, the rest stays.
+
+The documents come from agents of many versions; one odd field must not cost the others.
+"""
+
+from collections.abc import Iterator, Mapping
+
+Json = object
+
+_LARGEST_COUNT = 2**63 - 1
+
+
+def mapping(value: Json) -> Mapping[str, Json]:
+    """``value`` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: Json) -> Iterator[Mapping[str, Json]]:
+    """The objects among the items of a list."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def text(value: Json) -> str | None:
+    """``value`` if it is a non-empty string, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def count(value: Json) -> int | None:
+    """``value`` if it is a whole number from 0 to 2^63 - 1, else None."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
+        return value
+    return None
+
+
+def number(value: Json) -> float | None:
+    """``value`` if it is a number above 0 and not absurdly large, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value <= _LARGEST_COUNT else None
+
+
+def integer(value: Json) -> int | None:
+    """``value`` if it is a whole number of 32 bits with a sign (an exit code), else None."""
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31:
+        return value
+    return None

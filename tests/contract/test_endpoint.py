@@ -1,0 +1,180 @@
+"""The HTTP source against a real server that behaves badly in every way the facts know of."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import requests.adapters
+
+from profiler.clock import SystemClock
+from profiler.sources import Unavailable
+from profiler.sources.endpoint import LARGEST_ANSWER_BYTES, HttpEndpoint, Patience
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Server:
+    """Answers each path as a test says and counts connections."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.connections: set[tuple[str, int]] = set()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.connections.add(self.client_address)
+                outer.answers[self.path](self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+def endpoint(address: str, *, interval_seconds: float = 5.0) -> HttpEndpoint:
+    adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0)
+    return HttpEndpoint(address, adapter, Patience(interval_seconds), SystemClock())
+
+
+def says(status: int, body: bytes, *, length: int | None = None, **headers: str) -> Answer:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body) if length is None else length))
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+        if length is not None:
+            handler.close_connection = True
+
+    return answer
+
+
+def reason(result: bytes | Unavailable) -> str:
+    assert isinstance(result, Unavailable)
+    return result.reason
+
+
+def test_one_connection_serves_all_requests_even_after_an_error(server: Server) -> None:
+    server.answers = {
+        "/v4/x": says(200, b"own"),
+        "/v4/x/task": says(200, b"task"),
+        "/v4/x/task/stats": says(500, b"oops"),
+    }
+    source = endpoint(server.address + "/v4/x/")
+    assert source.get("") == b"own"
+    assert reason(source.get("/task/stats")) == "/task/stats answered HTTP 500"
+    assert [source.get("/task") for _ in range(3)] == [b"task"] * 3
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+def test_an_error_status_is_a_reason(server: Server, status: int) -> None:
+    server.answers = {"/task": says(status, b"{}")}
+    assert reason(endpoint(server.address).get("/task")) == f"/task answered HTTP {status}"
+
+
+def test_a_redirect_is_not_followed(server: Server) -> None:
+    server.answers = {"/task": says(301, b"", Location=server.address + "/elsewhere"), "/elsewhere": says(200, b"no")}
+    assert reason(endpoint(server.address).get("/task")) == "/task answered HTTP 301"
+
+
+def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    server.answers = {"/task": says(200, b"direct")}
+    assert endpoint(server.address).get("/task") == b"direct"
+
+
+def test_a_cut_answer_is_a_reason(server: Server) -> None:
+    server.answers = {"/task": says(200, b'{"half": ', length=500)}
+    assert "cannot be read" in reason(endpoint(server.address).get("/task"))
+
+
+def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Server) -> None:
+    def drop(handler: BaseHTTPRequestHandler) -> None:
+        handler.connection.shutdown(socket.SHUT_RDWR)
+        handler.close_connection = True
+
+    server.answers = {"/task": drop}
+    source = endpoint(server.address)
+    assert "cannot be read" in reason(source.get("/task"))
+    server.answers = {"/task": says(200, b"back")}
+    assert source.get("/task") == b"back"
+
+
+def test_nobody_listening_is_a_reason() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    result = endpoint(address).get("/task")
+    assert "cannot be read" in reason(result)
+    assert isinstance(result, Unavailable)
+    assert not result.timed_out
+
+
+def test_silence_is_a_timeout(server: Server) -> None:
+    heard = threading.Event()
+    server.answers = {"/task": lambda _handler: _discard(heard.wait(10))}
+    result = endpoint(server.address).get("/task", at_most_seconds=0.05)
+    heard.set()
+    assert isinstance(result, Unavailable)
+    assert result.timed_out
+    assert result.reason == "/task did not answer within 0.05 s"
+
+
+def test_an_answer_that_drips_is_a_timeout(server: Server) -> None:
+    over = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        while not over.wait(0.02):
+            handler.wfile.write(b" ")
+
+    server.answers = {"/task": drip}
+    result = endpoint(server.address).get("/task", at_most_seconds=0.1)
+    over.set()
+    assert isinstance(result, Unavailable)
+    assert result.timed_out
+
+
+def test_an_endless_answer_is_cut_off(server: Server) -> None:
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        chunk = b" " * 1_000_000
+        try:
+            for _ in range(LARGEST_ANSWER_BYTES // len(chunk) + 20):
+                handler.wfile.write(chunk)
+        except OSError:
+            pass
+        handler.close_connection = True
+
+    server.answers = {"/task": endless}
+    assert "answered more than" in reason(endpoint(server.address, interval_seconds=60).get("/task"))
+
+
+def _discard(_result: object) -> None:
+    """Nothing: makes a statement of an expression."""
