@@ -1,0 +1,91 @@
+"""Which container of the task is the batch. Never guessed when it is ambiguous."""
+
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+
+# Containers that ECS and other AWS services put beside the application.
+_INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
+_FIRELENS_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
+_FIRELENS_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
+_FIRELENS_DRIVER = "awsfirelens"
+_MONITOR_NAME = "task-monitor"
+_APPLICATION_TYPE = "NORMAL"
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The containers to report on, and what is wrong with the choice (None: nothing)."""
+
+    names: tuple[str, ...]
+    problem: str | None = None
+
+
+def choose_batch(task: TaskMetadata, *, wanted: str | None, own: ContainerMetadata | None) -> Choice:
+    """The batch container's name: the wanted one, else the only application container.
+
+    ``own`` is the monitor's container, None if unknown. If several candidates remain, all of
+    them are reported on and the problem names them.
+    """
+    if wanted is not None:
+        return _wanted(task, wanted)
+    names = _candidates(task, own)
+    if len(names) > 1:
+        listed = ", ".join(names)
+        return Choice(
+            names=names,
+            problem=f"Several containers could be the batch ({listed}): set TASK_PROFILER_CONTAINER to one of them; "
+            "until then each gets a report in its own log stream.",
+        )
+    if not names:
+        return Choice(
+            names=(),
+            problem="No container of this task can be the batch: the task holds only the monitor and containers "
+            "injected by AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on.",
+        )
+    return Choice(names=names)
+
+
+def _wanted(task: TaskMetadata, wanted: str) -> Choice:
+    present = sorted({container.name for container in task.containers})
+    if wanted in present:
+        return Choice(names=(wanted,))
+    listed = ", ".join(present) or "none"
+    return Choice(
+        names=(wanted,),
+        problem=f"TASK_PROFILER_CONTAINER names {wanted!r}, which is not a container of this task "
+        f"(it has: {listed}); correct the name.",
+    )
+
+
+def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:
+    uses_firelens = any(container.log_driver == _FIRELENS_DRIVER for container in task.containers)
+    names: list[str] = []
+    for container in task.containers:
+        if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
+            continue
+        if _matches(container.name, _INJECTED_NAMES) or (uses_firelens and _is_log_router(container)):
+            continue
+        if container.name not in names:
+            names.append(container.name)
+    return tuple(names)
+
+
+def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
+    """Whether this is the container the monitor runs in; by its usual name if it could not be asked."""
+    if own is None:
+        return container.name == _MONITOR_NAME
+    if container.docker_id is not None and own.docker_id is not None:
+        return container.docker_id == own.docker_id
+    return container.name == own.name
+
+
+def _is_log_router(container: ContainerMetadata) -> bool:
+    if container.log_driver == _FIRELENS_DRIVER:
+        return False
+    return _matches(container.name, _FIRELENS_ROUTER_NAMES) or _matches(container.image or "", _FIRELENS_ROUTER_IMAGES)
+
+
+def _matches(value: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(value.lower(), pattern) for pattern in patterns)

@@ -1,0 +1,185 @@
+"""The monitor's settings, read once from the environment.
+
+A bad value never stops the monitor: it runs with the default, and all bad values are named in
+one message. An empty value counts as unset.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.errors import UsageError
+
+Switch = Literal["auto", "on", "off"]
+Emf = Literal["off", "report", "live"]
+
+MINIMUM_INTERVAL_SECONDS = 0.02
+MAXIMUM_SECONDS = 86_400.0
+_PREFIX = "TASK_PROFILER_"
+_V4 = "ECS_CONTAINER_METADATA_URI_V4"
+_V3 = "ECS_CONTAINER_METADATA_URI"
+
+_T = TypeVar("_T")
+
+
+class PriceOverrides(Struct, frozen=True, kw_only=True):
+    """Prices in USD that replace those of the built-in table."""
+
+    vcpu_hour_usd: float | None = None
+    gb_hour_usd: float | None = None
+    storage_gb_hour_usd: float | None = None
+
+
+class MonitorSettings(Struct, frozen=True, kw_only=True):
+    """What the sidecar was told. ``problems`` are the bad values, as sentences."""
+
+    endpoint_address: str
+    endpoint_version: int
+    container: str | None = None
+    interval_seconds: float = 1.0
+    checkpoint_seconds: float = 60.0
+    log_group: str | None = None
+    log_stream: str | None = None
+    stop_seconds: float = 25.0
+    gpu: Switch = "auto"
+    neuron: Switch = "auto"
+    prices: PriceOverrides = PriceOverrides()
+    emf: Emf = "off"
+    emf_metrics: tuple[str, ...] = ()
+    prometheus_port: int | None = None
+    aws_region: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+class _Reader:
+    """Reads single variables and gathers what is wrong with them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.problems: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        return self._environment.get(_PREFIX + name, "").strip() or None
+
+    def parsed(self, name: str, default: _T, parse: Callable[[str], _T], expected: str) -> _T:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except ValueError:
+            self.problems.append(f"{_PREFIX}{name}={value[:80]!r} is not {expected}")
+            return default
+
+
+def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
+    """The settings in ``environment``.
+
+    Raises UsageError outside of ECS, where there is nothing to monitor.
+    """
+    address, version = _endpoint(environment)
+    reader = _Reader(environment)
+    interval_seconds = reader.parsed(
+        "INTERVAL_SECONDS",
+        1.0,
+        _seconds(MINIMUM_INTERVAL_SECONDS),
+        f"a number of seconds from {MINIMUM_INTERVAL_SECONDS} to {MAXIMUM_SECONDS:.0f}",
+    )
+    settings = MonitorSettings(
+        endpoint_address=address,
+        endpoint_version=version,
+        container=reader.text("CONTAINER"),
+        interval_seconds=interval_seconds,
+        checkpoint_seconds=reader.parsed(
+            "CHECKPOINT_SECONDS", 60.0, _seconds(0), f"0 (off) or a number of seconds up to {MAXIMUM_SECONDS:.0f}"
+        ),
+        log_group=reader.text("LOG_GROUP"),
+        log_stream=reader.text("LOG_STREAM"),
+        stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
+        gpu=reader.parsed("GPU", "auto", _switch, "auto, on or off"),
+        neuron=reader.parsed("NEURON", "auto", _switch, "auto, on or off"),
+        prices=PriceOverrides(
+            vcpu_hour_usd=reader.parsed("PRICE_VCPU_HOUR", None, _price, "a price in USD"),
+            gb_hour_usd=reader.parsed("PRICE_GB_HOUR", None, _price, "a price in USD"),
+            storage_gb_hour_usd=reader.parsed("PRICE_STORAGE_GB_HOUR", None, _price, "a price in USD"),
+        ),
+        emf=reader.parsed("EMF", "off", _emf, "true, live or false"),
+        emf_metrics=reader.parsed("EMF_METRICS", (), _names, "a comma-separated list of metric names"),
+        prometheus_port=reader.parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
+        aws_region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
+    )
+    return replace(settings, problems=tuple(reader.problems))
+
+
+def problems_message(problems: tuple[str, ...]) -> str:
+    """One sentence for all bad values."""
+    return f"Bad settings, defaults are used instead: {'; '.join(problems)}."
+
+
+def unsupported_message(settings: MonitorSettings) -> str | None:
+    """A sentence that names what was asked for and is not there yet; None if nothing was."""
+    asked = {
+        "GPU": settings.gpu == "on",
+        "NEURON": settings.neuron == "on",
+        "EMF": settings.emf != "off",
+        "PROMETHEUS_PORT": settings.prometheus_port is not None,
+        "PRICE_…": settings.prices != PriceOverrides(),
+    }
+    names = [_PREFIX + name for name, is_asked in asked.items() if is_asked]
+    return f"This version does nothing with {', '.join(names)}; the report comes without it." if names else None
+
+
+def _endpoint(environment: Mapping[str, str]) -> tuple[str, int]:
+    for name, version in ((_V4, 4), (_V3, 3)):
+        address = environment.get(name, "").strip()
+        if address:
+            return address, version
+    raise UsageError(
+        f"The monitor runs beside a batch in an ECS task, and {_V4} is not set here: add it to a task definition, "
+        "or profile a local command with 'task-profiler run -- CMD'."
+    )
+
+
+def _seconds(at_least: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        seconds = float(value)
+        if not math.isfinite(seconds) or not at_least <= seconds <= MAXIMUM_SECONDS:
+            raise ValueError
+        return seconds
+
+    return parse
+
+
+def _switch(value: str) -> Switch:
+    switches: dict[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
+    if value.lower() not in switches:
+        raise ValueError
+    return switches[value.lower()]
+
+
+def _emf(value: str) -> Emf:
+    choices: dict[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
+    if value.lower() not in choices:
+        raise ValueError
+    return choices[value.lower()]
+
+
+def _price(value: str) -> float | None:
+    price = float(value)
+    if not math.isfinite(price) or price < 0:
+        raise ValueError
+    return price
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _port(value: str) -> int | None:
+    port = int(value)
+    if not 0 < port <= 65535:  # noqa: PLR2004  the largest TCP port
+        raise ValueError
+    return port

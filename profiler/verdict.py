@@ -1,0 +1,82 @@
+"""How a run ended: its status, its end in time, and whether it probably ran out of memory."""
+
+from msgspec import Struct
+
+from profiler.record import Status
+
+_KILLED = 137  # 128 + SIGKILL, what the kernel's OOM killer leaves
+_NEAR_THE_LIMIT = 0.9
+_FAR_BELOW_THE_LIMIT = 0.5
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """How far a run has come.
+
+    ``until_ns`` is the wall clock's time up to which durations count, ``finished_ns`` the end
+    itself; each is None where it cannot be known.
+    """
+
+    status: Status
+    exit_code: int | None = None
+    until_ns: int | None = None
+    finished_ns: int | None = None
+
+
+def still_running(now_ns: int) -> End:
+    """The batch goes on."""
+    return End(status="running", until_ns=now_ns)
+
+
+def told_to_stop(now_ns: int) -> End:
+    """The task was told to stop while the batch ran on; its end is not ours to see."""
+    return End(status="stopped", until_ns=now_ns)
+
+
+def lost(last_seen_ns: int | None) -> End:
+    """The batch is gone and nobody said how it ended; there were readings until ``last_seen_ns``."""
+    return End(status="unknown", finished_ns=last_seen_ns)
+
+
+def ended(exit_code: int | None, finished_ns: int | None, *, stop_was_asked: bool) -> End:
+    """The batch came to its end.
+
+    A stop that was asked for before the end counts whatever the exit code is: a batch that
+    handles SIGTERM well exits 0 without having done its work.
+    """
+    return End(
+        status=_status(exit_code, stop_was_asked=stop_was_asked),
+        exit_code=exit_code,
+        until_ns=finished_ns,
+        finished_ns=finished_ns,
+    )
+
+
+def _status(exit_code: int | None, *, stop_was_asked: bool) -> Status:
+    if stop_was_asked:
+        return "stopped"
+    if exit_code is None:
+        return "unknown"
+    return "success" if exit_code == 0 else "failure"
+
+
+def likely_out_of_memory(
+    end: End, *, memory_max_bytes: int | None, memory_size_bytes: float | None, limit_hits: int | None
+) -> bool | None:
+    """Whether the batch was probably killed for memory; None if that cannot be told.
+
+    True: killed (137) or ended unseen, nobody asked for a stop, and the working set came to 90 %
+    of the limit or the kernel counted hits of it. Between half and 90 % a sampled peak proves
+    nothing: a batch can cross that in less than one sampling period.
+    """
+    if end.status == "running":
+        return None
+    if end.status == "stopped" or end.exit_code not in (None, _KILLED):
+        return False
+    if limit_hits:
+        return True
+    if memory_size_bytes is None or memory_max_bytes is None:
+        return None
+    share = memory_max_bytes / memory_size_bytes
+    if share >= _NEAR_THE_LIMIT:
+        return True
+    return False if share < _FAR_BELOW_THE_LIMIT else None

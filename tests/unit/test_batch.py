@@ -1,0 +1,85 @@
+import pytest
+
+from profiler.batch import choose_batch
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+
+OWN = ContainerMetadata(name="watcher", docker_id="own")
+BATCH = ContainerMetadata(name="batch", docker_id="b", type="NORMAL")
+OTHER = ContainerMetadata(name="proxy", docker_id="p", type="NORMAL")
+PAUSE = ContainerMetadata(name="~internal~ecs~pause", docker_id="x", type="CNI_PAUSE")
+
+
+def task(*containers: ContainerMetadata) -> TaskMetadata:
+    return TaskMetadata(containers=containers)
+
+
+def test_the_only_other_container_is_the_batch() -> None:
+    choice = choose_batch(task(PAUSE, OWN, BATCH), wanted=None, own=OWN)
+    assert (choice.names, choice.problem) == (("batch",), None)
+
+
+@pytest.mark.parametrize(
+    "injected",
+    [
+        ContainerMetadata(name="aws-guardduty-agent-x1y2", docker_id="g"),
+        ContainerMetadata(name="ecs-service-connect-abc", docker_id="s"),
+        ContainerMetadata(name="~internal~ecs~emptyvolume", docker_id="v"),
+        ContainerMetadata(name="anything", docker_id="m", type="MANAGED_DAEMON"),
+    ],
+)
+def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadata) -> None:
+    assert choose_batch(task(injected, BATCH, OWN), wanted=None, own=OWN).names == ("batch",)
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        ContainerMetadata(name="log_router", docker_id="r", image="any"),
+        ContainerMetadata(
+            name="logs", docker_id="r", image="public.ecr.aws/aws-observability/aws-for-fluent-bit:stable"
+        ),
+    ],
+)
+def test_a_firelens_router_is_no_candidate_where_firelens_is_used(router: ContainerMetadata) -> None:
+    batch = ContainerMetadata(name="batch", docker_id="b", log_driver="awsfirelens")
+    assert choose_batch(task(router, batch, OWN), wanted=None, own=OWN).names == ("batch",)
+    assert choose_batch(task(router, BATCH, OWN), wanted=None, own=OWN).problem is not None
+
+
+def test_several_candidates_are_all_named_and_all_reported_on() -> None:
+    choice = choose_batch(task(BATCH, OTHER, OWN), wanted=None, own=OWN)
+    assert choice.names == ("batch", "proxy")
+    assert choice.problem is not None
+    assert "batch, proxy" in choice.problem
+    assert "TASK_PROFILER_CONTAINER" in choice.problem
+
+
+def test_the_wanted_container_wins() -> None:
+    choice = choose_batch(task(BATCH, OTHER, OWN), wanted="proxy", own=OWN)
+    assert (choice.names, choice.problem) == (("proxy",), None)
+
+
+def test_a_wanted_container_that_is_not_there_is_named_with_those_that_are() -> None:
+    choice = choose_batch(task(BATCH, OWN), wanted="bach", own=OWN)
+    assert choice.names == ("bach",)
+    assert choice.problem is not None
+    assert "'bach'" in choice.problem
+    assert "batch, watcher" in choice.problem
+
+
+def test_a_task_of_the_monitor_alone_has_no_batch() -> None:
+    choice = choose_batch(task(PAUSE, OWN), wanted=None, own=OWN)
+    assert choice.names == ()
+    assert choice.problem is not None
+
+
+def test_a_monitor_that_cannot_find_itself_goes_by_its_usual_name() -> None:
+    usual = ContainerMetadata(name="task-monitor", docker_id="own")
+    assert choose_batch(task(BATCH, usual), wanted=None, own=None).names == ("batch",)
+
+
+def test_the_own_container_is_known_by_its_id_then_by_its_name() -> None:
+    namesake = ContainerMetadata(name="watcher", docker_id="other")
+    assert choose_batch(task(namesake, OWN), wanted=None, own=OWN).names == ("watcher",)
+    without_id = ContainerMetadata(name="watcher")
+    assert choose_batch(task(BATCH, without_id), wanted=None, own=OWN).names == ("batch",)

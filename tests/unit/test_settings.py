@@ -1,0 +1,122 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.errors import UsageError
+from profiler.settings import MonitorSettings, PriceOverrides, problems_message, read_settings, unsupported_message
+
+V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
+
+
+def test_defaults() -> None:
+    assert read_settings(V4) == MonitorSettings(
+        endpoint_address="http://169.254.170.2/v4/abc",
+        endpoint_version=4,
+        interval_seconds=1.0,
+        checkpoint_seconds=60.0,
+        stop_seconds=25.0,
+    )
+
+
+def test_all_settings() -> None:
+    names = {
+        "CONTAINER": "batch",
+        "INTERVAL_SECONDS": "0.02",
+        "CHECKPOINT_SECONDS": "0",
+        "LOG_GROUP": "/ecs/x",
+        "LOG_STREAM": "ecs/batch/1",
+        "STOP_SECONDS": "100",
+        "GPU": "ON",
+        "NEURON": "off",
+        "PRICE_VCPU_HOUR": "0.04",
+        "PRICE_GB_HOUR": "0.004",
+        "PRICE_STORAGE_GB_HOUR": "0",
+        "EMF": "live",
+        "EMF_METRICS": "durationMs, cpuSeconds",
+        "PROMETHEUS_PORT": "8000",
+    }
+    environment = {**V4, "AWS_REGION": "eu-west-1", **{f"TASK_PROFILER_{name}": value for name, value in names.items()}}
+    assert read_settings(environment) == MonitorSettings(
+        endpoint_address="http://169.254.170.2/v4/abc",
+        endpoint_version=4,
+        container="batch",
+        interval_seconds=0.02,
+        checkpoint_seconds=0,
+        log_group="/ecs/x",
+        log_stream="ecs/batch/1",
+        stop_seconds=100,
+        gpu="on",
+        neuron="off",
+        prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0),
+        emf="live",
+        emf_metrics=("durationMs", "cpuSeconds"),
+        prometheus_port=8000,
+        aws_region="eu-west-1",
+    )
+
+
+def test_v4_is_preferred_and_v3_will_do() -> None:
+    v3 = {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"}
+    assert read_settings({**v3, **V4}).endpoint_version == 4
+    assert read_settings(v3).endpoint_version == 3
+
+
+@pytest.mark.parametrize("environment", [{}, {"ECS_CONTAINER_METADATA_URI_V4": " "}])
+def test_outside_of_ecs_a_sentence_says_what_to_do(environment: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"task-profiler run -- CMD"):
+        read_settings(environment)
+
+
+def test_bad_values_are_named_together_and_defaults_used() -> None:
+    bad = {
+        "TASK_PROFILER_INTERVAL_SECONDS": "0.001",
+        "TASK_PROFILER_CHECKPOINT_SECONDS": "often",
+        "TASK_PROFILER_STOP_SECONDS": "nan",
+        "TASK_PROFILER_GPU": "yes",
+        "TASK_PROFILER_PRICE_GB_HOUR": "-1",
+        "TASK_PROFILER_PROMETHEUS_PORT": "99999",
+        "TASK_PROFILER_EMF": "perhaps",
+    }
+    settings = read_settings({**V4, **bad})
+    assert settings.problems
+    message = problems_message(settings.problems)
+    for name in bad:
+        assert name in message
+    assert (settings.interval_seconds, settings.checkpoint_seconds, settings.stop_seconds, settings.gpu) == (
+        1,
+        60,
+        25,
+        "auto",
+    )
+    assert message.count("\n") == 0
+
+
+def test_an_empty_value_counts_as_unset() -> None:
+    assert read_settings({**V4, "TASK_PROFILER_CONTAINER": "", "TASK_PROFILER_INTERVAL_SECONDS": " "}) == read_settings(
+        V4
+    )
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: str) -> None:
+    settings = read_settings(
+        {
+            **V4,
+            "TASK_PROFILER_INTERVAL_SECONDS": interval,
+            "TASK_PROFILER_CHECKPOINT_SECONDS": checkpoint,
+            "TASK_PROFILER_STOP_SECONDS": stop,
+        }
+    )
+    assert 0.02 <= settings.interval_seconds <= 86_400
+    assert 0 <= settings.checkpoint_seconds <= 86_400
+    assert 1 <= settings.stop_seconds <= 86_400
+
+
+def test_what_this_version_does_not_do_is_said() -> None:
+    asked = read_settings(
+        {**V4, "TASK_PROFILER_GPU": "on", "TASK_PROFILER_EMF": "true", "TASK_PROFILER_PRICE_GB_HOUR": "1"}
+    )
+    message = unsupported_message(asked)
+    assert message is not None
+    assert "TASK_PROFILER_GPU, TASK_PROFILER_EMF, TASK_PROFILER_PRICE_…" in message
+    assert unsupported_message(read_settings({**V4, "TASK_PROFILER_GPU": "auto", "TASK_PROFILER_EMF": "false"})) is None
