@@ -1,0 +1,110 @@
+"""PutLogEvents: the report into the batch container's own log stream.
+
+boto3 is imported when a line is due, not before: it adds 22 MiB, and until then the monitor
+shares the task's memory with the batch.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from profiler.clock import Clock
+from profiler.sinks import Undelivered
+from profiler.times import NS_PER_MS
+
+_CONNECT_SECONDS = 3
+_READ_SECONDS = 5
+# More than fit into any stop budget: the budget ends the trying, not the count.
+_ATTEMPTS = 12
+_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
+_REJECTIONS = {
+    "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
+    "tooOldLogEventEndIndex": "it is more than 14 days behind CloudWatch's clock",
+    "expiredLogEventEndIndex": "it is older than the log group's retention",
+}
+
+
+class LogTarget(Struct, frozen=True, kw_only=True):
+    """A log stream. ``region`` None leaves the choice to boto3 (AWS_REGION)."""
+
+    group: str
+    stream: str
+    region: str | None = None
+
+
+class LogsClient(Protocol):
+    """The one call of boto3's CloudWatch Logs client that is made."""
+
+    def put_log_events(  # boto3 takes the names of the API
+        self,
+        *,
+        logGroupName: str,  # noqa: N803
+        logStreamName: str,  # noqa: N803
+        logEvents: list[dict[str, object]],  # noqa: N803
+    ) -> Mapping[str, object]:
+        """https://docs.aws.amazon.com/goto/WebAPI/logs/PutLogEvents ."""
+        ...
+
+
+class CloudWatchLogsSink:
+    """Puts lines into log streams. ``connect`` makes the client of a region."""
+
+    def __init__(self, connect: Callable[[str | None], LogsClient], clock: Clock) -> None:
+        self._connect = connect
+        self._clock = clock
+
+    def put(self, line: bytes, target: LogTarget) -> Undelivered | None:
+        """One PutLogEvents call, retried by botocore; None means that CloudWatch has the line."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  lazily, see the module's docstring
+
+        event = {"timestamp": self._clock.wall_ns() // NS_PER_MS, "message": line.decode()}
+        try:
+            answer = self._connect(target.region).put_log_events(
+                logGroupName=target.group, logStreamName=target.stream, logEvents=[event]
+            )
+        except ClientError as error:
+            return Undelivered(_refusal(error.response.get("Error", {}), target))
+        except (BotoCoreError, OSError, ValueError) as error:
+            return Undelivered(
+                f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
+            )
+        return _rejection(answer, target)
+
+
+def connect(region: str | None) -> LogsClient:
+    """A client that retries throttling, 5xx answers and broken connections (botocore's standard mode)."""
+    import boto3  # noqa: PLC0415  lazily, see the module's docstring
+    from botocore.config import Config  # noqa: PLC0415
+
+    client: LogsClient = boto3.client(
+        "logs",
+        region_name=region,
+        config=Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
+        ),
+    )
+    return client
+
+
+def _refusal(error: Mapping[str, object], target: LogTarget) -> str:
+    code = str(error.get("Code", "unknown error"))
+    if code in _ACCESS_DENIED:
+        return f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
+    if code == "ResourceNotFoundException":
+        return (
+            f"Log stream {target.stream} of log group {target.group} does not exist: "
+            "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
+        )
+    return f"CloudWatch Logs refused the report: {code}: {error.get('Message', '')}"
+
+
+def _rejection(answer: Mapping[str, object], target: LogTarget) -> Undelivered | None:
+    """HTTP 200 is not success: events outside of the accepted time are dropped and listed."""
+    rejected = answer.get("rejectedLogEventsInfo")
+    if not isinstance(rejected, dict) or not rejected:
+        return None
+    reasons = ", ".join(_REJECTIONS.get(str(key), str(key)) for key in rejected)
+    return Undelivered(f"CloudWatch Logs dropped the report for {target.stream}: {reasons}.")

@@ -1,0 +1,138 @@
+"""The sink against boto3 and a played CloudWatch Logs (moto), and against answers that moto does not give."""
+
+from collections.abc import Callable, Iterator
+
+import boto3
+import botocore.exceptions
+import pytest
+from moto import mock_aws
+
+from profiler.clock import SystemClock
+from profiler.sinks import Undelivered
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, LogTarget, connect
+from tests.fakes import START_NS, FakeClock
+
+TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+
+
+@pytest.fixture
+def logs(credentials: None) -> Iterator[LogsClient]:
+    with mock_aws():
+        client = boto3.client("logs", region_name="eu-west-1")
+        client.create_log_group(logGroupName=TARGET.group)
+        client.create_log_stream(logGroupName=TARGET.group, logStreamName=TARGET.stream)
+        yield client
+
+
+def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: LogsClient) -> None:
+    sink = CloudWatchLogsSink(connect, SystemClock())
+    assert sink.put('{"report": "é"}'.encode(), TARGET) is None
+    events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
+    assert [event["message"] for event in events] == ['{"report": "é"}']
+    assert abs(events[0]["timestamp"] - events[0]["ingestionTime"]) < 60_000
+
+
+def test_a_missing_stream_is_named(logs: LogsClient) -> None:
+    missing = LogTarget(group=TARGET.group, stream="ecs/other/1", region="eu-west-1")
+    failure = CloudWatchLogsSink(connect, SystemClock()).put(b"line", missing)
+    assert failure is not None
+    assert "Log stream ecs/other/1 of log group /ecs/jobs does not exist" in failure.reason
+
+
+class AnsweringClient:
+    """Answers, or fails, as a test says; the shapes are those of botocore."""
+
+    def __init__(self, answer: Callable[[], dict[str, object]]) -> None:
+        self._answer = answer
+        self.events: list[dict[str, object]] = []
+
+    def put_log_events(
+        self, *, logGroupName: str, logStreamName: str, logEvents: list[dict[str, object]]
+    ) -> dict[str, object]:
+        assert (logGroupName, logStreamName) == (TARGET.group, TARGET.stream)
+        self.events += logEvents
+        return self._answer()
+
+
+def put(answer: Callable[[], dict[str, object]]) -> tuple[Undelivered | None, AnsweringClient]:
+    client = AnsweringClient(answer)
+    regions: list[str | None] = []
+
+    def connect_to(region: str | None) -> LogsClient:
+        regions.append(region)
+        return client
+
+    failure = CloudWatchLogsSink(connect_to, FakeClock()).put(b"line", TARGET)
+    assert regions == ["eu-west-1"]
+    return failure, client
+
+
+def raising(error: Exception) -> Callable[[], dict[str, object]]:
+    def answer() -> dict[str, object]:
+        raise error
+
+    return answer
+
+
+def refusal(code: str, message: str = "m") -> Exception:
+    error: Exception = botocore.exceptions.ClientError({"Error": {"Code": code, "Message": message}}, "PutLogEvents")
+    return error
+
+
+def test_the_event_carries_the_wall_clock_in_milliseconds() -> None:
+    failure, client = put(lambda: {"nextSequenceToken": "1"})
+    assert failure is None
+    assert client.events == [{"timestamp": START_NS // 1_000_000, "message": "line"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (refusal("AccessDeniedException"), "allow logs:PutLogEvents on it"),
+        (refusal("ResourceNotFoundException"), "does not exist"),
+        (refusal("ThrottlingException", "Rate exceeded"), "ThrottlingException: Rate exceeded"),
+        (botocore.exceptions.NoCredentialsError(), "a task role"),
+        (botocore.exceptions.EndpointConnectionError(endpoint_url="https://logs"), "cannot be reached"),
+        (botocore.exceptions.NoRegionError(), "cannot be reached"),
+        (OSError(101, "Network is unreachable"), "Network is unreachable"),
+    ],
+)
+def test_a_failure_says_what_to_do(error: Exception, said: str) -> None:
+    failure, _ = put(raising(error))
+    assert failure is not None
+    assert said in failure.reason
+    assert "\n" not in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ({"tooNewLogEventStartIndex": 0}, "2 hours ahead"),
+        ({"tooOldLogEventEndIndex": 1}, "14 days behind"),
+        ({"expiredLogEventEndIndex": 1}, "retention"),
+        ({"somethingNew": 1}, "somethingNew"),
+    ],
+)
+def test_an_event_dropped_with_http_200_is_a_failure(info: dict[str, int], said: str) -> None:
+    failure, _ = put(lambda: {"rejectedLogEventsInfo": info})
+    assert failure is not None
+    assert said in failure.reason
+
+
+def test_an_empty_rejection_is_none() -> None:
+    assert put(lambda: {"rejectedLogEventsInfo": {}})[0] is None
+
+
+def test_throttling_is_retried_by_botocore(credentials: None) -> None:
+    client = connect("eu-west-1")
+    config = client.meta.config  # type: ignore[attr-defined]
+    assert config.retries["mode"] == "standard"
+    assert config.retries["total_max_attempts"] >= 5
+    assert (config.connect_timeout, config.read_timeout) == (3, 5)
