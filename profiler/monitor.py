@@ -1,0 +1,191 @@
+"""The sidecar's life: sample until the batch ends or the task is stopped, then report.
+
+start ──> tick ──> tick ──> … ──> batch STOPPED ─────────────> report ──> exit
+                     │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
+                     └─ (at once)            no: "stopped" ────┘
+"""
+
+from profiler.batch import choose_batch
+from profiler.clock import Clock, Grid, Stop
+from profiler.delivery import Delivery, log_target
+from profiler.logs import Log
+from profiler.observation import Observation
+from profiler.reporting import Reporter
+from profiler.settings import MonitorSettings
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.times import NS_PER_SECOND
+from profiler.verdict import End, ended, lost, told_to_stop
+
+_WAIT_FOR_END_SECONDS = 2.0
+_ASK_AGAIN_SECONDS = 0.1
+# A batch that is not listed, or STOPPED without an exit code, is asked for so often before it
+# counts as lost: agents have shown both for a moment.
+_READS_BEFORE_LOST = 3
+# What is kept of the stop budget for printing the line if the put fails.
+_PRINT_SECONDS = 1.0
+
+
+class Target:
+    """One container to report on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.container: ContainerMetadata | None = None
+        self.reads_without_end = 0
+        self.stop_asked_ns: int | None = None
+        self.reported = False
+
+
+class Monitor:
+    """Runs once, from start to the last report."""
+
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        observation: Observation,
+        reporter: Reporter,
+        delivery: Delivery,
+        *,
+        grid: Grid,
+        clock: Clock,
+        stop: Stop,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._observation = observation
+        self._reporter = reporter
+        self._delivery = delivery
+        self._grid = grid
+        self._clock = clock
+        self._stop = stop
+        self._log = log
+        self._targets: dict[str, Target] = {}
+        self._problem: str | None = None
+        self._stop_deadline_ns: int | None = None
+        self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
+        self._next_checkpoint_ns = clock.monotonic_ns() + self._checkpoint_ns
+
+    def run(self) -> None:
+        """Returns when every target has its report, or the stop has been answered."""
+        for warning in self._reporter.warnings:
+            self._log.warning(warning)
+        while True:
+            if self._observation.tick(self._open_names()):
+                self._look_for_ends()
+            if self._targets and not self._open_names():
+                return
+            self._checkpoint_if_due()
+            if self._stop.wait(self._grid.seconds_to_next(self._clock.monotonic_ns())):
+                self._answer_stop()
+                return
+
+    def _open_names(self) -> tuple[str, ...]:
+        return tuple(target.name for target in self._targets.values() if not target.reported)
+
+    def _choose(self, task: TaskMetadata) -> None:
+        if self._settings.container is None and not self._observation.knows_itself:
+            return
+        choice = choose_batch(task, wanted=self._settings.container, own=self._observation.own)
+        for name in choice.names:
+            self._targets.setdefault(name, Target(name))
+        if choice.problem is not None and choice.problem != self._problem:
+            self._log.error(choice.problem)
+            self._reporter.warnings.append(choice.problem)
+        self._problem = choice.problem
+
+    def _look_for_ends(self) -> None:
+        """After a fresh look at the task: report on every target whose end can be seen."""
+        task = self._observation.task
+        if task is None:
+            return
+        self._choose(task)
+        for target in self._targets.values():
+            if not target.reported:
+                end = self._end_of(target, task)
+                if end is not None:
+                    self._report(target, task, end)
+
+    def _end_of(self, target: Target, task: TaskMetadata) -> End | None:
+        container = task.container(target.name)
+        target.container = container or target.container
+        if target.container is None:
+            return None
+        if container is not None and not container.stopped:
+            target.reads_without_end = 0
+            if task.told_to_stop and target.stop_asked_ns is None:
+                target.stop_asked_ns = self._clock.wall_ns()
+            return None
+        if container is not None and container.exit_code is not None:
+            return self._seen_end(target, container)
+        target.reads_without_end += 1
+        if target.reads_without_end < _READS_BEFORE_LOST:
+            return None
+        return lost(self._last_read_ns(target.name)) if container is None else self._seen_end(target, container)
+
+    def _seen_end(self, target: Target, container: ContainerMetadata) -> End:
+        # A batch that had finished by itself just before the task's end was only seen late.
+        asked_ns, finished_ns = target.stop_asked_ns, container.finished_ns
+        stop_was_asked = asked_ns is not None and (finished_ns is None or finished_ns > asked_ns)
+        return ended(container.exit_code, finished_ns, stop_was_asked=stop_was_asked)
+
+    def _answer_stop(self) -> None:
+        """SIGTERM: ECS stops the batch only after us (or has stopped it already), so be quick."""
+        now_ns = self._clock.monotonic_ns()
+        self._stop_deadline_ns = now_ns + round(self._settings.stop_seconds * NS_PER_SECOND)
+        patience_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
+        give_up_ns = now_ns + round(patience_seconds * NS_PER_SECOND)
+        task_seen = False
+        while True:
+            left_seconds = (give_up_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+            if left_seconds <= 0:
+                break
+            if self._observation.refresh(at_most_seconds=left_seconds):
+                task_seen = True
+                self._look_for_ends()
+                if self._targets and not self._open_names():
+                    return
+            self._clock.sleep(min(_ASK_AGAIN_SECONDS, left_seconds))
+        self._report_unfinished(task_seen=task_seen)
+
+    def _report_unfinished(self, *, task_seen: bool) -> None:
+        task = self._observation.task
+        if task is None:
+            self._log.error(
+                "The task metadata endpoint never answered, so there is nothing to report: "
+                "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
+            )
+            return
+        for target in self._targets.values():
+            if target.reported:
+                continue
+            listed = task_seen and task.container(target.name) is not None
+            end = told_to_stop(self._clock.wall_ns()) if listed else lost(self._last_read_ns(target.name))
+            self._report(target, task, end)
+
+    def _last_read_ns(self, name: str) -> int | None:
+        usage = self._observation.usages.get(name)
+        return usage.last_read_ns if usage is not None else None
+
+    def _report(self, target: Target, task: TaskMetadata, end: End) -> None:
+        container = target.container or ContainerMetadata(name=target.name)
+        target.reported = True
+        line = self._reporter.report(container, task, end)
+        self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
+
+    def _budget_seconds(self) -> float:
+        """What is left for a put."""
+        if self._stop_deadline_ns is None:
+            return self._settings.stop_seconds - _PRINT_SECONDS
+        left_ns = self._stop_deadline_ns - self._clock.monotonic_ns()
+        return max(left_ns / NS_PER_SECOND - _PRINT_SECONDS, 0)
+
+    def _checkpoint_if_due(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        task = self._observation.task
+        if not self._checkpoint_ns or now_ns < self._next_checkpoint_ns or task is None:
+            return
+        missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
+        self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
+        for target in self._targets.values():
+            if not target.reported and target.container is not None:
+                self._delivery.print(self._reporter.checkpoint(target.container, task))

@@ -1,0 +1,126 @@
+"""What the monitor knows of its task: the last metadata, and each container's usage so far."""
+
+from collections.abc import Collection
+
+from profiler.clock import Clock
+from profiler.logs import Log
+from profiler.sources import Unavailable
+from profiler.sources.container_stats import StatsReading
+from profiler.sources.health import Health
+from profiler.sources.task import TaskSource
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.times import NS_PER_MS, NS_PER_SECOND
+from profiler.usage import ContainerUsage
+
+_TASK_PERIOD_NS = 10 * NS_PER_SECOND
+_OWN_CONTAINER_ATTEMPTS = 3
+# A container whose readings stay the same for so many of its usual steps may have ended.
+_STALE_STEPS = 2
+
+
+class Observation:
+    """Samples all containers on each tick and asks for the task only when something may have changed."""
+
+    def __init__(self, source: TaskSource, clock: Clock, log: Log, interval_ns: int) -> None:
+        self._source = source
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._task_read_ns: int | None = None
+        self._own_attempts = 0
+        self._seen_ids: frozenset[str] = frozenset()
+        self._fresh_ns: dict[str, int] = {}
+        self._stats_health = Health("/task/stats", log)
+        self._task_health = Health("/task", log)
+        self._refused: dict[str, Health] = {}
+        self._log = log
+        self.task: TaskMetadata | None = None
+        self.own: ContainerMetadata | None = None
+        self.usages: dict[str, ContainerUsage] = {}
+
+    @property
+    def failures(self) -> int:
+        """Failed reads of the stats, and single entries in them that could not be read."""
+        return self._stats_health.failures + sum(health.failures for health in self._refused.values())
+
+    @property
+    def source_name(self) -> str:
+        """The source's name for ``sampling.sources``."""
+        return self._source.name
+
+    def tick(self, watched: Collection[str]) -> bool:
+        """Read the stats, and the task if there is a reason; says whether the task was read."""
+        reading = self._source.stats()
+        if isinstance(reading, Unavailable):
+            self._stats_health.failed(reading)
+            refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
+        else:
+            self._stats_health.worked()
+            self._note_refused(reading)
+            refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
+            self._feed(reading)
+        return refreshed
+
+    def refresh(self, at_most_seconds: float | None = None) -> bool:
+        """Read the task; says whether that worked. What was known stays if it did not."""
+        self._task_read_ns = self._clock.monotonic_ns()
+        task = self._source.task(at_most_seconds)
+        if isinstance(task, Unavailable):
+            self._task_health.failed(task)
+            return False
+        self._task_health.worked()
+        self.task = task
+        if not self.knows_itself:
+            own = self._source.own_container()
+            self._own_attempts += 1
+            self.own = None if isinstance(own, Unavailable) else own
+        return True
+
+    @property
+    def knows_itself(self) -> bool:
+        """Whether the own container is known, or was asked for often enough to go on without."""
+        return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
+
+    def _task_is_due(self, reading: StatsReading | None, watched: Collection[str], *, timed_out: bool) -> bool:
+        now_ns = self._clock.monotonic_ns()
+        if not self.knows_itself or self.task is None or self._task_read_ns is None:
+            return True
+        if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
+            return True
+        if reading is None:
+            return not timed_out
+        ids = frozenset(reading.samples)
+        changed = ids != self._seen_ids
+        self._seen_ids = ids
+        return changed or any(self._is_missing(name, self.task, reading, now_ns) for name in watched)
+
+    def _is_missing(self, name: str, task: TaskMetadata, reading: StatsReading, now_ns: int) -> bool:
+        container = task.container(name)
+        if container is None or container.docker_id not in reading.samples:
+            return True
+        fresh_ns = self._fresh_ns.get(name)
+        if fresh_ns is None or now_ns - fresh_ns <= _STALE_STEPS * self._interval_ns:
+            return False
+        usual_step_ms = self.usages[name].median_step_ms
+        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else usual_step_ms * NS_PER_MS
+        return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
+
+    def _feed(self, reading: StatsReading) -> None:
+        if self.task is None:
+            return
+        received_ns = self._clock.monotonic_ns()
+        for container in self.task.containers:
+            sample = reading.samples.get(container.docker_id or "")
+            if sample is None or container.docker_id is None:
+                continue
+            usage = self.usages.setdefault(container.name, ContainerUsage(self._interval_ns))
+            started_ns = None if container.restart_count else container.started_ns
+            if usage.add(sample, docker_id=container.docker_id, received_ns=received_ns, started_ns=started_ns):
+                self._fresh_ns[container.name] = received_ns
+
+    def _note_refused(self, reading: StatsReading) -> None:
+        for docker_id in self._refused.keys() - reading.refused.keys():
+            if docker_id in reading.samples:
+                self._refused[docker_id].worked()
+        for docker_id, reason in reading.refused.items():
+            health = self._refused.setdefault(docker_id, Health(f"The stats of container {docker_id[:12]}", self._log))
+            health.failed(Unavailable(reason))

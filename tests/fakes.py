@@ -1,0 +1,167 @@
+"""Stand-ins for what the program is given: clock, stop request, task, log and sinks.
+
+Each has the shape of the Protocol it stands for and keeps what it was told, so that a test can
+ask. Time passes only where a fake lets it pass.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from profiler.sinks import Undelivered
+from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sources import Unavailable
+from profiler.sources.container_stats import ContainerSample, StatsReading
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.times import NS_PER_SECOND
+
+_T = TypeVar("_T")
+
+START_NS = 1_763_600_000 * NS_PER_SECOND  # 2025-11-20T00:53:20Z
+
+
+def seconds(value: float) -> int:
+    """Nanoseconds."""
+    return round(value * NS_PER_SECOND)
+
+
+class FakeClock:
+    """Both clocks move together, and only by sleeping, waiting or ``advance``."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.wall_offset_ns = START_NS
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_ns(self) -> int:
+        return self.wall_offset_ns + self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now_ns += round(seconds * NS_PER_SECOND)
+
+
+@dataclass
+class FakeStop:
+    """A stop request that comes at a second of the fake clock (None: never)."""
+
+    clock: FakeClock
+    at_seconds: float | None = None
+    give_up_seconds: float = 100_000
+
+    @property
+    def requested(self) -> bool:
+        return self.at_seconds is not None and self.clock.now_ns >= seconds(self.at_seconds)
+
+    def wait(self, seconds_to_wait: float) -> bool:
+        if self.clock.now_ns > seconds(self.give_up_seconds):
+            raise AssertionError(f"still running after {self.give_up_seconds} simulated seconds")
+        if not self.requested:
+            end_ns = self.clock.now_ns + seconds(seconds_to_wait)
+            if self.at_seconds is not None:
+                end_ns = min(end_ns, max(seconds(self.at_seconds), self.clock.now_ns))
+            self.clock.now_ns = end_ns
+        return self.requested
+
+
+@dataclass
+class FakeLog:
+    """Keeps what was logged as (level, event, fields)."""
+
+    lines: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
+
+    def info(self, event: str, **fields: object) -> None:
+        self.lines.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.lines.append(("warning", event, fields))
+
+    def error(self, event: str, **fields: object) -> None:
+        self.lines.append(("error", event, fields))
+
+    def events(self, level: str) -> list[str]:
+        return [event for at, event, _ in self.lines if at == level]
+
+
+@dataclass
+class FakeTaskSource:
+    """A task as functions of the fake clock's seconds; counts how often it is asked."""
+
+    clock: FakeClock
+    task_at: Callable[[float], TaskMetadata | Unavailable]
+    stats_at: Callable[[float], StatsReading | Unavailable]
+    own: ContainerMetadata | Unavailable
+    name: str = "task-metadata-v4"
+    task_reads: int = 0
+    stats_reads: int = 0
+
+    def task(self, at_most_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        assert at_most_seconds is None or at_most_seconds > 0
+        self.task_reads += 1
+        return self.task_at(self.clock.now_ns / NS_PER_SECOND)
+
+    def stats(self) -> StatsReading | Unavailable:
+        self.stats_reads += 1
+        return self.stats_at(self.clock.now_ns / NS_PER_SECOND)
+
+    def own_container(self) -> ContainerMetadata | Unavailable:
+        return self.own
+
+
+@dataclass
+class FakeStreams:
+    """A CloudWatch Logs that takes every line, or answers with ``failure``."""
+
+    failure: Undelivered | None = None
+    error: Exception | None = None
+    lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
+
+    def put(self, line: bytes, target: LogTarget) -> Undelivered | None:
+        if self.error is not None:
+            raise self.error
+        if self.failure is None:
+            self.lines.append((target, line))
+        return self.failure
+
+
+@dataclass
+class FakeOutput:
+    """The monitor's standard output."""
+
+    failure: Undelivered | None = None
+    lines: list[bytes] = field(default_factory=list)
+
+    def write(self, line: bytes) -> Undelivered | None:
+        if self.failure is None:
+            self.lines.append(line)
+        return self.failure
+
+
+@dataclass
+class FakeBudget:
+    """Stands for ``call_within``: runs the call at once, or says that it took too long."""
+
+    too_slow: bool = False
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, seconds: float, function: Callable[[], _T]) -> _T | None:
+        self.seconds.append(seconds)
+        return None if self.too_slow else function()
+
+
+def sample(
+    read_ns: int, cpu_seconds: float | None = None, memory_bytes: int | None = None, **more: int
+) -> ContainerSample:
+    """A sample with only what a test is about."""
+    cpu_ns = None if cpu_seconds is None else seconds(cpu_seconds)
+    return ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, **more)
+
+
+def stats(samples: dict[str, ContainerSample], without: Iterable[str] = ()) -> StatsReading:
+    """One answer of /task/stats."""
+    return StatsReading(samples=samples, without_stats=frozenset(without), refused={})

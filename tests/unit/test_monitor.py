@@ -1,0 +1,437 @@
+"""The monitor's life on a fake clock, with a task that is a function of time."""
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.clock import Grid
+from profiler.delivery import Delivery
+from profiler.monitor import Monitor
+from profiler.observation import Observation
+from profiler.reporting import Reporter
+from profiler.settings import MonitorSettings
+from profiler.sinks import Undelivered
+from profiler.sources import Unavailable
+from profiler.sources.container_stats import ContainerSample, StatsReading
+from profiler.sources.host import Host
+from profiler.sources.own_process import OwnUsage
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from tests.fakes import (
+    START_NS,
+    FakeBudget,
+    FakeClock,
+    FakeLog,
+    FakeOutput,
+    FakeStop,
+    FakeStreams,
+    FakeTaskSource,
+    sample,
+    seconds,
+)
+
+MIB = 1024 * 1024
+OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
+
+
+class World:
+    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
+
+    def __init__(
+        self,
+        *,
+        batch_ends: float | None = None,
+        exit_code: int | None = 0,
+        stop_at: float | None = None,
+        **settings: Any,
+    ) -> None:
+        self.batch_ends = batch_ends
+        self.exit_code = exit_code
+        self.memory_mib: Callable[[float], int] = lambda _at: 100
+        self.task_at: Callable[[float], TaskMetadata | Unavailable] = self.usual_task
+        self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
+        self.others: tuple[ContainerMetadata, ...] = ()
+        self.clock = FakeClock()
+        self.stop = FakeStop(self.clock, stop_at)
+        self.log = FakeLog()
+        self.streams = FakeStreams()
+        self.output = FakeOutput()
+        self.budget = FakeBudget()
+        self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
+        self.source = FakeTaskSource(self.clock, self._task_at, self._stats_at, OWN)
+
+    def _task_at(self, at: float) -> TaskMetadata | Unavailable:
+        return self.task_at(at)
+
+    def _stats_at(self, at: float) -> StatsReading | Unavailable:
+        return self.stats_at(at)
+
+    def batch(self, at: float) -> ContainerMetadata:
+        running = ContainerMetadata(
+            name="batch",
+            docker_id="b",
+            known_status="RUNNING",
+            started_ns=START_NS,
+            memory_limit_bytes=1024 * MIB,
+            log_driver="awslogs",
+            log_options={
+                "awslogs-group": "/ecs/jobs",
+                "awslogs-region": "eu-west-1",
+                "awslogs-stream": "ecs/batch/0123",
+            },
+        )
+        if self.batch_ends is None or at < self.batch_ends:
+            return running
+        return replace(
+            running, known_status="STOPPED", exit_code=self.exit_code, finished_ns=START_NS + seconds(self.batch_ends)
+        )
+
+    def usual_task(self, at: float) -> TaskMetadata:
+        return TaskMetadata(
+            arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+            family="etl",
+            vcpu_limit=1.0,
+            memory_limit_bytes=2048 * MIB,
+            pull_started_ns=START_NS - seconds(20),
+            containers=(self.batch(at), OWN, *self.others),
+        )
+
+    def usual_stats(self, at: float) -> StatsReading:
+        samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
+        without = {"b"}
+        if at > 0 and (self.batch_ends is None or at < self.batch_ends):
+            samples["b"] = self.batch_sample(at)
+            without = set()
+        return StatsReading(samples=samples, without_stats=frozenset(without), refused={})
+
+    def batch_sample(self, at: float) -> ContainerSample:
+        return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
+
+    def run(self) -> "World":
+        interval_ns = seconds(self.settings.interval_seconds)
+        observation = Observation(self.source, self.clock, self.log, interval_ns)
+        grid = Grid(self.clock.monotonic_ns(), interval_ns)
+        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
+        reporter = Reporter(
+            self.settings,
+            observation,
+            grid=grid,
+            clock=self.clock,
+            host=host,
+            own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
+        )
+        delivery = Delivery(self.streams, self.output, self.log, self.budget)
+        monitor = Monitor(
+            self.settings, observation, reporter, delivery, grid=grid, clock=self.clock, stop=self.stop, log=self.log
+        )
+        monitor.run()
+        return self
+
+    def report(self) -> dict[str, Any]:
+        ((_, line),) = self.streams.lines
+        document: dict[str, Any] = json.loads(line)
+        assert document["type"] == "task.report"
+        record: dict[str, Any] = document["record"]
+        return record
+
+    def printed(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.output.lines]
+
+
+def test_the_end_is_seen_by_polling() -> None:
+    world = World(batch_ends=30.5).run()
+    record = world.report()
+    assert world.clock.now_ns == seconds(31)
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("success", 0, False)
+    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
+    assert record["finishedAt"] == "2025-11-20T00:53:50.500Z"
+    metrics = record["metrics"]
+    assert (metrics["durationMs"], metrics["initDurationMs"], metrics["billedDurationMs"]) == (30500, 20000, 60000)
+    assert (metrics["cpuSeconds"], metrics["vcpuSize"], metrics["memorySizeMB"]) == (15.0, 1, 1024)
+    assert metrics["vcpuUsed"]["avg"] == 0.5
+    assert metrics["cpuUtilizationPercent"]["max"] == 50.0
+    assert metrics["maxMemoryUsedMB"] == 100
+    assert metrics["memoryUtilizationPercent"]["max"] == pytest.approx(9.766)
+    assert record["sampling"] == {
+        "intervalMs": 1000,
+        "samples": 30,
+        "duplicates": 0,
+        "failures": 0,
+        "missedTicks": 0,
+        "longestGapMs": 1000,
+        "statsPeriodMs": 1000,
+        "sources": ["task-metadata-v4"],
+    }
+    assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
+    assert record["containers"][0]["name"] == "task-monitor"
+    assert record["monitor"] == {"version": "0.1.0", "cpuSeconds": 0.5, "maxRssMB": 27.1, "restarts": 0, "warnings": []}
+    assert world.log.lines == []
+    assert world.output.lines == []
+
+
+def test_the_task_is_asked_for_only_when_something_may_have_changed() -> None:
+    world = World(batch_ends=100.5).run()
+    assert world.source.stats_reads == 102
+    # at the start, when the batch's stats came, every 10 s, and at the end
+    assert world.source.task_reads == 1 + 1 + 9 + 1
+
+
+def test_fargate_statistics_that_move_every_ten_seconds() -> None:
+    world = World(batch_ends=61.5)
+    world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
+    sampling = world.run().report()["sampling"]
+    assert (sampling["samples"], sampling["statsPeriodMs"]) == (6, 10000)
+    assert sampling["duplicates"] == 61 - 10 + 1 - 6
+    assert world.report()["metrics"]["vcpuUsed"]["avg"] == 0.5
+
+
+def test_stop_after_the_batch_has_ended() -> None:
+    """The batch's exit and our SIGTERM come together, between two ticks."""
+    world = World(batch_ends=20.3, exit_code=3, stop_at=20.4).run()
+    assert world.clock.now_ns == seconds(20.4)
+    assert (world.report()["status"], world.report()["exitCode"]) == ("failure", 3)
+    assert world.budget.seconds == [24]
+
+
+def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
+    world = World(stop_at=15.5).run()
+    record = world.report()
+    assert seconds(17.5) <= world.clock.now_ns <= seconds(17.6)
+    assert record["status"] == "stopped"
+    assert record["likelyOutOfMemory"] is False
+    assert "exitCode" not in record
+    assert "finishedAt" not in record
+    assert record["metrics"]["durationMs"] == 17500
+    assert world.budget.seconds == [pytest.approx(22, abs=0.1)]
+
+
+def test_an_end_that_shows_shortly_after_the_stop_is_waited_for() -> None:
+    world = World(batch_ends=21.2, stop_at=20.1).run()
+    assert (world.report()["status"], world.report()["exitCode"]) == ("success", 0)
+    assert world.clock.now_ns <= seconds(21.4)
+
+
+def test_a_batch_stopped_before_us_counts_as_stopped() -> None:
+    """The layout in which the batch depends on the monitor: ECS stops the batch first."""
+    world = World(batch_ends=35.0, exit_code=143)
+    world.task_at = lambda at: replace(world.usual_task(at), desired_status="STOPPED" if at > 25 else "RUNNING")
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", 143)
+    assert record["metrics"]["durationMs"] == 35000
+
+
+def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
+    world = World(batch_ends=20.0, stop_at=20.6)
+    ended_at = 20.0
+    late = {"batch": 21.0}
+
+    def task_at(at: float) -> TaskMetadata:
+        shown = world.usual_task(at if at >= late["batch"] else min(at, ended_at - 0.1))
+        return replace(shown, desired_status="STOPPED" if at >= ended_at else "RUNNING")
+
+    world.task_at = task_at
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+
+
+def test_a_batch_that_was_gone_before_the_first_tick() -> None:
+    world = World(batch_ends=-1.0, exit_code=5).run()
+    record = world.report()
+    assert record["status"] == "failure"
+    assert record["sampling"]["samples"] == 0
+    assert set(record["metrics"]) == {"billedDurationMs", "initDurationMs", "memorySizeMB", "vcpuSize"}
+
+
+def test_a_batch_that_is_killed_near_its_limit() -> None:
+    world = World(batch_ends=10.5, exit_code=137)
+    world.memory_mib = lambda at: 100 + int(at) * 90
+    record = world.run().report()
+    assert (record["status"], record["likelyOutOfMemory"]) == ("failure", True)
+
+
+def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
+    world = World()
+    world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
+    )
+    record = world.run().report()
+    assert world.clock.now_ns == seconds(22)
+    assert record["status"] == "unknown"
+    assert record["finishedAt"] == "2025-11-20T00:53:39.000Z"
+    assert record["metrics"]["cpuSeconds"] == 9.5
+    assert {"exitCode"}.isdisjoint(record)
+    assert {"durationMs", "billedDurationMs"}.isdisjoint(record["metrics"])
+
+
+def test_stopped_without_an_exit_code_is_believed_at_the_third_look() -> None:
+    world = World(batch_ends=10.0, exit_code=None).run()
+    assert world.clock.now_ns == seconds(12)
+    assert world.report()["status"] == "unknown"
+    assert world.report()["metrics"]["durationMs"] == 10000
+
+
+def test_an_endpoint_that_fails_for_a_while_costs_samples_and_two_log_lines() -> None:
+    world = World(batch_ends=40.5)
+    world.stats_at = lambda at: Unavailable("HTTP 500") if 10 <= at < 20 else world.usual_stats(at)
+    record = world.run().report()
+    assert (record["sampling"]["failures"], record["sampling"]["samples"]) == (10, 30)
+    assert record["sampling"]["longestGapMs"] == 11000
+    assert record["metrics"]["cpuSeconds"] == 20.0
+    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
+    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
+
+
+def test_an_endpoint_that_dies_for_good_leaves_an_unknown_end() -> None:
+    world = World(stop_at=50.0)
+    world.stats_at = lambda at: Unavailable("refused") if at > 30 else world.usual_stats(at)
+    world.task_at = lambda at: Unavailable("refused") if at > 30 else world.usual_task(at)
+    record = world.run().report()
+    assert record["status"] == "unknown"
+    assert record["metrics"]["cpuSeconds"] == 15.0
+    assert world.clock.now_ns <= seconds(52.2)
+
+
+def test_an_endpoint_that_never_answers_is_said_so() -> None:
+    world = World(stop_at=5.0)
+    world.stats_at = lambda _at: Unavailable("refused")
+    world.task_at = lambda _at: Unavailable("refused")
+    world.run()
+    assert world.streams.lines == []
+    assert "never answered" in world.log.events("error")[-1]
+
+
+def test_checkpoints_are_cumulative_and_carry_their_interval() -> None:
+    world = World(batch_ends=150.5, checkpoint_seconds=60.0)
+    world.memory_mib = lambda at: 100 if at <= 60 else 200
+    world.run()
+    first, second = world.printed()
+    assert (first["type"], first["record"]["status"]) == ("task.checkpoint", "running")
+    assert "likelyOutOfMemory" not in first["record"]
+    assert first["record"]["metrics"]["cpuSeconds"] == 30.0
+    assert second["record"]["metrics"]["cpuSeconds"] == 60.0
+    assert second["record"]["metrics"]["durationMs"] == 120_000
+    assert second["record"]["interval"]["startedAt"] == "2025-11-20T00:54:20.000Z"
+    assert second["record"]["interval"]["finishedAt"] == "2025-11-20T00:55:20.000Z"
+    assert second["record"]["interval"]["cpuSeconds"] == 30.0
+    assert second["record"]["interval"]["memoryUsedMB"]["avg"] == 200
+    assert "interval" not in world.report()
+
+
+def test_checkpoints_can_be_switched_off() -> None:
+    assert World(batch_ends=300.5, checkpoint_seconds=0.0).run().output.lines == []
+
+
+def test_a_put_that_fails_prints_the_report() -> None:
+    world = World(batch_ends=5.5)
+    world.streams.failure = Undelivered(
+        "The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it."
+    )
+    world.run()
+    assert [document["type"] for document in world.printed()] == ["task.report"]
+    (error,) = world.log.events("error")
+    assert "logs:PutLogEvents" in error
+
+
+def test_several_candidates_get_a_report_each_and_one_error() -> None:
+    world = World(batch_ends=10.5)
+    world.others = (
+        ContainerMetadata(
+            name="web",
+            docker_id="w",
+            known_status="STOPPED",
+            exit_code=0,
+            started_ns=START_NS,
+            finished_ns=START_NS + seconds(2),
+        ),
+    )
+    world.run()
+    (error,) = world.log.events("error")[:1]
+    assert "batch, web" in error
+    assert len(world.log.events("error")) == 2  # the other is web's unknown log stream
+    assert [target.stream for target, _ in world.streams.lines] == ["ecs/batch/0123"]
+    assert [document["record"]["container"]["name"] for document in world.printed()] == ["web"]
+    assert world.report()["monitor"]["warnings"] == [error]
+
+
+def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
+    world = World(stop_at=12.0, container="bach").run()
+    (document,) = world.printed()
+    assert document["record"]["container"] == {"name": "bach"}
+    assert document["record"]["status"] == "unknown"
+    assert any("'bach'" in error for error in world.log.events("error"))
+
+
+def test_bad_settings_stand_in_the_log_and_in_the_record() -> None:
+    world = World(batch_ends=3.5, problems=("TASK_PROFILER_GPU='x' is not auto, on or off",)).run()
+    assert "TASK_PROFILER_GPU" in world.log.events("warning")[0]
+    assert "TASK_PROFILER_GPU" in world.report()["monitor"]["warnings"][0]
+
+
+def test_a_batch_that_starts_after_the_monitor() -> None:
+    """The layout in which the batch depends on the monitor: at first it is listed without id and start."""
+    world = World(batch_ends=30.5)
+    pulled = ContainerMetadata(name="batch", known_status="PULLED")
+
+    def task_at(at: float) -> TaskMetadata:
+        return world.usual_task(at) if at >= 5 else replace(world.usual_task(at), containers=(pulled, OWN))
+
+    world.task_at = task_at
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at >= 6 else StatsReading(samples={}, without_stats=frozenset("b"), refused={})
+    )
+    record = world.run().report()
+    assert (record["status"], record["sampling"]["samples"]) == ("success", 25)
+    assert record["metrics"]["cpuSeconds"] == 15.0
+
+
+def test_a_restarted_monitor_goes_on_from_the_counters_and_says_so() -> None:
+    world = World(batch_ends=130.5)
+    world.clock.advance(100)
+    world.source.own = replace(OWN, restart_count=2)
+    record = world.run().report()
+    assert record["monitor"]["restarts"] == 2
+    assert record["metrics"]["cpuSeconds"] == 65.0
+    assert record["metrics"]["vcpuUsed"]["avg"] == 0.5
+
+
+def test_refused_entries_are_counted_and_cost_nothing_else() -> None:
+    world = World(batch_ends=10.5)
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        samples = {key: value for key, value in usual.samples.items() if key != "m"}
+        return StatsReading(samples=samples, without_stats=frozenset(), refused={"m": "Expected `object`, got `str`"})
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    assert record["sampling"]["samples"] == 10
+    assert record["sampling"]["failures"] > 0
+    assert len(world.log.events("warning")) == 1
+
+
+def test_memory_is_flat_over_three_simulated_days() -> None:
+    world = World(batch_ends=72 * 3600 + 0.5, interval_seconds=10.0, checkpoint_seconds=600.0)
+    world.stop.give_up_seconds = 80 * 3600
+    world.memory_mib = lambda at: 100 + int(at) % 900
+    traced_bytes: dict[float, int] = {}
+
+    def stats_at(at: float) -> StatsReading:
+        if at in (6 * 3600, 72 * 3600):
+            world.output.lines.clear()
+            traced_bytes[at] = tracemalloc.get_traced_memory()[0]
+        return world.usual_stats(at)
+
+    world.stats_at = stats_at
+    tracemalloc.start()
+    try:
+        record = world.run().report()
+    finally:
+        tracemalloc.stop()
+    early_bytes, late_bytes = traced_bytes.values()
+    assert late_bytes - early_bytes < 20_000
+    assert record["sampling"]["samples"] == 72 * 360
+    assert record["metrics"]["cpuSeconds"] == 72 * 1800

@@ -1,0 +1,141 @@
+"""Health, logs, bounded calls, the grid, the stop signals and the output: small parts, each with its promise."""
+
+import io
+import json
+import os
+import signal
+import threading
+from typing import BinaryIO, cast
+
+import pytest
+
+from profiler.bounded import call_within
+from profiler.clock import Grid, SystemClock
+from profiler.logs import JsonLog
+from profiler.sinks import Undelivered
+from profiler.sinks.stdout import StreamSink
+from profiler.sources import Unavailable
+from profiler.sources.endpoint import Patience
+from profiler.sources.health import Health
+from profiler.sources.own_process import own_usage
+from profiler.stop import StopSignals
+from tests.fakes import FakeLog, seconds
+
+
+def test_a_failing_source_is_logged_once_per_change_of_state() -> None:
+    log = FakeLog()
+    health = Health("/task/stats", log)
+    health.worked()
+    for reason in ("HTTP 500", "HTTP 500", "HTTP 429", "HTTP 429"):
+        health.failed(Unavailable(reason))
+    health.worked()
+    health.worked()
+    health.failed(Unavailable("HTTP 500"))
+    assert health.failures == 5
+    assert [(level, fields) for level, _, fields in log.lines] == [
+        ("warning", {"reason": "HTTP 500"}),
+        ("warning", {"reason": "HTTP 429"}),
+        ("info", {"failures": 2}),
+        ("warning", {"reason": "HTTP 500"}),
+    ]
+
+
+def test_log_lines_are_json() -> None:
+    stream = io.BytesIO()
+    JsonLog(stream).error("It broke.", reason='with "quotes"\nand a newline')
+    JsonLog(stream).info("Fine.")
+    first, second = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (first["level"], first["event"], first["reason"]) == ("error", "It broke.", 'with "quotes"\nand a newline')
+    assert second["level"] == "info"
+    assert first["timestamp"].endswith("Z")
+
+
+def test_a_log_that_nobody_reads_is_survived() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb", buffering=0) as stream:
+        JsonLog(stream).warning("Nobody hears this.")
+
+
+class FullDisk(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _data: object, /) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_an_output_that_is_full_is_a_reason() -> None:
+    failure = StreamSink(cast("BinaryIO", FullDisk())).write(b"line")
+    assert isinstance(failure, Undelivered)
+    assert "No space left" in failure.reason
+    good = io.BytesIO()
+    assert StreamSink(good).write(b"line") is None
+    assert good.getvalue() == b"line\n"
+
+
+def test_a_bounded_call_gives_its_result_or_gives_up() -> None:
+    assert call_within(10, lambda: 5) == 5
+    never = threading.Event()
+    assert call_within(0, never.wait) is None
+    never.set()
+    with pytest.raises(ZeroDivisionError):
+        call_within(10, lambda: 1 // 0)
+
+
+def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
+    grid = Grid(seconds(100), seconds(1))
+    assert grid.seconds_to_next(seconds(100)) == 1
+    assert grid.seconds_to_next(seconds(101.25)) == 0.75
+    assert grid.missed == 0
+    assert grid.seconds_to_next(seconds(104.5)) == 0.5
+    assert grid.missed == 2
+    assert grid.seconds_to_next(seconds(104.5)) == 1.5
+
+
+def test_the_systems_clocks_move_on() -> None:
+    clock = SystemClock()
+    before = clock.monotonic_ns()
+    clock.sleep(0)
+    assert clock.monotonic_ns() >= before
+    assert clock.wall_ns() > seconds(1_700_000_000)
+
+
+def test_patience_doubles_after_two_timeouts_in_a_row_and_stays() -> None:
+    patience = Patience(1.0)
+    assert patience.timeout_seconds == pytest.approx(0.9)
+    patience.timed_out()
+    patience.answered()
+    patience.timed_out()
+    assert patience.timeout_seconds == pytest.approx(0.9)
+    patience.timed_out()
+    assert patience.timeout_seconds == pytest.approx(1.8)
+    patience.answered()
+    for _ in range(10):
+        patience.timed_out()
+    assert patience.timeout_seconds == 5
+    assert Patience(60).timeout_seconds == 5
+
+
+def test_a_signal_ends_the_wait_and_is_remembered() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    wakeup = signal.set_wakeup_fd(-1)
+    stop = StopSignals()
+    try:
+        assert not stop.wait(0)
+        stop.install()
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert stop.wait(30)
+        assert stop.requested
+        assert stop.wait(30)
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_the_own_process_has_used_something() -> None:
+    used = own_usage()
+    assert used.cpu_seconds > 0
+    assert used.max_rss_mb is not None
+    assert used.max_rss_mb > 5
