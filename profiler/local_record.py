@@ -1,0 +1,175 @@
+"""From what was observed of a local command to its record. Pure: no clock, no input or output."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.figures import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
+from profiler.record import Container, Distribution, Metrics, Monitor, PeakSource, Record, Report, Sampling, Status
+from profiler.sources.cgroup import Limits
+from profiler.sources.host import Host
+from profiler.summary import Sizes, usage_metrics
+from profiler.supervisor import Ending
+from profiler.times import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.usage import ContainerUsage
+from profiler.verdict import ended, likely_out_of_memory
+
+_LAUNCH_TYPE = "LOCAL"
+_KERNELS_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Which run of what, on which machine."""
+
+    task_id: str
+    family: str
+    host: Host
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """When a command ran: the wall clock stamps, the monotonic clock measures."""
+
+    started_ns: int
+    finished_ns: int
+    duration_ns: int
+
+
+class Peak(Struct, frozen=True, kw_only=True):
+    """The most memory the command's processes held together, and how that is known."""
+
+    size_bytes: int | None = None
+    source: PeakSource | None = None
+
+
+class Observed(Struct, frozen=True, kw_only=True):
+    """What is known of a command that has ended. ``peak.source`` is None if nothing was measured."""
+
+    span: Span
+    ending: Ending
+    usage: ContainerUsage
+    cpu_ns: int
+    peak: Peak
+    oom_kills: int | None
+    counts_blocks: bool
+
+
+def settled_peak(sampled_bytes: int | None, ending: Ending, *, several_seen: bool, floor_bytes: int | None) -> Peak:
+    """The peak from the samples and from the kernel's mark of the largest process (``ru_maxrss``).
+
+    That mark begins at what this process itself had used when it started the command
+    (``floor_bytes``), so it tells nothing up to there. Above, it is the tree's peak if the tree
+    was one process; if not, some process of the tree came to it and the tree to no less.
+    """
+    mark_bytes = ending.reaped.largest_rss_bytes
+    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNELS_ROUNDING_BYTES:
+        return Peak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    alone = ending.alone and not several_seen
+    return Peak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if alone else "sampled")
+
+
+def bounds(limits: Limits, host: Host, usable_cpus: int) -> Sizes:
+    """What bounds the command: the control group's limits where they are below the machine's own."""
+    vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
+    sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
+    return Sizes(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
+
+
+def run_record(identity: Identity, observed: Observed, sizes: Sizes, sampling: Sampling, monitor: Monitor) -> Record:
+    """The record of a command that ran."""
+    ending, span = observed.ending, observed.span
+    end = ended(ending.exit_code, span.finished_ns, stop_was_asked=ending.stop_was_asked)
+    out_of_memory = likely_out_of_memory(
+        end,
+        memory_max_bytes=observed.peak.size_bytes,
+        memory_size_bytes=sizes.memory_bytes,
+        limit_hits=observed.oom_kills,
+    )
+    if end.status == "failure" and observed.oom_kills:
+        # A child was killed and the command only says that it failed.
+        out_of_memory = True
+    return Record(
+        task_id=identity.task_id,
+        family=identity.family,
+        launch_type=_LAUNCH_TYPE,
+        cpu_architecture=identity.host.cpu_architecture,
+        container=Container(name=identity.family),
+        status=end.status,
+        exit_code=end.exit_code,
+        likely_out_of_memory=out_of_memory,
+        started_at=format_ms(span.started_ns),
+        finished_at=format_ms(span.finished_ns),
+        sampling=sampling,
+        metrics=_metrics(observed, sizes),
+        monitor=monitor,
+    )
+
+
+def not_started_record(identity: Identity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
+    """The record of a command that could not be started: no metrics."""
+    return replace(
+        _identified(identity, "failure", exit_code),
+        started_at=format_ms(now_ns),
+        finished_at=format_ms(now_ns),
+        monitor=monitor,
+    )
+
+
+def _identified(identity: Identity, status: Status, exit_code: int) -> Record:
+    return Record(
+        task_id=identity.task_id,
+        family=identity.family,
+        launch_type=_LAUNCH_TYPE,
+        cpu_architecture=identity.host.cpu_architecture,
+        container=Container(name=identity.family),
+        status=status,
+        exit_code=exit_code,
+    )
+
+
+def report(record: Record, now_ns: int) -> Report:
+    """The final line of a run."""
+    return Report(time=format_ms(now_ns), type="task.report", record=record)
+
+
+def sampling_facts(usage: ContainerUsage, source: str, *, interval_ns: int, failures: int, missed: int) -> Sampling:
+    """How the command was sampled."""
+    longest_ms, median_ms = usage.longest_step_ms, usage.median_step_ms
+    return Sampling(
+        interval_ms=as_number(interval_ns / NS_PER_MS),
+        samples=usage.samples,
+        duplicates=usage.duplicates,
+        failures=failures,
+        missed_ticks=missed,
+        longest_gap_ms=None if longest_ms is None else round(longest_ms),
+        stats_period_ms=None if median_ms is None else round(median_ms),
+        sources=(source,),
+    )
+
+
+def _metrics(observed: Observed, sizes: Sizes) -> Metrics:
+    """The samples' statistics with the kernel's exact totals and peak in their place."""
+    measured = usage_metrics(observed.usage, sizes)
+    peak_mb = mebibytes(observed.peak.size_bytes)
+    reaped = observed.ending.reaped
+    return replace(
+        measured,
+        duration_ms=as_number(observed.span.duration_ns / NS_PER_MS),
+        cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        max_memory_used_mb=peak_mb,
+        memory_peak_source=observed.peak.source,
+        memory_used_mb=_with_peak(measured.memory_used_mb, peak_mb),
+        memory_utilization_percent=_with_peak(
+            measured.memory_utilization_percent, _percent(observed.peak.size_bytes, sizes.memory_bytes)
+        ),
+        block_read_bytes=reaped.block_read_bytes if observed.counts_blocks else None,
+        block_write_bytes=reaped.block_write_bytes if observed.counts_blocks else None,
+    )
+
+
+def _with_peak(distribution: Distribution | None, peak: float | None) -> Distribution | None:
+    if distribution is None or peak is None:
+        return distribution
+    return replace(distribution, max=float(peak))
+
+
+def _percent(size_bytes: int | None, of_bytes: float | None) -> float | None:
+    return None if size_bytes is None or not of_bytes else round(100 * size_bytes / of_bytes, 3)

@@ -1,0 +1,206 @@
+"""``task-profiler run``: the life of a local command under the profiler.
+
+The command is started, sampled on a fixed grid while it runs, and reaped; its run ends with its
+first process. Nothing here writes to the command's standard streams.
+"""
+
+import os
+import signal
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler import __version__
+from profiler.clock import Clock, Grid
+from profiler.launch import NotStarted, Started, callers_environment, launch
+from profiler.local_record import (
+    Identity,
+    Observed,
+    Span,
+    bounds,
+    not_started_record,
+    report,
+    run_record,
+    sampling_facts,
+    settled_peak,
+)
+from profiler.record import Monitor, Report
+from profiler.sources import Unavailable, proc
+from profiler.sources.cgroup import own_cgroups
+from profiler.sources.container_stats import ContainerSample
+from profiler.sources.host import host_facts
+from profiler.sources.local import LocalSource
+from profiler.sources.own_process import own_usage
+from profiler.sources.process_tree import ProcessTree, children_of
+from profiler.supervisor import HANDLED, Supervisor, become_subreaper
+from profiler.times import NS_PER_SECOND
+from profiler.usage import ContainerUsage
+
+_ORPHANS_ARE_LOST = "Orphans of the command could not be followed (prctl was refused); their CPU time may be missing."
+_CHILDREN_ARE_LOST = (
+    "The command ignores SIGCHLD: of its children only the CPU time up to the last sample before their end is known."
+)
+_NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What to run and how."""
+
+    words: tuple[str, ...]
+    family: str | None = None
+    interval_seconds: float = 1.0
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    """What came of it: the exit code to end with, the report, and a sentence if it did not start."""
+
+    exit_code: int
+    report: Report
+    complaint: str | None = None
+
+
+def run(wanted: Wanted, environment: Mapping[bytes, bytes], clock: Clock) -> Finished:
+    """Run a command to its end in ``environment``. Signals stay blocked afterwards, so that the report gets out."""
+    identity = Identity(
+        task_id=str(uuid.uuid4()),
+        family=wanted.family or os.path.basename(wanted.words[0].rstrip("/")) or wanted.words[0],  # noqa: PTH119  a word
+        host=host_facts(),
+    )
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    warnings = () if become_subreaper() else (_ORPHANS_ARE_LOST,)
+    session = _Session(identity, clock, round(wanted.interval_seconds * NS_PER_SECOND), warnings)
+    started = session.start(wanted.words, environment, mask)
+    if isinstance(started, NotStarted):
+        now_ns = clock.wall_ns()
+        record = not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
+        return Finished(exit_code=started.exit_code, report=report(record, now_ns), complaint=started.reason)
+    return session.follow(started)
+
+
+class _Session:
+    """One run, from before the command's start to its report."""
+
+    def __init__(self, identity: Identity, clock: Clock, interval_ns: int, warnings: Iterable[str]) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._warnings = tuple(warnings)
+        self._cgroups = own_cgroups(Path("/"))
+        self._oom_kills_before = self._cgroups.oom_kills()
+        self._strangers = children_of(os.getpid(), threads=1)
+        self._usable_cpus = len(os.sched_getaffinity(0))
+        self._started_ns = 0
+        self._started_wall_ns = 0
+
+    def start(
+        self, words: tuple[str, ...], environment: Mapping[bytes, bytes], mask: Iterable[int]
+    ) -> Started | NotStarted:
+        """Start the command as the very last thing."""
+        as_called = callers_environment(environment, proc.read("/proc/self/environ"))
+        self._started_wall_ns = self._clock.wall_ns()
+        self._started_ns = self._clock.monotonic_ns()
+        return launch(words, as_called, mask)
+
+    def follow(self, started: Started) -> Finished:
+        """Sample until the command has ended, then settle the account."""
+        floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
+        supervisor = Supervisor(started.pid, self._clock, self._strangers)
+        tree = ProcessTree(os.getpid(), self._strangers, self._clock.monotonic_ns)
+        source = LocalSource(tree, self._read_ns(self._started_ns), self._usable_cpus, started.own_cpu_ns)
+        samples = _Samples(self._interval_ns, self._started_wall_ns)
+        grid = Grid(self._started_ns, self._interval_ns)
+        while not supervisor.ended_by(self._next_tick(grid)):
+            now_ns = self._clock.monotonic_ns()
+            samples.add(source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns), now_ns)
+        finished_ns = self._clock.monotonic_ns()
+        finished_wall_ns = self._clock.wall_ns()
+        ending = supervisor.finish()
+        samples.end(source.last_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns), finished_ns)
+        observed = Observed(
+            span=Span(
+                started_ns=self._started_wall_ns,
+                finished_ns=finished_wall_ns,
+                duration_ns=finished_ns - self._started_ns,
+            ),
+            ending=ending,
+            usage=samples.usage,
+            cpu_ns=source.cpu_ns,
+            peak=settled_peak(
+                source.peak_bytes, ending, several_seen=source.most_processes > 1, floor_bytes=floor_bytes
+            ),
+            oom_kills=self._oom_kills(),
+            counts_blocks=proc.read("/proc/self/io") is not None,
+        )
+        return self._finished(observed, samples.failures, grid.missed)
+
+    def _finished(self, observed: Observed, failures: int, missed: int) -> Finished:
+        sampling = sampling_facts(
+            observed.usage, LocalSource.name, interval_ns=self._interval_ns, failures=failures, missed=missed
+        )
+        noticed = ((failures > 0, _NO_PROCESS_FOLDER), (observed.ending.ignored_children, _CHILDREN_ARE_LOST))
+        warnings = (*self._warnings, *(warning for seen, warning in noticed if seen))
+        sizes = bounds(self._cgroups.limits(), self._identity.host, self._usable_cpus)
+        record = run_record(self._identity, observed, sizes, sampling, _monitor(warnings))
+        return Finished(exit_code=observed.ending.exit_code, report=report(record, self._clock.wall_ns()))
+
+    def _next_tick(self, grid: Grid) -> int:
+        now_ns = self._clock.monotonic_ns()
+        return now_ns + round(grid.seconds_to_next(now_ns) * NS_PER_SECOND)
+
+    def _read_ns(self, monotonic_ns: int) -> int:
+        """A moment as if the wall clock had not been set since the start."""
+        return self._started_wall_ns + monotonic_ns - self._started_ns
+
+    def _oom_kills(self) -> int | None:
+        now = self._cgroups.oom_kills()
+        return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
+
+
+class _Samples:
+    """Feeds the statistics one sample late, so that a short last step can be joined to it.
+
+    A rate over a step of a few milliseconds is mostly the rounding of the counters.
+    """
+
+    def __init__(self, interval_ns: int, started_ns: int) -> None:
+        self.usage = ContainerUsage(interval_ns)
+        self.failures = 0
+        self._interval_ns = interval_ns
+        self._started_ns = started_ns
+        self._waiting: tuple[ContainerSample, int] | None = None
+
+    def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
+        """Take the reading of a tick."""
+        if isinstance(sample, Unavailable):
+            self.failures += 1
+            return
+        self._pass_on()
+        self._waiting = sample, received_ns
+
+    def end(self, final: ContainerSample, received_ns: int) -> None:
+        """Take the counters at the end, if there was any sample before."""
+        if self._waiting is None:
+            return
+        last, _ = self._waiting
+        if final.read_ns - last.read_ns < self._interval_ns // 2:
+            final = replace(last, read_ns=final.read_ns, cpu_ns=final.cpu_ns)
+        else:
+            self._pass_on()
+        self._waiting = final, received_ns
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._waiting is not None:
+            sample, received_ns = self._waiting
+            self.usage.add(sample, docker_id="", received_ns=received_ns, started_ns=self._started_ns)
+            self._waiting = None
+
+
+def _monitor(warnings: tuple[str, ...]) -> Monitor:
+    used = own_usage()
+    return Monitor(
+        version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
+    )

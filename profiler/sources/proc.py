@@ -1,0 +1,112 @@
+"""The texts of ``/proc/PID``: read in one go, parsed by pure functions, None for what is not there.
+
+A process can vanish between two reads or belong to somebody else: both are ordinary here.
+"""
+
+import os
+
+from msgspec import Struct
+
+_BYTES_PER_KIB = 1024
+_CHUNK_BYTES = 65_536
+# Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
+_STATE, _PARENT, _CHILD_MINOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 8, 10
+_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED = 11, 12, 13, 14, 17, 19
+ZOMBIE = "Z"
+STOPPED = "T"
+
+
+class ProcessStat(Struct, frozen=True, kw_only=True):
+    """``/proc/PID/stat``. What "children" used counts once a parent has waited for them."""
+
+    state: str
+    parent_pid: int
+    cpu_ticks: int
+    children_cpu_ticks: int
+    children_faults: int
+    threads: int
+    started_ticks: int
+
+
+class ProcessStatus(Struct, frozen=True, kw_only=True):
+    """``/proc/PID/status``: resident memory now, its unshared part, its high-water mark."""
+
+    rss_bytes: int | None = None
+    anonymous_bytes: int | None = None
+    peak_bytes: int | None = None
+    ignored_signals: int = 0
+
+
+def parse_stat(text: bytes) -> ProcessStat | None:
+    """None if the text is cut short or is something else."""
+    fields = text[text.rfind(b")") + 1 :].split()
+    if len(fields) <= _STARTED:
+        return None
+    try:
+        return ProcessStat(
+            state=fields[_STATE].decode("ascii"),
+            parent_pid=int(fields[_PARENT]),
+            cpu_ticks=int(fields[_USER]) + int(fields[_SYSTEM]),
+            children_cpu_ticks=int(fields[_CHILD_USER]) + int(fields[_CHILD_SYSTEM]),
+            children_faults=int(fields[_CHILD_MINOR_FAULTS]) + int(fields[_CHILD_MAJOR_FAULTS]),
+            threads=int(fields[_THREADS]),
+            started_ticks=int(fields[_STARTED]),
+        )
+    except ValueError:
+        return None
+
+
+def parse_status(text: bytes) -> ProcessStatus:
+    """A zombie and a kernel thread have no memory: the sizes are None then."""
+    ignored = _field(text, b"SigIgn:")
+    try:
+        signals = int(ignored or b"0", 16)
+    except ValueError:
+        signals = 0
+    return ProcessStatus(
+        rss_bytes=_size(text, b"VmRSS:"),
+        anonymous_bytes=_size(text, b"RssAnon:"),
+        peak_bytes=_size(text, b"VmHWM:"),
+        ignored_signals=signals,
+    )
+
+
+def parse_pss(rollup: bytes) -> int | None:
+    """The proportional set size in ``/proc/PID/smaps_rollup``."""
+    return _size(rollup, b"Pss:")
+
+
+def parse_pids(children: bytes) -> tuple[int, ...]:
+    """The process ids in ``/proc/PID/task/TID/children``."""
+    return tuple(int(word) for word in children.split() if word.isdigit())
+
+
+def read(path: str) -> bytes | None:
+    """A whole file of ``/proc``, None if the process is gone or the file is not ours to read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    chunks = []
+    try:
+        while chunk := os.read(descriptor, _CHUNK_BYTES):
+            chunks.append(chunk)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return b"".join(chunks)
+
+
+def _size(text: bytes, name: bytes) -> int | None:
+    value = _field(text, name)
+    return int(value) * _BYTES_PER_KIB if value is not None and value.isdigit() else None
+
+
+def _field(text: bytes, name: bytes) -> bytes | None:
+    """The first word after ``name`` at the beginning of a line."""
+    start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
+    if start == 0 and not text.startswith(name):
+        return None
+    words = text[start + len(name) :].split(None, 1)
+    return words[0] if words else None

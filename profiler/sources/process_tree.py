@@ -1,0 +1,169 @@
+"""Reads the processes below one process from ``/proc``, a few system calls for each.
+
+Listing the children of each thread costs what the tree costs, not what the machine runs; where
+the kernel does not offer that list, or the tree has very many threads, all processes are looked
+through instead.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from profiler.sources import proc
+from profiler.times import NS_PER_SECOND
+
+# Reading a PSS walks the process's page tables: at most this share of one core goes into it.
+_PSS_SHARE = 0.01
+# Below this, asking each thread for its children is cheaper than even counting all processes.
+_FEW_THREADS = 64
+
+
+class ProcessReading(Struct, frozen=True, kw_only=True):
+    """One process at one moment.
+
+    ``children_cpu_ns`` is of the children it has waited for. ``rss_bytes`` counts shared pages
+    in full, ``share_bytes`` proportionally to those who share them. None: a zombie's memory.
+    """
+
+    pid: int
+    started_ticks: int
+    own_cpu_ns: int
+    children_cpu_ns: int
+    threads: int = 1
+    rss_bytes: int | None = None
+    share_bytes: int | None = None
+    peak_bytes: int | None = None
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Process ids are used again; with the start they are unique."""
+        return self.pid, self.started_ticks
+
+
+class ProcessTree:
+    """The descendants of one process, without the strangers that were there before and theirs.
+
+    A single process's share is its RSS. With several it is the PSS, where the kernel lets us
+    read it (``smaps_rollup``: same user); else the RSS without file and shared memory pages.
+    PSS is refreshed as its cost allows; until then the pages shared last time are taken off.
+    """
+
+    def __init__(self, root_pid: int, strangers: Iterable[int], monotonic_ns: Callable[[], int]) -> None:
+        self._root_pid = root_pid
+        self._strangers = frozenset(strangers)
+        self._monotonic_ns = monotonic_ns
+        self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+        self._lists_children = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+        self._threads = 0
+        self._shared_bytes: dict[tuple[int, int], int] = {}
+        self._pss_due_ns = 0
+
+    def read(self) -> tuple[ProcessReading, ...]:
+        """All processes of the tree that are there now."""
+        stats = self._descendants()
+        self._threads = sum(stat.threads for stat in stats.values())
+        if len(stats) > 1 and self._monotonic_ns() >= self._pss_due_ns:
+            return self._read_fresh(stats)
+        return self._readings(stats)
+
+    def _read_fresh(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
+        self._shared_bytes.clear()
+        began_ns = self._monotonic_ns()
+        readings = self._readings(stats)
+        ended_ns = self._monotonic_ns()
+        self._pss_due_ns = ended_ns + round((ended_ns - began_ns) / _PSS_SHARE)
+        return readings
+
+    def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
+        several = len(stats) > 1
+        return tuple(self._reading(pid, stat, several=several) for pid, stat in stats.items())
+
+    def _reading(self, pid: int, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
+        status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
+        share_bytes = status.rss_bytes
+        if several and share_bytes is not None:
+            share_bytes = max(share_bytes - self._shared((pid, stat.started_ticks), status), 0)
+        return ProcessReading(
+            pid=pid,
+            started_ticks=stat.started_ticks,
+            own_cpu_ns=self._own_cpu_ns(pid, stat),
+            children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
+            threads=stat.threads,
+            rss_bytes=status.rss_bytes,
+            share_bytes=share_bytes,
+            peak_bytes=status.peak_bytes,
+        )
+
+    def _shared(self, identity: tuple[int, int], status: proc.ProcessStatus) -> int:
+        """How much of the RSS is counted at others, as last seen."""
+        if identity not in self._shared_bytes:
+            rss_bytes = status.rss_bytes or 0
+            pss_bytes = proc.parse_pss(proc.read(f"/proc/{identity[0]}/smaps_rollup") or b"")
+            own_bytes = pss_bytes if pss_bytes is not None else status.anonymous_bytes
+            self._shared_bytes[identity] = max(rss_bytes - own_bytes, 0) if own_bytes is not None else 0
+        return self._shared_bytes[identity]
+
+    def _own_cpu_ns(self, pid: int, stat: proc.ProcessStat) -> int:
+        """All threads, ended ones too: exact from the process's clock, else in ticks of 10 ms."""
+        try:
+            return time.clock_gettime_ns(_cpu_clock(pid))
+        except OSError:
+            return stat.cpu_ticks * self._ns_per_tick
+
+    def _descendants(self) -> dict[int, proc.ProcessStat]:
+        if not self._lists_children or (self._threads > _FEW_THREADS and self._threads > len(_all_pids())):
+            return self._look_through_all()
+        found: dict[int, proc.ProcessStat] = {}
+        waiting = list(children_of(self._root_pid, 1))
+        while waiting:
+            pid = waiting.pop()
+            stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+            if stat is None or pid in found or pid in self._strangers:
+                continue
+            found[pid] = stat
+            waiting.extend(children_of(pid, stat.threads))
+        return found
+
+    def _look_through_all(self) -> dict[int, proc.ProcessStat]:
+        stats: dict[int, proc.ProcessStat] = {}
+        below: dict[int, list[int]] = {}
+        for pid in _all_pids():
+            stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+            if stat is not None:
+                stats[pid] = stat
+                below.setdefault(stat.parent_pid, []).append(pid)
+        found: dict[int, proc.ProcessStat] = {}
+        waiting = list(below.get(self._root_pid, ()))
+        while waiting:
+            pid = waiting.pop()
+            if pid not in found and pid not in self._strangers:
+                found[pid] = stats[pid]
+                waiting.extend(below.get(pid, ()))
+        return found
+
+
+def children_of(pid: int, threads: int) -> tuple[int, ...]:
+    """The children of a process; each thread has a list of those it forked."""
+    if threads == 1:
+        return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
+    try:
+        thread_ids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  names, many times a second
+    except OSError:
+        return ()
+    lists = (proc.read(f"/proc/{pid}/task/{thread_id}/children") or b"" for thread_id in thread_ids)
+    return tuple(child for children in lists for child in proc.parse_pids(children))
+
+
+def _all_pids() -> list[int]:
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208  as above
+    except OSError:
+        return []
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _cpu_clock(pid: int) -> int:
+    """The clock of a process's CPU time, as ``clock_getcpuclockid`` makes it (CPUCLOCK_SCHED)."""
+    return ~pid << 3 | 2

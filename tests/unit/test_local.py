@@ -1,0 +1,245 @@
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.launch import callers_environment
+from profiler.local_record import Identity, Observed, Peak, Span, bounds, run_record, sampling_facts, settled_peak
+from profiler.record import Metrics, Monitor, Record, Sampling
+from profiler.sources import proc
+from profiler.sources.cgroup import Limits
+from profiler.sources.host import Host
+from profiler.sources.local import TreeCpu, TreeMemory
+from profiler.sources.process_tree import ProcessReading
+from profiler.summary import Sizes
+from profiler.supervisor import Ending, Reaped
+from profiler.usage import ContainerUsage
+
+_MIB = 2**20
+_MS = 1_000_000
+
+_STAT = (
+    b"4242 (a (strange) name) S 17 4242 17 34816 4242 4194304 1021 77 3 1 150 50 20 10 20 0 5 0 128978 3133440 415 "
+    b"18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
+)
+_STATUS = (
+    b"Name:\tpython\nState:\tS (sleeping)\nVmHWM:\t  819200 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    4096 kB\n"
+    b"RssFile:\t    6144 kB\nThreads:\t5\nSigIgn:\t0000000000011000\n"
+)
+_ZOMBIE_STATUS = b"Name:\tsh\nState:\tZ (zombie)\nThreads:\t1\nSigIgn:\t0000000000000000\n"
+
+
+def _process(
+    pid: int, *, own_ms: int = 0, children_ms: int = 0, held: int | None = None, mark: int = 0
+) -> ProcessReading:
+    size_bytes = None if held is None else held * _MIB
+    return ProcessReading(
+        pid=pid,
+        started_ticks=1,
+        own_cpu_ns=own_ms * _MS,
+        children_cpu_ns=children_ms * _MS,
+        rss_bytes=size_bytes,
+        share_bytes=size_bytes,
+        peak_bytes=max(mark, held or 0) * _MIB,
+    )
+
+
+def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
+    stat = proc.parse_stat(_STAT)
+    assert stat == proc.ProcessStat(
+        state="S",
+        parent_pid=17,
+        cpu_ticks=200,
+        children_cpu_ticks=30,
+        children_faults=78,
+        threads=5,
+        started_ticks=128978,
+    )
+
+
+def test_status() -> None:
+    assert proc.parse_status(_STATUS) == proc.ProcessStatus(
+        rss_bytes=10 * _MIB, anonymous_bytes=4 * _MIB, peak_bytes=800 * _MIB, ignored_signals=0x11000
+    )
+
+
+def test_a_zombie_has_no_memory() -> None:
+    assert proc.parse_status(_ZOMBIE_STATUS) == proc.ProcessStatus()
+
+
+def test_a_file_that_cannot_be_read_is_none() -> None:
+    assert proc.read("/proc/0/stat") is None
+
+
+@given(st.binary())
+def test_parsers_survive_anything(text: bytes) -> None:
+    proc.parse_stat(text)
+    proc.parse_status(text)
+    proc.parse_pss(text)
+    proc.parse_pids(text)
+
+
+def test_time_handed_to_the_parent_is_counted_once() -> None:
+    cpu = TreeCpu()
+    assert cpu.add([_process(1, own_ms=100), _process(2, own_ms=500)], 0) == 600 * _MS
+    assert cpu.add([_process(1, own_ms=100, children_ms=520)], 0) == 620 * _MS
+
+
+def test_time_that_nobody_waited_for_is_kept() -> None:
+    cpu = TreeCpu()
+    cpu.add([_process(1), _process(2, own_ms=1000)], 0)
+    assert cpu.add([_process(1)], 0) == 1000 * _MS
+    assert cpu.add([_process(1, own_ms=400)], 0) >= 1380 * _MS
+
+
+def test_an_orphan_is_counted_where_it_was_reaped() -> None:
+    cpu = TreeCpu()
+    cpu.add([_process(1), _process(2, own_ms=700)], 0)
+    assert cpu.add([_process(1)], 750 * _MS) == 750 * _MS
+
+
+_processes = st.lists(
+    st.builds(
+        ProcessReading,
+        pid=st.integers(1, 4),
+        started_ticks=st.integers(0, 1),
+        own_cpu_ns=st.integers(0, 10**12),
+        children_cpu_ns=st.integers(0, 10**12),
+        threads=st.integers(1, 3),
+        rss_bytes=st.none() | st.integers(0, 2**40),
+        share_bytes=st.none() | st.integers(0, 2**40),
+        peak_bytes=st.none() | st.integers(0, 2**40),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(st.tuples(_processes, st.integers(0, 10**12))))
+def test_cpu_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
+    cpu = TreeCpu()
+    last = 0
+    for processes, reaped_ns in steps:
+        total = cpu.add(processes, reaped_ns)
+        assert total >= last
+        last = total
+
+
+@given(st.lists(_processes))
+def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
+    steps: Sequence[Sequence[ProcessReading]],
+) -> None:
+    memory = TreeMemory()
+    for processes in steps:
+        held = memory.add(processes)
+        if held is not None:
+            assert held >= 0
+            assert memory.peak_bytes is not None
+            assert memory.peak_bytes >= held
+
+
+def test_a_spike_between_readings_shows_in_the_peak() -> None:
+    memory = TreeMemory()
+    memory.add([_process(1, held=10), _process(2, held=50)])
+    memory.add([_process(1, held=10, mark=800), _process(2, held=40)])
+    assert memory.peak_bytes == 840 * _MIB
+
+
+def test_two_rises_are_never_added() -> None:
+    memory = TreeMemory()
+    memory.add([_process(1, held=10), _process(2, held=10)])
+    memory.add([_process(1, held=10, mark=300), _process(2, held=10, mark=300)])
+    assert memory.peak_bytes == 310 * _MIB
+
+
+def test_pages_counted_at_others_are_taken_off_a_mark() -> None:
+    memory = TreeMemory()
+    shared = ProcessReading(
+        pid=2,
+        started_ticks=1,
+        own_cpu_ns=0,
+        children_cpu_ns=0,
+        rss_bytes=400 * _MIB,
+        share_bytes=100 * _MIB,
+        peak_bytes=400 * _MIB,
+    )
+    memory.add([_process(1, held=100)])
+    memory.add([_process(1, held=100), shared])
+    assert memory.peak_bytes == 200 * _MIB
+
+
+def _ending(largest_rss: int, *, alone: bool = True) -> Ending:
+    reaped = Reaped(largest_rss_bytes=largest_rss * _MIB)
+    return Ending(exit_code=0, stop_was_asked=False, alone=alone, ignored_children=False, reaped=reaped)
+
+
+def test_the_kernels_mark_is_the_peak_of_a_single_process() -> None:
+    peak = settled_peak(10 * _MIB, _ending(800), several_seen=False, floor_bytes=20 * _MIB)
+    assert peak == Peak(size_bytes=800 * _MIB, source="kernel")
+
+
+def test_the_kernels_mark_tells_nothing_up_to_our_own_memory() -> None:
+    peak = settled_peak(10 * _MIB, _ending(20), several_seen=False, floor_bytes=20 * _MIB)
+    assert peak == Peak(size_bytes=10 * _MIB, source="sampled")
+    assert settled_peak(None, _ending(20), several_seen=False, floor_bytes=20 * _MIB) == Peak()
+    assert settled_peak(None, _ending(800), several_seen=False, floor_bytes=None) == Peak()
+
+
+def test_of_several_processes_the_mark_is_a_lower_bound_only() -> None:
+    expected = Peak(size_bytes=800 * _MIB, source="sampled")
+    assert settled_peak(10 * _MIB, _ending(800, alone=False), several_seen=False, floor_bytes=0) == expected
+    assert settled_peak(10 * _MIB, _ending(800), several_seen=True, floor_bytes=0) == expected
+
+
+def test_bounds_are_the_smaller_of_limit_and_machine() -> None:
+    host = Host(vcpu=8.0, memory_bytes=100, cpu_architecture="ARM64")
+    assert bounds(Limits(vcpu=0.5, memory_bytes=50), host, 8) == Sizes(vcpu=0.5, memory_bytes=50)
+    assert bounds(Limits(memory_bytes=500), host, 2) == Sizes(vcpu=2.0, memory_bytes=100)
+    assert bounds(Limits(), Host(), 4) == Sizes(vcpu=4.0, memory_bytes=None)
+
+
+def test_what_python_adds_to_the_environment_is_taken_out() -> None:
+    own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
+    assert callers_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
+    assert callers_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
+    assert callers_environment(own, None) == own
+
+
+def _observed(*, exit_code: int = 0, oom_kills: int = 0, stop_was_asked: bool = False) -> Observed:
+    ending = Ending(
+        exit_code=exit_code, stop_was_asked=stop_was_asked, alone=True, ignored_children=False, reaped=Reaped()
+    )
+    return Observed(
+        span=Span(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
+        ending=ending,
+        usage=ContainerUsage(10**9),
+        cpu_ns=1_234_567_000,
+        peak=Peak(),
+        oom_kills=oom_kills,
+        counts_blocks=False,
+    )
+
+
+def _record(observed: Observed) -> Record:
+    identity = Identity(task_id="1", family="etl", host=Host(vcpu=4.0, memory_bytes=1024 * _MIB))
+    sizes = Sizes(vcpu=4.0, memory_bytes=1024 * _MIB)
+    sampling = sampling_facts(observed.usage, "processes", interval_ns=20 * _MS, failures=0, missed=0)
+    return run_record(identity, observed, sizes, sampling, Monitor(version="1"))
+
+
+def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
+    record = _record(_observed())
+    assert record.metrics == Metrics(duration_ms=2500.25, cpu_seconds=1.234567, vcpu_size=4, memory_size_mb=1024)
+    assert record.sampling == Sampling(
+        interval_ms=20, samples=0, duplicates=0, failures=0, missed_ticks=0, sources=("processes",)
+    )
+    assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
+
+
+def test_a_child_killed_for_memory_is_told_when_the_command_fails() -> None:
+    assert _record(_observed(exit_code=1, oom_kills=1)).likely_out_of_memory is True
+    assert _record(_observed(exit_code=1)).likely_out_of_memory is False
+    assert _record(_observed(exit_code=0, oom_kills=1)).likely_out_of_memory is False
+
+
+def test_a_run_that_was_asked_to_stop() -> None:
+    assert _record(_observed(exit_code=143, stop_was_asked=True)).status == "stopped"
