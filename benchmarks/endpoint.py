@@ -1,0 +1,165 @@
+"""A task metadata endpoint for measurements: N containers whose counters move with the clock.
+
+    python -m benchmarks.endpoint CONTAINERS
+
+prints its address, then serves until stdin says ``end`` (the batch exits with code 0) and until
+stdin is closed. Documents have the size of real ones (about 3 kB a container, cgroup v1).
+"""
+
+import json
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TASK_ID = "0123456789abcdef0123456789abcdef"
+_KERNEL_MEMORY_KEYS = [
+    "active_anon",
+    "active_file",
+    "cache",
+    "dirty",
+    "inactive_anon",
+    "inactive_file",
+    "mapped_file",
+    "pgfault",
+    "pgmajfault",
+    "pgpgin",
+    "pgpgout",
+    "rss",
+    "rss_huge",
+    "unevictable",
+    "writeback",
+]
+
+
+class Task:
+    """What the endpoint tells: the monitor, the batch, and other containers."""
+
+    def __init__(self, containers: int) -> None:
+        self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
+        self.started = time.time()
+        self.ended: float | None = None
+        self.stats_reads = 0
+
+    def container(self, name: str) -> dict[str, object]:
+        over = name == "batch" and self.ended is not None
+        document: dict[str, object] = {
+            "DockerId": self.docker_id(name),
+            "Name": name,
+            "DockerName": name,
+            "Image": "example/image:1",
+            "ImageID": "sha256:" + "0" * 64,
+            "Labels": {"com.amazonaws.ecs.cluster": "bench", "com.amazonaws.ecs.container-name": name},
+            "DesiredStatus": "RUNNING",
+            "KnownStatus": "STOPPED" if over else "RUNNING",
+            "Limits": {"CPU": 256, "Memory": 512},
+            "CreatedAt": _stamp(self.started),
+            "StartedAt": _stamp(self.started),
+            "Type": "NORMAL",
+            "LogDriver": "awslogs",
+            "LogOptions": {
+                "awslogs-group": "/ecs/bench",
+                "awslogs-region": "us-east-1",
+                "awslogs-stream": f"ecs/{name}/{TASK_ID}",
+            },
+            "Networks": [{"NetworkMode": "bridge", "IPv4Addresses": ["172.17.0.2"]}],
+        }
+        if over and self.ended is not None:
+            document.update(ExitCode=0, FinishedAt=_stamp(self.ended))
+        return document
+
+    def docker_id(self, name: str) -> str:
+        return f"{self.names.index(name):064x}"
+
+    def task(self) -> dict[str, object]:
+        return {
+            "Cluster": "bench",
+            "TaskARN": f"arn:aws:ecs:us-east-1:111122223333:task/bench/{TASK_ID}",
+            "Family": "bench",
+            "Revision": "1",
+            "DesiredStatus": "RUNNING" if self.ended is None else "STOPPED",
+            "KnownStatus": "RUNNING",
+            "Limits": {"CPU": 1, "Memory": 2048},
+            "PullStartedAt": _stamp(self.started - 10),
+            "AvailabilityZone": "us-east-1a",
+            "LaunchType": "EC2",
+            "Containers": [self.container(name) for name in self.names],
+        }
+
+    def stats(self) -> dict[str, object]:
+        self.stats_reads += 1
+        return {
+            self.docker_id(name): {} if name == "batch" and self.ended is not None else self._sample(name)
+            for name in self.names
+        }
+
+    def _sample(self, name: str) -> dict[str, object]:
+        now = time.time()
+        cpu = {"total_usage": int((now - self.started) * 4e8), "percpu_usage": [1, 2], "usage_in_kernelmode": 3}
+        memory = {key: 1_000_000 + index for index, key in enumerate(_KERNEL_MEMORY_KEYS)}
+        blocks = [
+            {"major": 259, "minor": minor, "op": op, "value": 4096}
+            for minor in (0, 1)
+            for op in ("Read", "Write", "Sync", "Async", "Discard", "Total")
+        ]
+        return {
+            "read": _stamp(now),
+            "preread": _stamp(now - 1),
+            "pids_stats": {"current": 3},
+            "blkio_stats": {"io_service_bytes_recursive": blocks, "io_serviced_recursive": blocks},
+            "num_procs": 0,
+            "storage_stats": {},
+            "cpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
+            "precpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
+            "memory_stats": {
+                "usage": 150_000_000 + int(now * 1e6) % 50_000_000,
+                "max_usage": 210_000_000,
+                "stats": {**memory, **{f"total_{key}": value for key, value in memory.items()}},
+                "limit": 536870912,
+            },
+            "name": name,
+            "id": self.docker_id(name),
+            "networks": {"eth0": {"rx_bytes": int(now) % 10**9, "tx_bytes": 5, "rx_packets": 1, "tx_packets": 1}},
+        }
+
+
+def serve(task: Task) -> ThreadingHTTPServer:
+    """An endpoint on a free port of the loopback interface, served by a thread."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            documents = {"/v4/own": lambda: task.container("task-monitor"), "/v4/own/task": task.task}
+            document = documents.get(self.path, task.stats)()
+            body = json.dumps(document).encode()
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            self.wfile.write(head.encode() + body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def main() -> None:
+    """Serve until stdin is closed."""
+    task = Task(int(sys.argv[1]))
+    server = serve(task)
+    print(f"http://127.0.0.1:{server.server_address[1]}/v4/own", flush=True)
+    for line in sys.stdin:
+        if line.strip() == "end":
+            task.ended = time.time()
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""``task-profiler run``: wires the local wrapper."""
+
+import math
+import os
+from typing import Literal
+
+import click
+
+from profiler.clock import SystemClock
+from profiler.errors import UsageError
+from profiler.line import encode_line
+from profiler.record import Report
+from profiler.run import Wanted, run
+from profiler.text import report_text
+
+_SMALLEST_INTERVAL_SECONDS = 0.02
+_LARGEST_INTERVAL_SECONDS = 3600.0
+_STDERR = 2
+
+Format = Literal["json", "text"]
+
+
+@click.command(
+    "run",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
+)
+@click.option("--name", metavar="NAME", help="Family of the run (default: the command's base name).")
+@click.option(
+    "--interval",
+    "interval_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(_SMALLEST_INTERVAL_SECONDS, _LARGEST_INTERVAL_SECONDS),
+    default=1.0,
+    show_default=True,
+    help="Sampling period.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="The record as a JSON line, or a line like AWS Lambda's REPORT.",
+)
+@click.option("--output", metavar="FILE", help="Append the line to FILE instead of printing it on stderr.")
+@click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
+def command(
+    name: str | None, interval_seconds: float, output_format: Format, output: str | None, words: tuple[str, ...]
+) -> int:
+    """Run a command and report what it used.
+
+    The command's input, output, signals and exit code are left as they are; the report is one
+    line on stderr when the command has ended.
+    """
+    if not words:
+        raise UsageError("There is no command to run: write it after --, as in task-profiler run -- python etl.py")
+    if math.isnan(interval_seconds):
+        raise UsageError("--interval must be a number of seconds.")
+    if name is not None and not name.strip():
+        raise UsageError("--name is empty: give the run a name or leave the option out.")
+    descriptor = None if output is None else _opened(output)
+    wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds)
+    finished = run(wanted, os.environb, SystemClock())
+    if finished.complaint is not None:
+        _write_all(_STDERR, f"task-profiler: {finished.complaint}\n".encode(errors="surrogateescape"))
+    _deliver(_line(finished.report, output_format), descriptor, output)
+    return finished.exit_code
+
+
+def _opened(path: str) -> int:
+    """Open the file before the command starts, so that a mistake costs no run."""
+    try:
+        # A pipe that nobody reads would block here for ever.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        os.set_blocking(descriptor, True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
+    return descriptor
+
+
+def _line(report: Report, output_format: Format) -> bytes:
+    line = encode_line(report) if output_format == "json" else report_text(report).encode(errors="replace")
+    return line + b"\n"
+
+
+def _deliver(line: bytes, descriptor: int | None, path: str | None) -> None:
+    """Write the line where it was wanted, else to stderr; the command's exit code stands anyway."""
+    if descriptor is not None:
+        reason = _write_all(descriptor, line)
+        if reason is None:
+            return
+        _write_all(_STDERR, f"task-profiler: --output {path} cannot be written ({reason}).\n".encode(errors="replace"))
+    _write_all(_STDERR, line)
+
+
+def _write_all(descriptor: int, data: bytes) -> str | None:
+    """Write all of it; returns why that failed."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except OSError as error:
+            return error.strerror or str(error)
+    return None

@@ -1,0 +1,70 @@
+"""Plays Amazon CloudWatch Logs with moto, over HTTP, for containers and tests alike."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """One line of a log stream."""
+
+    timestamp_ms: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedAws:
+    """A running moto server."""
+
+    url: str
+    region: str = "us-east-1"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which boto3 in a container reaches this server."""
+        return _CREDENTIALS | {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+        }
+
+    def create_log_group(self, group: str) -> None:
+        """Create a log group."""
+        self._logs().create_log_group(logGroupName=group)
+
+    def create_log_stream(self, group: str, stream: str) -> None:
+        """Create a stream in an existing group, as the awslogs driver does when it starts a container."""
+        self._logs().create_log_stream(logGroupName=group, logStreamName=stream)
+
+    def events(self, group: str, stream: str) -> tuple[LogEvent, ...]:
+        """Return all lines of a stream, oldest first."""
+        logs = self._logs()
+        answer = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)
+        return tuple(LogEvent(timestamp_ms=one["timestamp"], message=one["message"]) for one in answer["events"])
+
+    def _logs(self) -> Any:
+        return boto3.client(
+            "logs",
+            endpoint_url=self.url,
+            region_name=self.region,
+            aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+
+@contextlib.contextmanager
+def played_aws() -> Iterator[PlayedAws]:
+    """Run a server on a free port for the length of the block."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield PlayedAws(url=f"http://{host}:{port}")
+    finally:
+        server.stop()

@@ -1,0 +1,163 @@
+"""The monitor as a process of its own, against a served task and a played CloudWatch Logs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from benchmarks.endpoint import TASK_ID, Task, serve
+from tests.aws import PlayedAws, played_aws
+from tests.waiting import wait_until
+
+GROUP = "/ecs/bench"
+STREAM = f"ecs/batch/{TASK_ID}"
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[PlayedAws]:
+    with played_aws() as server:
+        server.create_log_group(GROUP)
+        server.create_log_stream(GROUP, STREAM)
+        yield server
+
+
+class Sidecar:
+    """A running monitor and the task it watches."""
+
+    def __init__(self, aws_environment: dict[str, str], **settings: str) -> None:
+        self.task = Task(2)
+        self._server = serve(self.task)
+        own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{self._server.server_address[1]}/v4/own",
+            "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
+            **aws_environment,
+            **own,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "profiler", "monitor"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def wait_for_samples(self) -> None:
+        """Wait until the monitor has asked a few times: a real process needs a while to start."""
+        wait_until(lambda: self.task.stats_reads >= 5, 30, "samples of the monitor")
+
+    def end_batch(self) -> None:
+        self.task.ended = time.time()
+
+    def finish(self, seconds: float = 60) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The lines of stdout and of stderr, once it has ended by itself with exit code 0."""
+        output, errors = self.process.communicate(timeout=seconds)
+        assert self.process.returncode == 0, errors
+        return [json.loads(line) for line in output.splitlines()], [json.loads(line) for line in errors.splitlines()]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def new_reports(aws: PlayedAws, before: int) -> list[dict[str, Any]]:
+    return [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]
+
+
+def test_the_report_stands_in_the_batchs_stream(aws: PlayedAws) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    with Sidecar(aws.environment()) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        output, errors = sidecar.finish()
+    assert (output, errors) == ([], [])
+    (report,) = new_reports(aws, before)
+    assert report["record"]["status"] == "success"
+    assert report["record"]["metrics"]["vcpuUsed"]["avg"] == pytest.approx(0.4, rel=0.05)
+    assert report["record"]["monitor"]["maxRssMB"] > 5
+
+
+def test_sigterm_while_the_batch_runs_gives_a_stopped_report(aws: PlayedAws) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    with Sidecar(aws.environment()) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.process.send_signal(signal.SIGTERM)
+        sidecar.finish()
+    (report,) = new_reports(aws, before)
+    assert report["record"]["status"] == "stopped"
+
+
+def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: PlayedAws) -> None:
+    """The handlers are there as soon as the first module is; a signal from then on gives a report."""
+    before = len(aws.events(GROUP, STREAM))
+    with Sidecar(aws.environment()) as sidecar:
+        wait_until(lambda: catches_sigterm(sidecar.process.pid), 30, "the signal handlers")
+        sidecar.process.send_signal(signal.SIGTERM)
+        sidecar.finish()
+    assert [report["record"]["status"] for report in new_reports(aws, before)] == ["stopped"]
+
+
+def test_without_a_way_to_cloudwatch_the_report_is_printed_within_the_budget() -> None:
+    unreachable = {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    with Sidecar(unreachable, STOP_SECONDS="4") as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        output, errors = sidecar.finish()
+    assert [document["type"] for document in output] == ["task.report"]
+    assert [line["level"] for line in errors] == ["error"]
+    assert "the rest of the stop budget" in errors[0]["event"]
+
+
+def test_without_credentials_the_report_is_printed() -> None:
+    with Sidecar({"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        output, errors = sidecar.finish()
+    assert [document["record"]["status"] for document in output] == ["success"]
+    assert "Unable to locate credentials" in errors[0]["event"]
+
+
+def test_a_standard_output_that_nobody_reads_changes_nothing() -> None:
+    with Sidecar({"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}, CHECKPOINT_SECONDS="0.1") as sidecar:
+        assert sidecar.process.stdout is not None
+        sidecar.process.stdout.close()
+        sidecar.process.stdout = None
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        _, errors = sidecar.process.communicate(timeout=60)
+    assert sidecar.process.returncode == 0
+    assert b"A line of the monitor is lost" in errors
+    assert b"Traceback" not in errors
+
+
+def test_outside_of_ecs_one_sentence_says_what_to_do() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "profiler", "monitor"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "task-profiler run -- CMD" in done.stderr
+
+
+def catches_sigterm(pid: int) -> bool:
+    """Whether the process has a handler for SIGTERM (bit 14 of SigCgt)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(caught & (1 << (signal.SIGTERM - 1)))

@@ -1,0 +1,509 @@
+"""``task-profiler run`` around real commands."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+import tty
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.record import Record, Report, decode
+
+_RUN = (sys.executable, "-m", "profiler", "run")
+_PYTHON = os.path.realpath(sys.executable)
+_LIMIT_SECONDS = 60
+# Prints a line when ready, then its signals.
+_LISTENER = """
+import signal, sys
+def heard(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    if number in (signal.SIGTERM, signal.SIGINT):
+        sys.exit(7)
+for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH"):
+    signal.signal(signal.Signals["SIG" + name], heard)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+_BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
+
+
+def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    command = (*_RUN, *options, "--", *words)
+    return subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS, **settings)
+
+
+def _report(stderr: bytes) -> Report:
+    return decode(stderr.splitlines()[-1])
+
+
+def _record(*words: str, options: Sequence[str] = ()) -> Record:
+    return _report(_run(*words, options=options).stderr).record
+
+
+def _python(program: str) -> tuple[str, str, str]:
+    return _PYTHON, "-c", program
+
+
+def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
+    """A listener under the profiler that has said that it is ready."""
+    process = subprocess.Popen(
+        (*_RUN, "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+# --- transparent ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("true",), 0),
+        (("sh", "-c", "exit 3"), 3),
+        (("sh", "-c", "kill -TERM $$"), 143),
+        (("sh", "-c", "kill -KILL $$"), 137),
+        (("no-such-command-at-all",), 127),
+        (("/no/such/path",), 127),
+        (("/",), 126),
+        (("",), 127),
+    ],
+)
+def test_exit_codes(words: tuple[str, ...], expected: int) -> None:
+    finished = _run(*words)
+    assert finished.returncode == expected
+    record = _report(finished.stderr).record
+    assert record.exit_code == expected
+    assert record.status == ("success" if expected == 0 else "failure")
+
+
+def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(tmp_path: Path) -> None:
+    script = tmp_path / "not-executable"
+    script.write_text("echo no\n")
+    finished = _run(str(script))
+    sentence, line = finished.stderr.decode().splitlines()
+    assert finished.returncode == 126
+    assert finished.stdout == b""
+    assert sentence.startswith(f"task-profiler: {script} cannot be executed")
+    assert json.loads(line)["record"]["metrics"] == {}
+
+
+def test_a_missing_interpreter_is_not_a_missing_command(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    finished = _run(str(script))
+    assert finished.returncode == 126
+    assert b"interpreter" in finished.stderr
+
+
+def test_a_script_without_interpreter_line_is_the_shells(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('echo "got $1"\n')
+    script.chmod(0o755)
+    assert _run(str(script), "a b").stdout == b"got a b\n"
+
+
+def test_input_and_output_pass_byte_for_byte() -> None:
+    data = bytes(range(256)) * 4096
+    finished = _run("cat", input=data)
+    assert finished.stdout == data
+    finished = _run("sh", "-c", "cat >&2", input=data)
+    assert finished.stdout == b""
+    assert finished.stderr.startswith(data)
+
+
+def test_arguments_pass_untouched() -> None:
+    words = ("-x", "--", "--format", "a b", "", "\udcff", "*", "--help")
+    finished = _run(
+        *_python("import sys, os; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"), *words
+    )
+    assert finished.stdout.split(b"\0") == [os.fsencode(word) for word in words]
+
+
+def test_the_dashes_may_be_left_out() -> None:
+    command = (*_RUN, "--format", "text", "echo", "--format", "json")
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+    assert finished.stdout == b"--format json\n"
+    assert finished.stderr.startswith(b"REPORT TaskId: ")
+
+
+_SIGNALS_SEEN = ("sh", "-c", "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status")
+
+
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,), (signal.SIGINT, signal.SIGQUIT), (signal.SIGCHLD,)])
+def test_signal_dispositions_are_the_callers(ignored: tuple[signal.Signals, ...]) -> None:
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+
+    bare = subprocess.run(_SIGNALS_SEEN, capture_output=True, check=True, preexec_fn=ignore)
+    assert _run(*_SIGNALS_SEEN, preexec_fn=ignore).stdout == bare.stdout
+
+
+def test_exit_code_is_kept_when_the_caller_ignores_its_children() -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    assert _run("sh", "-c", "exit 5", preexec_fn=ignore).returncode == 5
+    assert _run("no-such-command-at-all", preexec_fn=ignore).returncode == 127
+
+
+def test_environment_is_the_callers() -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "odd": "a=b\nc"}
+    bare = subprocess.run(("env", "-0"), capture_output=True, check=True, env=environment)
+    assert sorted(_run("env", "-0", env=environment).stdout.split(b"\0")) == sorted(bare.stdout.split(b"\0"))
+
+
+def test_open_files_are_the_callers() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe:
+        finished = _run(
+            *_python(f"import os; os.write({writing}, b'hello'); print(os.listdir('/proc/self/fd'))"),
+            pass_fds=(writing,),
+        )
+        bare = subprocess.run(
+            _python("import os; print(os.listdir('/proc/self/fd'))"),
+            capture_output=True,
+            check=True,
+            pass_fds=(writing,),
+        )
+        os.close(writing)
+        assert pipe.read() == b"hello"
+    assert finished.stdout == bare.stdout
+
+
+def test_closed_standard_streams() -> None:
+    finished = subprocess.run(
+        ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", *_RUN, "--", "sh", "-c", "exit 4"), check=False, timeout=_LIMIT_SECONDS
+    )
+    assert finished.returncode == 4
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+def test_signals_are_passed_on() -> None:
+    process = _started(*_python(_LISTENER))
+    assert process.stdout is not None
+    for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
+        process.send_signal(signal.Signals[name])
+        assert process.stdout.readline() == f"{name}\n".encode()
+    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == 7
+    assert _report(stderr).record.status == "stopped"
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_a_command_that_dies_of_a_passed_on_signal(number: signal.Signals, expected: int) -> None:
+    process = _started("sh", "-c", "echo ready; exec sleep 60")
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == expected
+    assert _report(stderr).record.status == "stopped"
+
+
+def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
+    program = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('usr1', flush=True))\n"
+        "os.kill(0, signal.SIGUSR1)\n"
+        "os.kill(os.getppid(), signal.SIGUSR1)\n"
+        "print('done', flush=True)\n"
+        "signal.sigtimedwait({signal.SIGUSR1}, 0.3)\n"
+    )
+    assert _run(*_python(program), start_new_session=True).stdout == b"usr1\ndone\n"
+
+
+def _read_until(descriptor: int, wanted: bytes) -> bytes:
+    seen = b""
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while wanted not in seen:
+        ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
+        assert ready, seen
+        seen += os.read(descriptor, 4096)
+    return seen
+
+
+def _on_terminal(*words: str, inherited: int | None = None) -> tuple[int, int]:
+    """The profiler around a command as the foreground job of a new terminal: its process id and the terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        if inherited is not None:
+            os.set_inheritable(inherited, True)  # noqa: FBT003
+        os.execv(_RUN[0], (*_RUN, "--output", "/dev/null", "--", *words))
+    return pid, terminal
+
+
+def test_ctrl_c_arrives_once() -> None:
+    pid, terminal = _on_terminal(*_python(_LISTENER.replace("sys.exit(7)", "pass")))
+    _read_until(terminal, b"ready")
+    os.write(terminal, termios.tcgetattr(terminal)[tty.CC][termios.VINTR])
+    seen = _read_until(terminal, b"SIGINT")
+    os.kill(pid, signal.SIGUSR1)
+    seen += _read_until(terminal, b"SIGUSR1")
+    assert seen.count(b"SIGINT") == 1
+    os.kill(pid, signal.SIGINT)  # this one is not the terminal's
+    _read_until(terminal, b"SIGINT")
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+
+
+def test_a_terminal_that_hangs_up_is_heard_once() -> None:
+    reading, writing = os.pipe()
+    program = f"import os, sys\nsys.stdout = os.fdopen({writing}, 'w')\n" + _LISTENER
+    pid, terminal = _on_terminal(*_python(program), inherited=writing)
+    os.close(writing)
+    _read_until(reading, b"ready")
+    os.close(terminal)
+    seen = _read_until(reading, b"SIGHUP\n")
+    os.kill(pid, signal.SIGTERM)
+    seen += _read_until(reading, b"SIGTERM\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    with os.fdopen(reading, "rb") as rest:
+        assert (seen + rest.read()).endswith(b"SIGHUP\nSIGTERM\n")
+
+
+def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
+    program = "import os; print(os.tcgetpgrp(0) == os.getpgrp(), os.isatty(1), os.get_terminal_size().columns > -1)"
+    pid, terminal = _on_terminal(*_python(program))
+    assert b"True True True" in _read_until(terminal, b"\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+
+
+def test_a_job_stops_and_goes_on_with_its_command() -> None:
+    program = (
+        "import signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: print('on', flush=True))\n"
+        "print('ready', flush=True)\nprint(sys.stdin.readline(), end='')\n"
+    )
+    process = _started(*_python(program), stdin=subprocess.PIPE, process_group=0)
+    assert process.stdin is not None
+    process.send_signal(signal.SIGTSTP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    process.send_signal(signal.SIGCONT)
+    stdout, stderr = process.communicate(b"hello\n", timeout=_LIMIT_SECONDS)
+    assert stdout == b"on\nhello\n"
+    assert process.returncode == 0
+    assert _report(stderr).record.status == "success"
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def test_what_the_command_leaves_behind_is_neither_awaited_nor_killed() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb", buffering=0) as to_the_orphan:
+        program = "import os, sys\nif os.fork() == 0: print(sys.stdin.readline(), end='', flush=True); os._exit(0)\n"
+        command = (*_RUN, "--output", "/dev/null", "--", *_python(program))
+        process = subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
+        os.close(reading)
+        assert process.wait(_LIMIT_SECONDS) == 0
+        to_the_orphan.write(b"still here\n")
+        assert process.stdout is not None
+        with process.stdout as output:
+            assert output.read() == b"still here\n"
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a pid namespace")
+def test_works_as_the_first_process_of_a_container() -> None:
+    orphans = "for i in 1 2 3; do (true &) ; done; exit 6"
+    command = ("unshare", "--pid", "--fork", "--mount-proc", *_RUN, "--", "sh", "-c", orphans)
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+    assert finished.returncode == 6
+    assert _report(finished.stderr).record.exit_code == 6
+
+
+# --- what is measured ----------------------------------------------------------------------------
+
+_FORKS = (
+    "import os\nfor i in range(8):\n    if os.fork() == 0:\n        {}\n        os._exit(0)\n"
+    "for i in range(8): os.wait()\n"
+)
+_THREADS = (
+    "import hashlib, threading\nblock = bytes(10**6)\n"
+    "def work():\n    for i in range(100): hashlib.sha256(block).digest()\n"
+    "threads = [threading.Thread(target=work) for i in range(4)]\n"
+    "for thread in threads: thread.start()\n"
+    "for thread in threads: thread.join()\n"
+)
+_SHORT_LIVED = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done"
+_ORPHAN = (
+    "import os\nreading, writing = os.pipe()\nif os.fork() == 0:\n"
+    "    if os.fork() == 0:\n        {}\n        os._exit(0)\n"
+    "    os._exit(0)\nos.wait()\nos.close(writing)\nos.read(reading, 1)\n"
+)
+
+
+# An independent parent: what the kernel tells it of itself and of its children.
+_WITNESS = (
+    "import resource, subprocess, sys\nsubprocess.run(sys.argv[1:])\n"
+    "used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]\n"
+    "print(sum(one.ru_utime + one.ru_stime for one in used))\n"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        _python(_BURN.format(0.5)),
+        _python(_FORKS.format(_BURN.format(0.1).replace("\n", "\n        "))),
+        _python(_THREADS),
+        ("sh", "-c", _SHORT_LIVED),
+    ],
+    ids=["burner", "forks", "threads", "short-lived"],
+)
+def test_cpu_seconds_are_the_kernels(words: tuple[str, ...]) -> None:
+    finished = _run(*_python(_WITNESS), *words, options=("--interval", "0.1"))
+    seen = float(finished.stdout.splitlines()[-1])
+    # The witness goes on a little after it has looked.
+    assert _report(finished.stderr).record.metrics.cpu_seconds == pytest.approx(seen, rel=0.01, abs=0.015)
+
+
+def test_cpu_seconds_hold_an_orphans() -> None:
+    words = _python(_ORPHAN.format(_BURN.format(0.5).replace("\n", "\n        ")))
+    cpu_seconds = _record(*words).metrics.cpu_seconds
+    assert cpu_seconds is not None
+    assert 0.5 <= cpu_seconds < 0.6
+
+
+_SPIKE = "import time\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel block\ntime.sleep({})\n"
+
+
+@pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
+def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None:
+    metrics = _record(*_python(_SPIKE.format(rest_seconds))).metrics
+    assert metrics.memory_peak_source == "kernel"
+    assert metrics.max_memory_used_mb is not None
+    assert 800 <= metrics.max_memory_used_mb < 830
+
+
+def test_a_spike_of_a_child_is_seen_but_not_called_the_trees() -> None:
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {_SPIKE.format(0)!r}])\n"
+    metrics = _record(*_python(program)).metrics
+    assert metrics.memory_peak_source == "sampled"
+    assert metrics.max_memory_used_mb is not None
+    assert metrics.max_memory_used_mb >= 792
+
+
+def test_pages_shared_by_several_processes_count_once() -> None:
+    program = (
+        "import os, time\nblock = bytearray(200 * 2**20)\n"
+        "for i in range(4):\n    if os.fork() == 0:\n        time.sleep(0.5)\n        os._exit(0)\n"
+        "for i in range(4): os.wait()\n"
+    )
+    metrics = _record(*_python(program), options=("--interval", "0.1")).metrics
+    assert metrics.memory_peak_source == "sampled"
+    assert metrics.max_memory_used_mb is not None
+    assert 200 <= metrics.max_memory_used_mb < 260
+    assert metrics.max_pids == 5
+
+
+def test_a_short_command_has_what_the_kernel_counted_and_nothing_else() -> None:
+    record = _record(*_python("block = bytearray(100 * 2**20)"))
+    assert record.sampling is not None
+    assert record.sampling.samples == 0
+    assert record.metrics.cpu_seconds is not None
+    assert record.metrics.cpu_seconds > 0
+    assert record.metrics.duration_ms is not None
+    assert record.metrics.memory_peak_source == "kernel"
+    assert record.metrics.vcpu_used is None
+    assert record.metrics.memory_used_mb is None
+
+
+def test_the_record() -> None:
+    report = _report(_run("sh", "-c", "exit 0", options=("--name", "nightly")).stderr)
+    record = report.record
+    assert report.type == "task.report"
+    assert (record.family, record.container.name, record.launch_type) == ("nightly", "nightly", "LOCAL")
+    assert len(record.task_id) == 36
+    assert (record.task_size, record.cost, record.metrics.network_rx_bytes) == (None, None, None)
+    assert record.metrics.billed_duration_ms is None
+    assert record.metrics.vcpu_size
+    assert record.metrics.memory_size_mb
+    assert record.sampling is not None
+    assert record.sampling.sources == ("processes",)
+    assert record.monitor is not None
+    assert record.monitor.max_rss_mb
+
+
+def test_many_samples_of_a_tree_that_changes_all_the_time() -> None:
+    words = ("sh", "-c", "i=0; while [ $i -lt 200 ]; do (/bin/true & /bin/true); i=$((i+1)); done; wait")
+    record = _record(*words, options=("--interval", "0.02"))
+    assert record.exit_code == 0
+    assert record.metrics.vcpu_used is not None
+    assert record.metrics.vcpu_used.max is not None
+    assert 0 < record.metrics.vcpu_used.max <= (os.cpu_count() or 1)
+
+
+# --- where the line goes -------------------------------------------------------------------------
+
+
+def test_output_appends_and_keeps_stderr_clean(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    for code in (0, 3):
+        finished = _run("sh", "-c", f"exit {code}", options=("--output", str(file)))
+        assert (finished.returncode, finished.stderr) == (code, b"")
+    assert [decode(line).record.exit_code for line in file.read_bytes().splitlines()] == [0, 3]
+
+
+@pytest.mark.parametrize("path", ["/no/such/folder/runs.jsonl", "/", ""])
+def test_an_impossible_output_is_refused_before_the_start(path: str, tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    finished = _run("touch", str(marker), options=("--output", path))
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1
+    assert not marker.exists()
+
+
+def test_an_output_that_fails_in_the_end_costs_no_exit_code() -> None:
+    finished = _run("sh", "-c", "exit 3", options=("--output", "/dev/full"))
+    assert finished.returncode == 3
+    assert b"--output /dev/full cannot be written" in finished.stderr
+    assert _report(finished.stderr).record.exit_code == 3
+
+
+def test_text() -> None:
+    finished = _run("true", options=("--format", "text"))
+    assert finished.stderr.startswith(b"REPORT TaskId: ")
+    assert b"\tDuration: " in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--format", "xml"),
+        ("--interval", "0.001"),
+        ("--interval", "x"),
+        ("--interval", "nan"),
+        ("--nonsense",),
+        ("--name", ""),
+    ],
+)
+def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    finished = _run("touch", str(marker), options=options)
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1
+    assert not marker.exists()
+
+
+def test_no_command() -> None:
+    finished = _run()
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1
