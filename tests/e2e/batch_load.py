@@ -1,0 +1,78 @@
+"""A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
+
+It needs the standard library only. The steps come in this order: hold memory, spin, spike, idle, end.
+"""
+
+import argparse
+import signal
+import sys
+import time
+from types import FrameType
+
+_MIB = 1024 * 1024
+_OOM_CHUNK_MIB = 8
+_OOM_CAP_MIB = 2048  # where the container has no limit, the machine must survive
+_NOT_KILLED = 3
+
+
+def main() -> int:
+    """Do as the arguments say and return the exit code."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else _on_term)
+    _say("ready")  # from here on SIGTERM does what it should
+    held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
+    _spin(options.cpu_seconds)
+    if options.spike_mib:
+        _spike(options.spike_mib, options.spike_seconds)
+    if options.oom:
+        return _grow()
+    time.sleep(options.idle_seconds)
+    while options.until_term:
+        signal.pause()
+    _say(f"done, held {len(held)} bytes, used {time.process_time():.3f} CPU seconds")
+    return int(options.exit_code)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpu-seconds", type=float, default=0.0, help="CPU time to use")
+    parser.add_argument("--memory-mib", type=int, default=0, help="memory to hold until the end")
+    parser.add_argument("--spike-mib", type=int, default=0, help="memory to take for a moment after the spinning")
+    parser.add_argument("--spike-seconds", type=float, default=0.4, help="how long the spike lasts")
+    parser.add_argument("--idle-seconds", type=float, default=0.0, help="time to sleep before the end")
+    parser.add_argument("--exit-code", type=int, default=0, help="how to exit")
+    parser.add_argument("--oom", action="store_true", help="grow until killed")
+    parser.add_argument("--until-term", action="store_true", help="run until SIGTERM, then exit with 143")
+    parser.add_argument("--ignore-term", action="store_true", help="do not react to SIGTERM")
+    return parser.parse_args()
+
+
+def _on_term(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _spin(seconds: float) -> None:
+    while time.process_time() < seconds:
+        pass
+
+
+def _spike(mib: int, seconds: float) -> None:
+    spike = bytearray(mib * _MIB)
+    time.sleep(seconds)
+    del spike
+
+
+def _grow() -> int:
+    chunks: list[bytearray] = []
+    while len(chunks) * _OOM_CHUNK_MIB < _OOM_CAP_MIB:
+        chunks.append(bytearray(_OOM_CHUNK_MIB * _MIB))
+    return _NOT_KILLED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

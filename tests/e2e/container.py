@@ -1,0 +1,222 @@
+"""One real container of a task, watched the way the ECS agent watches it.
+
+Two threads follow a started container: one keeps the last document of Docker's stats stream, one waits for the end.
+What they learn is in `facts`, an immutable value that is replaced as a whole, so that readers need no lock.
+"""
+
+import contextlib
+import http.client
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.e2e.docker_api import DockerError
+from tests.e2e.engine import Engine
+from tests.e2e.kernel import KernelAccounting, KernelReading, accounting_at, accounting_of, remove_cgroup
+from tests.e2e.specs import ContainerSpec
+from tests.waiting import wait_until
+
+_MIB = 1024 * 1024
+_NANO_CPUS = 1_000_000_000
+_KERNEL_READ_SECONDS = 0.05
+_JOIN_SECONDS = 10.0
+_NO_TIME = "0001-01-01"  # what Docker reports as the time of a sample it does not have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What the task gives each of its containers."""
+
+    docker_name: str
+    environment: Mapping[str, str]
+    labels: Mapping[str, str]
+    cgroup_parent: str | None
+    pid_mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerFacts:
+    """What is known of a container so far; times are Docker's own texts."""
+
+    docker_id: str = ""
+    image_id: str = ""
+    known_status: str = "PULLED"
+    created_at: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    exit_code: int | None = None
+    oom_killed: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether the container's life is over."""
+        return self.known_status == "STOPPED"
+
+
+class RealContainer:
+    """A container of a real Docker daemon, from creation to removal."""
+
+    def __init__(
+        self, engine: Engine, spec: ContainerSpec, placement: Placement, on_stopped: Callable[["RealContainer"], None]
+    ) -> None:
+        """Keep what is needed; nothing happens before `start`."""
+        self.spec = spec
+        self.placement = placement
+        self.facts = ContainerFacts()
+        self._engine = engine
+        self._on_stopped = on_stopped
+        self._stats: dict[str, Any] | None = None
+        self._accounting: KernelAccounting | None = None
+        self._last_kernel: KernelReading | None = None
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def stats(self) -> dict[str, Any] | None:
+        """Return the last stats document, or None before the first one and as soon as the container has stopped."""
+        return None if self.facts.stopped else self._stats
+
+    def start(self) -> None:
+        """Create and start the container and begin to follow it."""
+        body = _creation(self.spec, self.placement)
+        created = self._engine.api.call(
+            "POST", "/containers/create", query={"name": self.placement.docker_name}, body=body
+        )
+        self.facts = replace(self.facts, docker_id=created["Id"])
+        self._learn("CREATED")
+        self._call("POST", "start")
+        self._find_accounting(self._learn("RUNNING"))
+        self._run(self._follow_stats)
+        self._run(self._await_end)
+
+    def abandon(self) -> None:
+        """Note that the container is not to be followed any more: it was removed, or will never be started."""
+        self.facts = replace(self.facts, known_status="STOPPED")
+
+    def stop(self, seconds: int) -> None:
+        """Send SIGTERM, wait, and send SIGKILL when the time is over, as a stopTimeout does."""
+        self._engine.api.call(
+            "POST", f"/containers/{self.facts.docker_id}/stop", query={"t": str(seconds)}, seconds=seconds + 60.0
+        )
+
+    def kill(self, signal_name: str = "SIGKILL") -> None:
+        """Send a signal to the container's first process."""
+        self._call("POST", "kill", {"signal": signal_name})
+
+    def wait_stopped(self, seconds: float) -> ContainerFacts:
+        """Wait for the end and return what is known then."""
+        wait_until(lambda: self.facts.stopped, seconds, f"container {self.spec.name} to stop")
+        return self.facts
+
+    def wait_output(self, text: str, seconds: float) -> None:
+        """Wait until the container has written this, for instance that it is ready for a signal."""
+        wait_until(lambda: text in "".join(self.logs()), seconds, f"{text!r} from container {self.spec.name}")
+
+    def logs(self) -> tuple[str, str]:
+        """Return standard output and standard error so far."""
+        return self._engine.logs(self.facts.docker_id)
+
+    def kernel(self) -> KernelReading:
+        """Return the kernel's accounting now, or at the end of a finished container."""
+        if self.placement.cgroup_parent is not None and self._accounting is not None:
+            return self._accounting.read()
+        return wait_until(lambda: self._last_kernel, _JOIN_SECONDS, f"kernel accounting of {self.spec.name}")
+
+    def remove(self) -> None:
+        """Kill and delete the container and what the harness made for it."""
+        if self.facts.docker_id:
+            with contextlib.suppress(DockerError):  # gone already
+                self._call("DELETE", "", {"force": "true", "v": "true"})
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
+        if not self.facts.stopped:
+            self.abandon()
+        if self.placement.cgroup_parent is not None:
+            remove_cgroup(self.placement.cgroup_parent)
+
+    def _call(self, method: str, action: str, query: dict[str, str] | None = None) -> Any:
+        path = f"/containers/{self.facts.docker_id}"
+        return self._engine.api.call(method, f"{path}/{action}" if action else path, query=query)
+
+    def _run(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"{self.spec.name} {work.__name__}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _learn(self, known_status: str) -> int:
+        """Take over what Docker knows of the container, and return its first process."""
+        document = self._call("GET", "json")
+        state = document["State"]
+        self.facts = ContainerFacts(
+            docker_id=document["Id"],
+            image_id=document["Image"],
+            known_status=known_status,
+            created_at=document["Created"],
+            started_at=_time(state["StartedAt"]),
+            finished_at=_time(state["FinishedAt"]) if known_status == "STOPPED" else None,
+            exit_code=state["ExitCode"] if known_status == "STOPPED" else None,
+            oom_killed=state["OOMKilled"],
+        )
+        return int(state["Pid"])
+
+    def _follow_stats(self) -> None:
+        """Keep the newest document of the stats stream; the daemon ends it when the container is removed."""
+        path = f"/containers/{self.facts.docker_id}/stats"
+        with contextlib.suppress(DockerError, OSError, http.client.HTTPException):
+            for document in self._engine.api.stream(path, query={"stream": "1"}):
+                if self.facts.stopped:
+                    return
+                if not document["read"].startswith(_NO_TIME):
+                    self._stats = document
+
+    def _await_end(self) -> None:
+        with contextlib.suppress(DockerError, OSError):  # the daemon lost it while the test was being cleaned up
+            self._engine.api.call("POST", f"/containers/{self.facts.docker_id}/wait", seconds=None)
+            self._learn("STOPPED")
+            self._on_stopped(self)
+
+    def _find_accounting(self, pid: int) -> None:
+        if self.placement.cgroup_parent is not None:
+            self._accounting = accounting_at(self.placement.cgroup_parent)
+            return
+        with contextlib.suppress(FileNotFoundError):  # it ended at once
+            self._accounting = accounting_of(pid)
+            self._run(self._record_kernel)
+
+    def _record_kernel(self) -> None:
+        """Read again and again, because a cgroup that Docker chose vanishes together with the container."""
+        pause = threading.Event()
+        with contextlib.suppress(OSError):
+            while self._accounting is not None and not self.facts.stopped:
+                self._last_kernel = self._accounting.read()
+                pause.wait(_KERNEL_READ_SECONDS)
+
+
+def _time(text: str) -> str | None:
+    return None if text.startswith(_NO_TIME) else text
+
+
+def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
+    """Return the body of Docker's create call."""
+    memory = (spec.memory_mib or 0) * _MIB
+    host = {
+        "NetworkMode": "host",
+        "PidMode": placement.pid_mode,
+        "Memory": memory,
+        "MemorySwap": memory,
+        "NanoCpus": round((spec.cpus or 0) * _NANO_CPUS),
+        "ReadonlyRootfs": spec.read_only,
+        "CapDrop": ["ALL"] if spec.drop_capabilities else [],
+        "Binds": [f"{source}:{target}:ro" for source, target in spec.read_only_mounts],
+        "LogConfig": {"Type": "json-file"},
+    }
+    if placement.cgroup_parent is not None:
+        host["CgroupParent"] = placement.cgroup_parent
+    return {
+        "Image": spec.image,
+        "Cmd": list(spec.command) or None,
+        "Env": [f"{name}={value}" for name, value in placement.environment.items()],
+        "Labels": dict(placement.labels),
+        "User": spec.user,
+        "HostConfig": host,
+    }

@@ -1,0 +1,181 @@
+"""Finds a Docker daemon for the tests: the one that is already there, else one of our own.
+
+A machine of a CI provider has a running daemon. A bare machine may only have the `dockerd` program: then a daemon is
+started in a temporary folder, without bridge and iptables (containers share the host's network), and it is stopped
+by its process id, together with everything it left, at the end.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.e2e.docker_api import DockerApi, DockerError
+from tests.e2e.kernel import remove_cgroup
+from tests.waiting import WaitedTooLongError, wait_until
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 20.0
+_COMMAND_SECONDS = 600.0
+_STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
+_CGROUP = "/task-profiler-e2e/daemon"  # for containers that have no parent of their own: those of image builds
+
+
+class EngineMissingError(Exception):
+    """No usable Docker here; the text says what is missing."""
+
+
+class CommandFailedError(Exception):
+    """A program that the harness ran ended badly; the text holds what it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A daemon that answers."""
+
+    api: DockerApi
+    cgroup_driver: str
+
+    @property
+    def owns_cgroups(self) -> bool:
+        """Whether containers can be put below a cgroup of our choice, which outlives them and keeps their totals."""
+        return self.cgroup_driver == "cgroupfs" and os.geteuid() == 0
+
+    def command(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
+        """Run the docker command on this daemon and return its standard output."""
+        return run_command("docker", *arguments, environment=self._environment() | (environment or {}))
+
+    def logs(self, container_id: str) -> tuple[str, str]:
+        """Return what a container wrote, standard output and standard error apart."""
+        done = subprocess.run(
+            ["docker", "logs", container_id],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=True,
+        )
+        return done.stdout, done.stderr
+
+    def _environment(self) -> dict[str, str]:
+        others = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
+        return others | {"DOCKER_HOST": f"unix://{self.api.socket_path}"}
+
+
+def run_command(*command: str, environment: dict[str, str] | None = None) -> str:
+    """Run a program to its end and return its standard output."""
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise CommandFailedError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def running_engine() -> Iterator[Engine]:
+    """Give a daemon for the length of the block; raise EngineMissingError when there can be none."""
+    if shutil.which("docker") is None:
+        raise EngineMissingError("the docker command is not installed")
+    api = _running_daemon()
+    if api is not None:
+        yield _engine(api)
+        return
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        raise EngineMissingError("no Docker daemon answers, and starting one needs root and the dockerd program")
+    with _own_daemon() as own:
+        yield _engine(own)
+
+
+def _engine(api: DockerApi) -> Engine:
+    return Engine(api=api, cgroup_driver=api.call("GET", "/info")["CgroupDriver"])
+
+
+def _running_daemon() -> DockerApi | None:
+    """Find the daemon that the docker command itself would use, if it is a local one and answers."""
+    try:
+        host = run_command("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}").strip()
+    except CommandFailedError:
+        return None
+    if not host.startswith("unix://"):
+        return None
+    api = DockerApi(Path(host.removeprefix("unix://")))
+    return api if _answers(api) else None
+
+
+def _answers(api: DockerApi) -> bool:
+    try:
+        api.call("GET", "/info", seconds=10.0)
+    except (OSError, DockerError):
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _own_daemon() -> Iterator[DockerApi]:
+    """Run our own daemon, with the first storage driver that this machine's file system bears."""
+    reasons = []
+    for driver in _STORAGE_DRIVERS:
+        folder = Path(tempfile.mkdtemp(prefix="task-profiler-e2e-"))  # short: a socket path has 107 characters at most
+        with contextlib.ExitStack() as stack:
+            stack.callback(_remove_folder, folder)
+            process = _start_daemon(folder, driver)
+            stack.callback(remove_cgroup, _CGROUP)
+            stack.callback(_stop_daemon, process)
+            api = DockerApi(folder / "docker.sock")
+            if _came_up(process, api):
+                yield api
+                return
+            log = (folder / "log").read_text(errors="replace").splitlines() or ["it wrote nothing"]
+            reasons.append(f"dockerd with {driver} did not start: {log[-1]}")
+    raise EngineMissingError("; ".join(reasons))
+
+
+def _start_daemon(folder: Path, storage_driver: str) -> subprocess.Popen[bytes]:
+    command = [
+        "dockerd",
+        f"--host=unix://{folder}/docker.sock",
+        f"--data-root={folder}/data",
+        f"--exec-root={folder}/exec",
+        f"--pidfile={folder}/pid",
+        f"--storage-driver={storage_driver}",
+        f"--cgroup-parent={_CGROUP}",
+        "--exec-opt=native.cgroupdriver=cgroupfs",
+        "--log-level=warn",
+        "--bridge=none",
+        "--iptables=false",
+        "--ip6tables=false",
+    ]
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def _came_up(process: subprocess.Popen[bytes], api: DockerApi) -> bool:
+    try:
+        wait_until(lambda: process.poll() is not None or _answers(api), _START_SECONDS, "dockerd to answer")
+    except WaitedTooLongError:
+        return False
+    return process.poll() is None
+
+
+def _stop_daemon(process: subprocess.Popen[bytes]) -> None:
+    """Stop the daemon; on SIGTERM it stops its containers and its containerd itself."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_STOP_SECONDS)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Unmount what a daemon left mounted below its folder (its network namespaces), then delete it."""
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for mount in sorted((path for path in mounts if path.startswith(f"{folder}/")), reverse=True):
+        with contextlib.suppress(CommandFailedError):
+            run_command("umount", "--lazy", mount)
+    shutil.rmtree(folder, ignore_errors=True)

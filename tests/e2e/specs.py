@@ -1,0 +1,99 @@
+"""What a test asks for: tasks and containers, in the words of an ECS task definition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
+
+BATCH = "batch"
+MONITOR = "task-monitor"
+
+_BATCH_LOAD = Path(__file__).with_name("batch_load.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """One container of the task definition; all `depends_on` are of the condition START."""
+
+    name: str
+    image: str
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    essential: bool = True
+    depends_on: tuple[str, ...] = ()
+    memory_mib: int | None = None
+    cpus: float | None = None
+    stop_timeout_seconds: int = 30
+    user: str = ""
+    read_only: bool = False
+    drop_capabilities: bool = False
+    read_only_mounts: tuple[tuple[Path, str], ...] = ()
+    log_group: str | None = None
+    log_prefix: str = "ecs"
+    type: str = "NORMAL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A task; `pid_mode_task` lets all its containers share one process namespace, as `"pidMode": "task"` does."""
+
+    containers: tuple[ContainerSpec, ...]
+    family: str = "e2e"
+    revision: str = "1"
+    cluster: str = "e2e"
+    region: str = "us-east-1"
+    account_id: str = "123456789012"
+    limit_vcpu: float | None = None
+    limit_memory_mib: int | None = None
+    pid_mode_task: bool = False
+
+
+def batch_container(
+    *load: str,
+    essential: bool = True,
+    depends_on: tuple[str, ...] = (),
+    memory_mib: int | None = 512,
+    cpus: float | None = None,
+    stop_timeout_seconds: int = 30,
+    log_group: str | None = None,
+) -> ContainerSpec:
+    """Describe a batch that runs `batch_load.py` with these arguments."""
+    return ContainerSpec(
+        name=BATCH,
+        image=BASE_IMAGE,
+        command=("python3", "-B", "/batch_load.py", *load),
+        essential=essential,
+        depends_on=depends_on,
+        memory_mib=memory_mib,
+        cpus=cpus,
+        stop_timeout_seconds=stop_timeout_seconds,
+        read_only_mounts=((_BATCH_LOAD, "/batch_load.py"),),
+        log_group=log_group,
+    )
+
+
+def monitor_container(
+    environment: Mapping[str, str],
+    *,
+    essential: bool = False,
+    depends_on: tuple[str, ...] = (BATCH,),
+    memory_mib: int | None = 128,
+    stop_timeout_seconds: int = 120,
+    log_group: str | None = None,
+) -> ContainerSpec:
+    """Describe the product beside the batch, with no more rights than its task definition gives it."""
+    return ContainerSpec(
+        name=MONITOR,
+        image=MONITOR_IMAGE,
+        command=("monitor",),
+        environment=environment,
+        essential=essential,
+        depends_on=depends_on,
+        memory_mib=memory_mib,
+        stop_timeout_seconds=stop_timeout_seconds,
+        user="65532",
+        read_only=True,
+        drop_capabilities=True,
+        log_group=log_group,
+    )

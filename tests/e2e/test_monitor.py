@@ -1,0 +1,218 @@
+"""The monitor beside real batches in real containers, against the kernel's own accounting."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.aws import PlayedAws
+from tests.e2e.engine import Engine
+from tests.e2e.kernel import KernelReading
+from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container, monitor_container
+from tests.e2e.task import Task
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+_MIB = 1024 * 1024
+_GROUP = "/e2e/batch"
+_END_SECONDS = 90.0
+
+Start = Callable[..., Task]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def log_group(aws: PlayedAws) -> None:
+    aws.create_log_group(_GROUP)
+
+
+@pytest.fixture
+def start(engine: Engine, monitor_image: str, aws: PlayedAws) -> Iterator[Start]:
+    """Give a function that starts a batch with the monitor beside it, the batch's log stream being there."""
+    assert monitor_image
+    with contextlib.ExitStack() as stack:
+
+        def start_task(
+            batch: ContainerSpec,
+            monitor: ContainerSpec | None = None,
+            *,
+            stream: bool = True,
+            vcpu: float | None = 1,
+            memory_mib: int | None = 1024,
+        ) -> Task:
+            beside = monitor or monitor_container(aws.environment())
+            spec = TaskSpec(
+                containers=(dataclasses.replace(batch, log_group=_GROUP), beside),
+                limit_vcpu=vcpu,
+                limit_memory_mib=memory_mib,
+            )
+            task = stack.enter_context(Task(engine, spec))
+            if stream:
+                aws.create_log_stream(_GROUP, task.log_stream(BATCH))
+            task.start()
+            return task
+
+        yield start_task
+
+
+def report_in_stream(aws: PlayedAws, task: Task) -> dict[str, Any]:
+    """The one report in the batch's stream."""
+    events = aws.events(_GROUP, task.log_stream(BATCH))
+    assert len(events) == 1, task[MONITOR].logs()
+    document: dict[str, Any] = json.loads(events[0].message)
+    assert document["type"] == "task.report"
+    record: dict[str, Any] = document["record"]
+    return record
+
+
+def event_at(task: Task, container: str, what: Any) -> float:
+    event = task.event(container, what)
+    assert event is not None, (container, what, task.events)
+    return event.at
+
+
+def watch_kernel(task: Task) -> list[KernelReading]:
+    """The kernel's readings of the batch, from now to its end."""
+    readings: list[KernelReading] = []
+
+    def read() -> bool:
+        if task[BATCH].facts.stopped:
+            return True
+        readings.append(task[BATCH].kernel())
+        return False
+
+    wait_until(read, _END_SECONDS, "the batch's end")
+    return readings
+
+
+def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) -> None:
+    task = start(
+        batch_container(
+            "--cpu-seconds", "4", "--memory-mib", "200", "--idle-seconds", "2.5", "--exit-code", "4", cpus=0.8
+        )
+    )
+    readings = watch_kernel(task)
+    task.wait_stopped(_END_SECONDS)
+    record = report_in_stream(aws, task)
+    metrics = record["metrics"]
+    facts = task[BATCH].facts
+    assert (record["status"], record["exitCode"], facts.exit_code) == ("failure", 4, 4)
+    assert record["likelyOutOfMemory"] is False
+    assert record["container"]["name"] == BATCH
+    assert record["container"]["id"] == facts.docker_id
+    assert record["taskId"] == task.identity.task_id
+    assert record["logStream"] == task.log_stream(BATCH)
+    assert metrics["cpuSeconds"] == pytest.approx(task[BATCH].kernel().cpu_seconds, rel=0.01)
+    used_mb = max(reading.memory_used_bytes for reading in readings) / _MIB
+    assert metrics["maxMemoryUsedMB"] == pytest.approx(used_mb, rel=0.02)
+    assert metrics["memorySizeMB"] == 512
+    assert metrics["memoryPeakSource"] == "sampled"
+    assert metrics["vcpuSize"] == 0.8
+    assert 0.7 <= metrics["vcpuUsed"]["max"] <= 0.88, json.dumps(record)
+    assert record["taskSize"] == {"vcpu": 1, "memoryMB": 1024}
+    assert record["sampling"]["samples"] >= 5
+    assert record["sampling"]["failures"] == 0
+    assert [other["name"] for other in record["containers"]] == [MONITOR]
+    assert task[MONITOR].facts.exit_code == 0
+
+
+def test_the_report_arrives_within_two_seconds_of_the_end(start: Start, aws: PlayedAws) -> None:
+    task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1.5"))
+    task.wait_stopped(_END_SECONDS)
+    (event,) = aws.events(_GROUP, task.log_stream(BATCH))
+    assert event.timestamp_ms / 1000 - event_at(task, BATCH, "stopped") < 2
+    assert event_at(task, MONITOR, "stopped") - event_at(task, MONITOR, "signalled") < 4
+
+
+def test_a_batch_killed_for_memory_is_reported_as_such(start: Start, aws: PlayedAws) -> None:
+    task = start(batch_container("--memory-mib", "180", "--cpu-seconds", "2.5", "--oom", memory_mib=200))
+    task.wait_stopped(_END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert task[BATCH].facts.oom_killed
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
+    assert record["metrics"]["memorySizeMB"] == 200
+
+
+def test_a_batch_killed_by_somebody_is_not_called_out_of_memory(start: Start, aws: PlayedAws) -> None:
+    task = start(batch_container("--memory-mib", "20", "--until-term", memory_mib=400))
+    wait_for_samples(task, 3)
+    task[BATCH].kill("SIGKILL")
+    task.wait_stopped(_END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, False)
+
+
+def test_stop_with_the_monitor_depending_on_the_batch(start: Start, aws: PlayedAws) -> None:
+    """ECS stops the monitor first and the batch only after it: the monitor must not wait for the batch."""
+    task = start(batch_container("--memory-mib", "50", "--until-term"))
+    wait_for_samples(task, 3)
+    task.stop()
+    task.wait_stopped(_END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert record["status"] == "stopped"
+    assert "exitCode" not in record
+    assert "finishedAt" not in record
+    assert record["metrics"]["maxMemoryUsedMB"] > 50
+    assert event_at(task, BATCH, "signalled") - event_at(task, MONITOR, "signalled") < 6
+    assert task[BATCH].facts.exit_code == 143
+
+
+def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: PlayedAws) -> None:
+    """The stricter layout: the batch is stopped first, and the monitor sees its end."""
+    task = start(
+        batch_container("--memory-mib", "50", "--until-term", depends_on=(MONITOR,)),
+        monitor_container(aws.environment(), essential=True, depends_on=()),
+    )
+    wait_for_samples(task, 3)
+    task.stop()
+    task.wait_stopped(_END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert record["exitCode"] == 143
+    assert record["status"] in {"failure", "stopped"}
+    assert "durationMs" in record["metrics"]
+    assert task[MONITOR].facts.exit_code == 0
+
+
+def test_a_batch_that_does_not_end_the_task_is_seen_by_polling(start: Start, aws: PlayedAws) -> None:
+    task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1", essential=False))
+    assert task[MONITOR].wait_stopped(_END_SECONDS).exit_code == 0
+    (event,) = aws.events(_GROUP, task.log_stream(BATCH))
+    assert event.timestamp_ms / 1000 - event_at(task, BATCH, "stopped") < 2.5
+    assert report_in_stream(aws, task)["status"] == "success"
+
+
+def test_a_missing_log_stream_costs_a_log_line_and_not_the_report(start: Start) -> None:
+    task = start(batch_container("--idle-seconds", "2"), stream=False)
+    task.wait_stopped(_END_SECONDS)
+    output, errors = task[MONITOR].logs()
+    reports = [document for line in output.splitlines() if (document := json.loads(line))["type"] == "task.report"]
+    assert [report["record"]["status"] for report in reports] == ["success"]
+    logged = [json.loads(line) for line in errors.splitlines()]
+    assert [line["level"] for line in logged] == ["error"]
+    assert "does not exist" in logged[0]["event"]
+    assert task[MONITOR].facts.exit_code == 0
+
+
+def test_checkpoints_go_to_the_monitors_own_output(start: Start, aws: PlayedAws) -> None:
+    environment = {
+        **aws.environment(),
+        "TASK_PROFILER_CHECKPOINT_SECONDS": "2",
+        "TASK_PROFILER_INTERVAL_SECONDS": "0.5",
+    }
+    task = start(batch_container("--memory-mib", "60", "--idle-seconds", "6"), monitor_container(environment))
+    task.wait_stopped(_END_SECONDS)
+    output, errors = task[MONITOR].logs()
+    checkpoints = [json.loads(line)["record"] for line in output.splitlines()]
+    assert len(checkpoints) >= 2, errors
+    assert {checkpoint["status"] for checkpoint in checkpoints} == {"running"}
+    assert checkpoints[-1]["interval"]["memoryUsedMB"]["max"] > 60
+    assert report_in_stream(aws, task)["sampling"]["duplicates"] > 0
+
+
+def wait_for_samples(task: Task, requests: int) -> None:
+    """Wait until the monitor has asked so often, so that it has numbers of the batch."""
+    task[BATCH].wait_output("ready", 20)
+    wait_until(lambda: task.endpoint.count("/task/stats") >= requests, 30, f"{requests} requests of the monitor")
