@@ -7,7 +7,7 @@ first process. Nothing here writes to the command's standard streams.
 import os
 import signal
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,6 +46,13 @@ _CHILDREN_ARE_LOST = (
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
+OnSample = Callable[[ContainerSample], None]
+
+
+def _nobody_listens(_sample: ContainerSample) -> None:
+    """The usual listener to samples."""
+
+
 class Wanted(Struct, frozen=True, kw_only=True):
     """What to run and how."""
 
@@ -62,8 +69,13 @@ class Finished(Struct, frozen=True, kw_only=True):
     complaint: str | None = None
 
 
-def run(wanted: Wanted, environment: Mapping[bytes, bytes], clock: Clock) -> Finished:
-    """Run a command to its end in ``environment``. Signals stay blocked afterwards, so that the report gets out."""
+def run(
+    wanted: Wanted, environment: Mapping[bytes, bytes], clock: Clock, on_sample: OnSample = _nobody_listens
+) -> Finished:
+    """Run a command to its end in ``environment``.
+
+    ``on_sample`` hears every sample as it is taken. Signals stay blocked afterwards, so that the report gets out.
+    """
     identity = Identity(
         task_id=str(uuid.uuid4()),
         family=wanted.family or os.path.basename(wanted.words[0].rstrip("/")) or wanted.words[0],  # noqa: PTH119  a word
@@ -77,7 +89,7 @@ def run(wanted: Wanted, environment: Mapping[bytes, bytes], clock: Clock) -> Fin
         now_ns = clock.wall_ns()
         record = not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
         return Finished(exit_code=started.exit_code, report=report(record, now_ns), complaint=started.reason)
-    return session.follow(started)
+    return session.follow(started, on_sample)
 
 
 class _Session:
@@ -104,7 +116,7 @@ class _Session:
         self._started_ns = self._clock.monotonic_ns()
         return launch(words, as_called, mask)
 
-    def follow(self, started: Started) -> Finished:
+    def follow(self, started: Started, on_sample: OnSample) -> Finished:
         """Sample until the command has ended, then settle the account."""
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
         supervisor = Supervisor(started.pid, self._clock, self._strangers)
@@ -114,7 +126,10 @@ class _Session:
         grid = Grid(self._started_ns, self._interval_ns)
         while not supervisor.ended_by(self._next_tick(grid)):
             now_ns = self._clock.monotonic_ns()
-            samples.add(source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns), now_ns)
+            sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns)
+            samples.add(sample, now_ns)
+            if not isinstance(sample, Unavailable):
+                on_sample(sample)
         finished_ns = self._clock.monotonic_ns()
         finished_wall_ns = self._clock.wall_ns()
         ending = supervisor.finish()
