@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e lint types check format schema bench coverage clean
+.PHONY: help demo test e2e lint types check format schema bench bench-local coverage clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler
@@ -37,11 +37,16 @@ schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
 bench: $(VENV)/.dev ## Measure the monitor against its figures (about two minutes)
 	$(BIN)/python -m benchmarks.monitor
 
+bench-local: $(VENV)/.dev ## Compare `run` with its rivals from PyPI (about five minutes)
+	$(PYTHON) -m venv $(VENV)-rivals
+	$(VENV)-rivals/bin/pip install --quiet con-duct psrecord resource-tracker
+	$(BIN)/python -m benchmarks.local $(VENV)-rivals/bin
+
 coverage: $(VENV)/.dev ## The tests with branch coverage
 	$(BIN)/pytest --cov --cov-report=term
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-rivals dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -80,7 +80,13 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
 
     Raises UsageError outside of ECS, where there is nothing to monitor.
     """
-    address, version = _endpoint(environment)
+    found = endpoint_address(environment)
+    if found is None:
+        raise UsageError(
+            f"The monitor runs beside a batch in an ECS task, and {_V4} is not set here: "
+            "add it to a task definition, or profile a local command with 'task-profiler run -- CMD'."
+        )
+    address, version = found
     reader = _Reader(environment)
     interval_seconds = reader.parsed(
         "INTERVAL_SECONDS",
@@ -132,15 +138,13 @@ def unsupported_message(settings: MonitorSettings) -> str | None:
     return f"This version does nothing with {', '.join(names)}; the report comes without it." if names else None
 
 
-def _endpoint(environment: Mapping[str, str]) -> tuple[str, int]:
+def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """The task metadata endpoint's address and version, None outside of ECS."""
     for name, version in ((_V4, 4), (_V3, 3)):
         address = environment.get(name, "").strip()
         if address:
             return address, version
-    raise UsageError(
-        f"The monitor runs beside a batch in an ECS task, and {_V4} is not set here: add it to a task definition, "
-        "or profile a local command with 'task-profiler run -- CMD'."
-    )
+    return None
 
 
 def _seconds(at_least: float) -> Callable[[str], float]:

@@ -1,0 +1,119 @@
+"""The live view of ``run --live``: two lines kept at the bottom of the terminal.
+
+The command goes on writing to the same terminal, so nothing may be redrawn in place. The bottom
+rows are taken out of the scrolling region (DECSTBM, as apt does for its progress bar): what the
+command prints scrolls above them.
+"""
+
+from collections.abc import Callable
+from io import StringIO
+
+from msgspec import Struct
+from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from profiler.sources.container_stats import ContainerSample
+from profiler.summary import Sizes
+
+ROWS = 2
+_SMALLEST_TERMINAL_ROWS = 6
+_NARROWEST_TERMINAL = 30
+_BAR_WIDTH = 30
+_MIB = 1024 * 1024
+_PERCENT = 100
+
+_SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
+_CLEAR_LINE = "\x1b[2K"
+
+
+class Terminal(Struct, frozen=True, kw_only=True):
+    """A terminal's size now, and how to write to it at once."""
+
+    columns: int
+    rows: int
+
+
+class LiveView:
+    """Draws the last sample. ``measure`` tells the terminal's size, ``write`` writes to it."""
+
+    def __init__(
+        self, measure: Callable[[], Terminal], write: Callable[[str], None], sizes: Sizes, started_ns: int
+    ) -> None:
+        self._measure = measure
+        self._write = write
+        self._sizes = sizes
+        self._started_ns = started_ns
+        self._last: ContainerSample | None = None
+        self._terminal: Terminal | None = None
+
+    def sampled(self, sample: ContainerSample) -> None:
+        """Show a sample; a terminal that is too small shows nothing."""
+        terminal = self._measure()
+        if terminal.rows < _SMALLEST_TERMINAL_ROWS or terminal.columns < _NARROWEST_TERMINAL:
+            self.close()
+            return
+        if terminal != self._terminal:
+            self._write(_reserve(terminal, first=self._terminal is None))
+            self._terminal = terminal
+        lines = render(sample, self._last, self._sizes, self._started_ns, terminal.columns)
+        self._last = sample
+        self._write(_at_the_bottom(lines, terminal))
+
+    def close(self) -> None:
+        """Give the terminal back whole."""
+        if self._terminal is not None:
+            cleared = _at_the_bottom([""] * ROWS, self._terminal)
+            self._write(f"{cleared}{_SAVE_CURSOR}\x1b[r{_RESTORE_CURSOR}")
+            self._terminal = None
+
+
+def render(
+    sample: ContainerSample, before: ContainerSample | None, sizes: Sizes, started_ns: int, columns: int
+) -> list[str]:
+    """The two lines, as wide as the terminal at most; what is not known yet is a dash."""
+    vcpu = _vcpu(sample, before)
+    memory_mb = None if sample.memory_used_bytes is None else sample.memory_used_bytes / _MIB
+    size_mb = None if sizes.memory_bytes is None else sizes.memory_bytes / _MIB
+    seconds = max(sample.read_ns - started_ns, 0) // 1_000_000_000
+    processes = "" if sample.pids is None else f"{sample.pids} threads"
+    table = Table.grid(padding=(0, 1))
+    table.add_row(
+        "CPU", _bar(vcpu, sizes.vcpu), _of(vcpu, sizes.vcpu, "vCPU", 2), f"{seconds // 60}:{seconds % 60:02d}"
+    )
+    table.add_row("memory", _bar(memory_mb, size_mb), _of(memory_mb, size_mb, "MB", 0), processes)
+    console = Console(
+        file=StringIO(), force_terminal=True, width=columns, color_system="standard", legacy_windows=False
+    )
+    with console.capture() as capture:
+        console.print(table, no_wrap=True, overflow="crop", crop=True)
+    return capture.get().splitlines()[:ROWS]
+
+
+def _vcpu(sample: ContainerSample, before: ContainerSample | None) -> float | None:
+    if before is None or before.cpu_ns is None or sample.cpu_ns is None or sample.read_ns <= before.read_ns:
+        return None
+    return max(sample.cpu_ns - before.cpu_ns, 0) / (sample.read_ns - before.read_ns)
+
+
+def _bar(value: float | None, size: float | None) -> ProgressBar:
+    share = _PERCENT * value / size if value is not None and size else 0
+    style = "red" if share >= 90 else "green"  # noqa: PLR2004  near the limit
+    return ProgressBar(total=_PERCENT, completed=share, width=_BAR_WIDTH, complete_style=style, finished_style="red")
+
+
+def _of(value: float | None, size: float | None, unit: str, digits: int) -> str:
+    shown = "-" if value is None else f"{value:,.{digits}f}"
+    limit = "" if size is None else f" of {size:,.{digits if size < 1 else 0}f}"
+    return f"{shown}{limit} {unit}"
+
+
+def _reserve(terminal: Terminal, *, first: bool) -> str:
+    """Take the bottom rows out of the scrolling region, with the cursor above them."""
+    make_room = "\n" * ROWS + f"\x1b[{ROWS}A" if first else ""
+    return f"{make_room}{_SAVE_CURSOR}\x1b[1;{terminal.rows - ROWS}r{_RESTORE_CURSOR}"
+
+
+def _at_the_bottom(lines: list[str], terminal: Terminal) -> str:
+    drawn = "".join(f"\x1b[{terminal.rows - ROWS + 1 + row};1H{_CLEAR_LINE}{line}" for row, line in enumerate(lines))
+    return f"{_SAVE_CURSOR}{drawn}{_RESTORE_CURSOR}"
