@@ -279,7 +279,12 @@ def decode(line: bytes | str) -> Report:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a line."""
+    from inspect import cleandoc  # noqa: PLC0415  1 MiB that only the schema needs
+
     schema = msgspec.json.schema(Report)
+    for definition in schema["$defs"].values():
+        # Python 3.13 takes the indentation out of docstrings, older ones keep it.
+        definition["description"] = cleandoc(definition["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Task Profiler report, schema version " + SCHEMA_VERSION,
