@@ -215,7 +215,7 @@ class Record(_Model, frozen=True, kw_only=True):
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (the task
     was told to stop before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was
-    not seen). ``truncated`` is true when lists were cut to keep the line below 64 KiB.
+    not seen). ``labels`` are the run's own, found out or given. ``truncated`` is true when lists were cut to keep the line below 64 KiB.
     """
 
     task_id: str
@@ -228,6 +228,7 @@ class Record(_Model, frozen=True, kw_only=True):
     availability_zone: str | None = None
     launch_type: str | None = None
     cpu_architecture: str | None = None
+    labels: Mapping[str, str] | None = None
     container: Container
     log_group: str | None = None
     log_stream: str | None = None
