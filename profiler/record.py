@@ -215,7 +215,8 @@ class Record(_Model, frozen=True, kw_only=True):
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (the task
     was told to stop before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was
-    not seen). ``labels`` are the run's own, found out or given. ``truncated`` is true when lists were cut to keep the line below 64 KiB.
+    not seen). ``labels`` are the run's own, found out or given. ``truncated`` is true when lists
+    were cut to keep the line below 64 KiB.
     """
 
     task_id: str
