@@ -6,10 +6,11 @@ from typing import Literal
 
 import click
 
+from profiler.cli.remembering import Memory
+from profiler.cli.visible import visible
 from profiler.clock import SystemClock
 from profiler.errors import UsageError
 from profiler.line import encode_line
-from profiler.record import Report
 from profiler.run import Wanted, run
 from profiler.text import report_text
 
@@ -44,14 +45,29 @@ Format = Literal["json", "text"]
     help="The record as a JSON line, or a line like AWS Lambda's REPORT.",
 )
 @click.option("--output", metavar="FILE", help="Append the line to FILE instead of printing it on stderr.")
+@click.option(
+    "--history",
+    "history_file",
+    metavar="FILE",
+    help="Keep the run in FILE (default: TASK_PROFILER_HISTORY, else task-profiler/history.sqlite3 in XDG_DATA_HOME).",
+)
+@click.option("--no-history", is_flag=True, help="Do not keep the run.")
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(
-    name: str | None, interval_seconds: float, output_format: Format, output: str | None, words: tuple[str, ...]
+    *,
+    name: str | None,
+    interval_seconds: float,
+    output_format: Format,
+    output: str | None,
+    history_file: str | None,
+    no_history: bool,
+    words: tuple[str, ...],
 ) -> int:
     """Run a command and report what it used.
 
     The command's input, output, signals and exit code are left as they are; the report is one
-    line on stderr when the command has ended.
+    line on stderr when the command has ended. The run is also kept in the local history, which
+    task-profiler history shows.
     """
     if not words:
         raise UsageError("There is no command to run: write it after --, as in task-profiler run -- python etl.py")
@@ -59,12 +75,21 @@ def command(
         raise UsageError("--interval must be a number of seconds.")
     if name is not None and not name.strip():
         raise UsageError("--name is empty: give the run a name or leave the option out.")
+    if history_file is not None and (no_history or not history_file):
+        raise UsageError("--history needs the name of a file, and does not go with --no-history: leave one out.")
     descriptor = None if output is None else _opened(output)
+    clock = SystemClock()
+    memory = None if no_history else Memory(history_file, os.environ, clock)
+    listeners = () if memory is None else (memory.timeline.add,)
     wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds)
-    finished = run(wanted, os.environb, SystemClock())
+    finished = run(wanted, os.environb, clock, *listeners)
     if finished.complaint is not None:
         _write_all(_STDERR, f"task-profiler: {finished.complaint}\n".encode(errors="surrogateescape"))
-    _deliver(_line(finished.report, output_format), descriptor, output)
+    line = encode_line(finished.report)
+    shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
+    _deliver(shown + b"\n", descriptor, output)
+    for warning in () if memory is None else memory.add(line, finished.report):
+        _write_all(_STDERR, f"task-profiler: {visible(warning)}\n".encode())
     return finished.exit_code
 
 
@@ -78,11 +103,6 @@ def _opened(path: str) -> int:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
     return descriptor
-
-
-def _line(report: Report, output_format: Format) -> bytes:
-    line = encode_line(report) if output_format == "json" else report_text(report).encode(errors="replace")
-    return line + b"\n"
 
 
 def _deliver(line: bytes, descriptor: int | None, path: str | None) -> None:

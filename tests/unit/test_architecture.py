@@ -11,7 +11,7 @@ import profiler
 
 ROOT = Path(profiler.__file__).parent
 # Who may be imported at the top level by everybody below the command line.
-LEAVES = {"profiler", "profiler.errors", "profiler.record", "profiler.times"}
+LEAVES = {"profiler", "profiler.errors", "profiler.points", "profiler.record", "profiler.times"}
 
 
 def modules() -> dict[str, Path]:
@@ -71,7 +71,7 @@ def test_only_the_command_line_builds_real_things() -> None:
 
 
 def test_sources_and_sinks_know_neither_the_life_nor_the_numbers_nor_each_other() -> None:
-    below = {"", "clock", "errors", "logs", "record", "times"}
+    below = {"", "clock", "errors", "logs", "points", "record", "times"}
     for module, path in modules().items():
         if area(module) in ("sources", "sinks"):
             upward = {name for name in own_imports(path) if area(name) not in {*below, area(module)}}
@@ -84,21 +84,32 @@ def test_nothing_imports_the_command_line() -> None:
             assert not {name for name in own_imports(path) if area(name) == "cli"}, module
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "structlog", "psutil", "click", "rich"])
-def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
-    """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
+def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
     reached: set[str] = set()
-    waiting = ["profiler.cli", "profiler.cli.monitor"]
+    waiting = [*roots]
     while waiting:
         module = waiting.pop()
         if module in reached:
             continue
         reached.add(module)
         for name in imports(modules()[module], only_top_level=True):
-            assert name.split(".")[0] != heavy, module
+            assert name.split(".")[0] != without, module
             if name in modules():
                 waiting.append(name)
+    return reached
+
+
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "structlog", "psutil", "click", "rich"])
+def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
+    """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
+    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without=heavy)
     assert "profiler.monitor" in reached
+
+
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich", "sqlite3", "structlog"])
+def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
+    reached = reached_by_top_level_imports("profiler.cli.commands", "profiler.cli.run", without=heavy)
+    assert "profiler.run" in reached
 
 
 def test_no_module_is_a_crowd() -> None:

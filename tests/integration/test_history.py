@@ -1,0 +1,255 @@
+"""``task-profiler run`` and its history, and ``task-profiler history``."""
+
+import json
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.record import decode
+
+_PROGRAM = (sys.executable, "-m", "profiler")
+_LIMIT_SECONDS = 60
+
+
+def _profiler(*words: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run((*_PROGRAM, *words), capture_output=True, check=False, timeout=_LIMIT_SECONDS, **settings)
+
+
+def _run(*words: str, options: tuple[str, ...] = (), **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    return _profiler("run", *options, "--", *words, **settings)
+
+
+def _history(*options: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    return _profiler("history", *options, **settings)
+
+
+def _lines(*options: str) -> list[bytes]:
+    finished = _history("--json", *options)
+    assert finished.returncode == 0
+    return finished.stdout.splitlines()
+
+
+# --- what run keeps ------------------------------------------------------------------------------
+
+
+def test_the_line_is_kept_as_it_was_printed() -> None:
+    printed = [_run("sh", "-c", f"exit {code}").stderr.splitlines() for code in (0, 3)]
+    assert all(len(lines) == 1 for lines in printed)
+    assert _lines() == [printed[1][0], printed[0][0]]
+
+
+def test_the_record_is_kept_whatever_is_printed(tmp_path: Path) -> None:
+    _run("true", options=("--format", "text", "--name", "a"))
+    _run("no-such-command-at-all", options=("--output", str(tmp_path / "lines"), "--name", "b"))
+    records = [decode(line).record for line in _lines()]
+    assert [(record.family, record.exit_code) for record in records] == [("b", 127), ("a", 0)]
+
+
+def test_the_series_is_kept(history_file: Path) -> None:
+    program = "import time\nblock = bytearray(50 * 2**20)\ntime.sleep(0.5)\n"
+    _run(sys.executable, "-c", program, options=("--interval", "0.05"))
+    with closing(sqlite3.connect(history_file)) as connection:
+        ((text,),) = connection.execute("SELECT points FROM run").fetchall()
+    points = json.loads(text)
+    assert len(points) > 3
+    assert [point[0] for point in points] == sorted(point[0] for point in points)
+    assert max(point[2] for point in points) > 50 * 2**20
+    assert all(point[1] >= 0 for point in points)
+
+
+def test_no_history(history_file: Path) -> None:
+    assert len(_run("true", options=("--no-history",)).stderr.splitlines()) == 1
+    _run("true", env={**os.environ, "TASK_PROFILER_HISTORY_RUNS": "0"})
+    assert not history_file.parent.exists()
+
+
+def test_a_history_elsewhere(history_file: Path, tmp_path: Path) -> None:
+    elsewhere = str(tmp_path / "else" / "where")
+    _run("true", options=("--history", elsewhere))
+    assert len(_lines("--history", elsewhere)) == 1
+    assert not history_file.exists()
+
+
+def test_the_data_directory_is_the_usual_place(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "xdg")}
+    del environment["TASK_PROFILER_HISTORY"]
+    _run("true", env=environment)
+    assert (tmp_path / "xdg" / "task-profiler" / "history.sqlite3").is_file()
+
+
+def test_as_many_runs_as_wanted() -> None:
+    environment = {**os.environ, "TASK_PROFILER_HISTORY_RUNS": "2"}
+    for number in range(3):
+        _run("true", options=("--name", str(number)), env=environment)
+    assert [decode(line).record.family for line in _lines()] == ["2", "1"]
+
+
+def test_twenty_at_once_lose_none() -> None:
+    processes = [
+        subprocess.Popen((*_PROGRAM, "run", "--name", str(number), "--", "true"), stderr=subprocess.PIPE)
+        for number in range(20)
+    ]
+    printed = [process.communicate(timeout=_LIMIT_SECONDS)[1] for process in processes]
+    assert [len(stderr.splitlines()) for stderr in printed] == [1] * 20
+    assert {decode(line).record.family for line in _lines()} == {str(number) for number in range(20)}
+
+
+# --- trouble costs a warning ---------------------------------------------------------------------
+
+
+def _costs_a_warning(*options: str, **settings: Any) -> str:
+    finished = _run("sh", "-c", "echo out; exit 3", options=options, **settings)
+    assert finished.returncode == 3
+    assert finished.stdout == b"out\n"
+    line, warning = finished.stderr.splitlines()
+    assert decode(line).record.exit_code == 3
+    assert warning.startswith(b"task-profiler: ")
+    return warning.decode()
+
+
+def test_a_history_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/no/such/folder/h")
+    for place in (tmp_path, tmp_path / "file" / "h", tmp_path / "link", Path("/proc/no/h"), Path("/dev/full")):
+        assert str(place) in _costs_a_warning("--history", str(place))
+
+
+def test_a_path_with_line_ends_is_still_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a\nb\x1b[31m").mkdir()
+    _costs_a_warning("--history", str(tmp_path / "a\nb\x1b[31m"))
+
+
+def test_a_corrupt_history_stays_as_it_is(history_file: Path) -> None:
+    history_file.parent.mkdir()
+    history_file.write_bytes(b"not a database\n" * 100)
+    assert "move it away" in _costs_a_warning()
+    assert history_file.read_bytes() == b"not a database\n" * 100
+    shown = _history()
+    assert (shown.returncode, shown.stdout, len(shown.stderr.splitlines())) == (1, b"", 1)
+    assert history_file.read_bytes() == b"not a database\n" * 100
+
+
+def test_a_disk_without_room() -> None:
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    assert "not in the history" in _costs_a_warning(preexec_fn=no_room)
+
+
+def test_nowhere_to_keep_it() -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd())}
+    assert "HOME" in _costs_a_warning(env=environment)
+
+
+def test_a_bad_number_of_runs(history_file: Path) -> None:
+    environment = {**os.environ, "TASK_PROFILER_HISTORY_RUNS": "many"}
+    assert "TASK_PROFILER_HISTORY_RUNS" in _costs_a_warning(env=environment)
+    assert history_file.exists()
+
+
+@pytest.mark.parametrize("options", [("--history", ""), ("--history", "h", "--no-history")])
+def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
+    finished = _run("touch", str(tmp_path / "started"), options=options)
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1
+    assert not (tmp_path / "started").exists()
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def test_the_table() -> None:
+    _run("true", options=("--name", "[red]first[/red]"))
+    _run("sh", "-c", "exit 3", options=("--name", "second\x1b[31m\u202e"))
+    shown = _history()
+    assert shown.stderr == b""
+    assert b"\x1b" not in shown.stdout
+    head, second, first = shown.stdout.decode().splitlines()
+    assert head.split() == ["Started", "Family", "Status", "Exit", "Duration", "Avg", "CPU", "Memory", "Used", "Peak"]
+    assert second.split()[2:5] == [r"second\x1b[31m\u202e", "failure", "3"]
+    assert first.split()[2:5] == ["[red]first[/red]", "success", "0"]
+
+
+def test_colours_where_they_are_wanted() -> None:
+    _run("sh", "-c", "exit 3")
+    shown = _history(env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"})
+    assert b"\x1b[31mfailure\x1b[0m" in shown.stdout
+
+
+def test_which_runs() -> None:
+    for name, code in (("etl-a", 0), ("etl-b", 1), ("load", 1)):
+        _run("sh", "-c", f"exit {code}", options=("--name", name))
+    expected = {
+        ("--last", "1"): ["load"],
+        ("--family", "etl-*"): ["etl-b", "etl-a"],
+        ("--family", "load", "--family", "etl-a"): ["load", "etl-a"],
+        ("--status", "failure"): ["load", "etl-b"],
+        ("--status", "failure", "--family", "etl-*"): ["etl-b"],
+        ("--status", "stopped"): [],
+    }
+    for options, families in expected.items():
+        assert [decode(line).record.family for line in _lines(*options)] == families
+
+
+def test_no_runs_is_no_error(history_file: Path) -> None:
+    shown = _history()
+    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert b"task-profiler run -- CMD" in shown.stderr
+    assert not history_file.exists()
+    _run("true")
+    shown = _history("--status", "failure")
+    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert len(shown.stderr.splitlines()) == 1
+
+
+def test_lines_that_cannot_be_read_are_counted(history_file: Path) -> None:
+    _run("true")
+    _run("true")
+    with closing(sqlite3.connect(history_file)) as connection, connection:
+        connection.execute("UPDATE run SET record = 'x' WHERE id = 1")
+    shown = _history("--json")
+    assert shown.returncode == 0
+    assert len(shown.stdout.splitlines()) == 1
+    assert b"1 " in shown.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_reader_that_has_seen_enough(options: tuple[str, ...]) -> None:
+    _run("true")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        finished = subprocess.run(
+            (*_PROGRAM, "history", *options), stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=_LIMIT_SECONDS
+        )
+    assert (finished.returncode, finished.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_output_that_takes_nothing(options: tuple[str, ...]) -> None:
+    _run("true")
+    with Path("/dev/full").open("wb") as full:
+        finished = subprocess.run(
+            (*_PROGRAM, "history", *options), stdout=full, stderr=subprocess.PIPE, check=False, timeout=_LIMIT_SECONDS
+        )
+    assert finished.returncode == 1
+    assert len(finished.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [("--last", "0"), ("--last", "x"), ("--status", "fine"), ("--history", ""), ("--nonsense",), ("word",)]
+)
+def test_a_bad_option_of_history(options: tuple[str, ...]) -> None:
+    finished = _history(*options)
+    assert (finished.returncode, finished.stdout, len(finished.stderr.splitlines())) == (2, b"", 1)
+
+
+def test_help_has_an_example() -> None:
+    assert b"Example: task-profiler history" in _history("--help").stdout
