@@ -1,0 +1,81 @@
+"""The seam to a search cluster: one bulk request of upserts, answered item by item."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from forwarder.documents import Document
+
+RETRIES_ON_CONFLICT = 5
+_RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
+_FIRST_FAILURE_STATUS = 300
+_LONGEST_REASON = 500
+
+
+class ItemResult(Struct, frozen=True, kw_only=True):
+    """What became of one document: HTTP status and, if it failed, the cluster's reason."""
+
+    status: int
+    reason: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the document was not written."""
+        return self.status >= _FIRST_FAILURE_STATUS
+
+    @property
+    def retryable(self) -> bool:
+        """Whether writing it again may work: the cluster is busy, or others wrote the same document."""
+        return self.status in _RETRYABLE_ITEM_STATUSES
+
+
+class Cluster(Protocol):
+    """Elasticsearch or OpenSearch."""
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        """Write documents as upserts, in one request; a result for each, in order.
+
+        Raises ClusterError if the request failed as a whole.
+        """
+        ...
+
+
+def bulk_lines(documents: Sequence[Document]) -> list[str]:
+    """The lines of a bulk request: what is there is kept, what is given is set; no scripts."""
+    lines = []
+    for document in documents:
+        action = {"_index": document.index, "_id": document.id, "retry_on_conflict": RETRIES_ON_CONFLICT}
+        lines.append(_text({"update": action}))
+        lines.append(_text({"doc": document.fields, "doc_as_upsert": True}))
+    return lines
+
+
+def bulk_results(answer: object, count: int) -> list[ItemResult]:
+    """The results in a bulk answer. Raises ValueError if there is not one for each document."""
+    items = answer.get("items") if isinstance(answer, dict) else None
+    if not isinstance(items, list) or len(items) != count:
+        raise ValueError(f"the answer holds no result for each of {count} documents")
+    return [_result(item) for item in items]
+
+
+def _result(item: object) -> ItemResult:
+    outcome = next(iter(item.values()), None) if isinstance(item, dict) else None
+    if not isinstance(outcome, dict) or not isinstance(outcome.get("status"), int):
+        raise ValueError("the answer holds a result without a status")  # noqa: TRY004  a value of foreign JSON
+    error = outcome.get("error")
+    return ItemResult(status=outcome["status"], reason=None if error is None else _reason(error))
+
+
+def _reason(error: object) -> str:
+    """The cluster's words with those of their cause, which names the field."""
+    parts: list[str] = []
+    while isinstance(error, dict):
+        parts.append(f"{error.get('type')}: {error.get('reason')}")
+        error = error.get("caused_by")
+    return ", because ".join(parts or [str(error)])[:_LONGEST_REASON]
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,250 @@
+"""A report as a document: Elastic Common Schema names, plus ``task``, ``usage``, ``cost``, ``recommendation``.
+
+Pure. Names are the contract with the index templates and the dashboards.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from forwarder.lines import Broken
+from forwarder.times import earlier, parse_time
+from profiler.record import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
+
+_NS_PER_MS = 1_000_000
+_OUTCOMES = {"success": "success", "failure": "failure"}
+_DECIDED_BY_THE_EVENT = "stopped"
+_CHECKPOINT = "task.checkpoint"
+# A longer id makes both engines refuse the whole request, with all other documents in it.
+_LONGEST_ID_BYTES = 512
+
+Fields = dict[str, Any]
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What to write where. ``id`` makes writing it again the same document."""
+
+    index: str
+    id: str
+    fields: Mapping[str, Any]
+
+
+def report_document(report: Report, text: str, *, prefix: str) -> Document | Broken:
+    """The document of a report or checkpoint; ``text`` is its line, kept whole.
+
+    All writers of one run meet in the index of the month in which its image pull started.
+    """
+    record = report.record
+    written = parse_time(report.time)
+    if written is None:
+        return Broken(f"The report's time {report.time[:40]!r} is no RFC 3339 time.")
+    is_checkpoint = report.type == _CHECKPOINT
+    started = parse_time(record.started_at)
+    began = written if started is None else earlier(started, record.metrics.init_duration_ms)
+    kind = "checkpoints" if is_checkpoint else "reports"
+    identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
+    if len(identity.encode()) > _LONGEST_ID_BYTES:
+        return Broken(f"Task id and container name are longer than {_LONGEST_ID_BYTES} bytes.")
+    return Document(
+        index=f"{prefix}-{kind}-{began:%Y.%m}",
+        id=identity,
+        fields=_pruned(_fields(report, written, text, is_checkpoint=is_checkpoint)),
+    )
+
+
+def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
+    record = report.record
+    finished = parse_time(record.finished_at)
+    return {
+        "@timestamp": _stamp(written if is_checkpoint or finished is None else finished),
+        "event": _event(report),
+        "cloud": {
+            "provider": "aws" if record.task_arn is not None else None,
+            "region": record.region,
+            "availability_zone": record.availability_zone,
+            "account": {"id": record.account_id},
+        },
+        "orchestrator": {"type": "ecs" if record.task_arn is not None else None, "cluster": {"name": record.cluster}},
+        "service": {"name": record.family},
+        "container": {
+            "id": record.container.id,
+            "name": record.container.name,
+            "image": {
+                "name": record.container.image,
+                "hash": {"all": [record.container.image_digest] if record.container.image_digest else None},
+            },
+        },
+        "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
+        "task": _task(record, is_complete=not is_checkpoint),
+        "usage": _usage(record),
+        "interval": _interval(record.interval),
+        "cost": _cost(record),
+        "recommendation": _recommendation(record),
+        "monitor": _monitor(record),
+        "record": text,
+    }
+
+
+def _event(report: Report) -> Fields:
+    record = report.record
+    duration_ms = record.metrics.duration_ms
+    return {
+        "kind": "metric",
+        "dataset": report.type,
+        "outcome": None if record.status == _DECIDED_BY_THE_EVENT else _OUTCOMES.get(record.status, "unknown"),
+        "duration": None if duration_ms is None else round(duration_ms * _NS_PER_MS),
+        "start": _known_stamp(record.started_at),
+        "end": _known_stamp(record.finished_at),
+    }
+
+
+def _task(record: Record, *, is_complete: bool) -> Fields:
+    """A stop is told best by ECS's own event: status and exit code are left to it then."""
+    decided_here = record.status != _DECIDED_BY_THE_EVENT
+    return {
+        "id": record.task_id,
+        "arn": record.task_arn,
+        "family": record.family,
+        "revision": record.revision,
+        "launch_type": record.launch_type,
+        "status": record.status if decided_here else None,
+        "exit_code": record.exit_code if decided_here else None,
+        "likely_out_of_memory": record.likely_out_of_memory,
+        "complete": True if is_complete else None,
+    }
+
+
+def _usage(record: Record) -> Fields:
+    metrics = record.metrics
+    return {
+        "duration_ms": metrics.duration_ms,
+        "billed_duration_ms": metrics.billed_duration_ms,
+        "init_duration_ms": metrics.init_duration_ms,
+        "cpu": {
+            "size": metrics.vcpu_size,
+            "seconds": metrics.cpu_seconds,
+            "used": _distribution(metrics.vcpu_used),
+            "percent": _distribution(metrics.cpu_utilization_percent),
+        },
+        "memory": _memory(metrics),
+        "network": {"rx_bytes": metrics.network_rx_bytes, "tx_bytes": metrics.network_tx_bytes},
+        "block": {"read_bytes": metrics.block_read_bytes, "write_bytes": metrics.block_write_bytes},
+        "gpu": _gpu(record.gpus),
+        "neuron": _neuron(record.neuron),
+    }
+
+
+def _memory(metrics: Metrics) -> Fields:
+    used = _distribution(metrics.memory_used_mb)
+    return {
+        "size_mb": metrics.memory_size_mb,
+        "used_mb": {**used, "max": metrics.max_memory_used_mb},
+        "percent": _distribution(metrics.memory_utilization_percent),
+        "peak_source": metrics.memory_peak_source,
+        "usage_peak_mb": metrics.memory_usage_peak_mb,
+    }
+
+
+def _gpu(gpus: Sequence[Gpu]) -> Fields | None:
+    """All GPUs of the run: mean of the averages, largest of the maxima, sum of the energy."""
+    if not gpus:
+        return None
+    percents = [gpu.utilization_percent or Distribution() for gpu in gpus]
+    memories = [gpu.memory_used_mb or Distribution() for gpu in gpus]
+    energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
+    return {
+        "count": len(gpus),
+        "percent": {"avg": _mean([one.avg for one in percents]), "max": _largest([one.max for one in percents])},
+        "memory_mb": {"avg": _mean([one.avg for one in memories]), "max": _largest([one.max for one in memories])},
+        "energy_joules": sum(energies) if energies else None,
+    }
+
+
+def _neuron(neuron: Neuron | None) -> Fields | None:
+    if neuron is None:
+        return None
+    percents = [core.utilization_percent or Distribution() for core in neuron.cores]
+    memory = neuron.device_memory_used_mb or Distribution()
+    return {
+        "cores": len(neuron.cores),
+        "percent": {"avg": _mean([one.avg for one in percents]), "max": _largest([one.max for one in percents])},
+        "memory_mb": {"max": memory.max},
+    }
+
+
+def _interval(interval: Interval | None) -> Fields | None:
+    """Of the time since the last checkpoint: mean CPU, largest memory."""
+    if interval is None:
+        return None
+    cpu = interval.cpu_utilization_percent or Distribution()
+    memory = interval.memory_used_mb or Distribution()
+    return {
+        "start": _known_stamp(interval.started_at),
+        "end": _known_stamp(interval.finished_at),
+        "cpu_percent": cpu.avg,
+        "memory_mb": memory.max,
+    }
+
+
+def _cost(record: Record) -> Fields:
+    """Waste is what the recommended size would have saved of this run."""
+    usd = record.cost.usd if record.cost is not None else None
+    saving = record.recommendation.saving_percent if record.recommendation is not None else None
+    waste = usd * saving / 100 if usd is not None and saving is not None and saving >= 0 else None
+    return {"usd": usd, "waste_usd": waste}
+
+
+def _recommendation(record: Record) -> Fields | None:
+    advice = record.recommendation
+    if advice is None:
+        return None
+    return {"vcpu": advice.vcpu, "memory_mb": advice.memory_mb, "saving_percent": advice.saving_percent}
+
+
+def _monitor(record: Record) -> Fields | None:
+    monitor = record.monitor
+    if monitor is None:
+        return None
+    return {"version": monitor.version, "cpu_seconds": monitor.cpu_seconds, "max_rss_mb": monitor.max_rss_mb}
+
+
+def _distribution(distribution: Distribution | None) -> Fields:
+    if distribution is None:
+        return {}
+    return {
+        "avg": distribution.avg,
+        "p50": distribution.p50,
+        "p95": distribution.p95,
+        "p99": distribution.p99,
+        "max": distribution.max,
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _known_stamp(text: str | None) -> str | None:
+    moment = parse_time(text)
+    return None if moment is None else _stamp(moment)
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _pruned(fields: Fields) -> Fields:
+    """Without what is absent, and without objects that are empty then."""
+    kept: Fields = {}
+    for name, value in fields.items():
+        pruned = _pruned(value) if isinstance(value, dict) else value
+        if pruned is not None and pruned != {}:
+            kept[name] = pruned
+    return kept

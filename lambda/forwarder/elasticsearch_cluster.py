@@ -1,0 +1,47 @@
+"""Elasticsearch 7.17 to 9 by the official client."""
+
+from collections.abc import Sequence
+
+import elasticsearch
+
+from forwarder.cluster import ItemResult, bulk_lines, bulk_results
+from forwarder.documents import Document
+from forwarder.errors import ClusterError
+from forwarder.settings import Credentials
+
+# What OpenSearch answers to the media type of Elasticsearch 8.
+_NOT_ACCEPTABLE = 406
+_ANOTHER_PRODUCT = " For OpenSearch set SEARCH_ENGINE=opensearch."
+
+
+class ElasticsearchCluster:
+    """The official client with its own retries off: delivery retries, within the time that is left."""
+
+    def __init__(self, url: str, credentials: Credentials) -> None:
+        basic = credentials.basic
+        self._client = elasticsearch.Elasticsearch(
+            url,
+            api_key=credentials.api_key,
+            basic_auth=basic,
+            max_retries=0,
+            retry_on_timeout=False,
+            http_compress=True,
+        )
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        """One bulk request."""
+        client = self._client.options(request_timeout=timeout_seconds)
+        try:
+            # Lines of text are sent as they are; the client's types know only of objects.
+            answer = client.bulk(operations=bulk_lines(documents))  # type: ignore[arg-type]
+            return bulk_results(answer.body, len(documents))
+        except elasticsearch.ApiError as error:
+            hint = _ANOTHER_PRODUCT if error.status_code == _NOT_ACCEPTABLE else ""
+            message = f"Elasticsearch answered HTTP {error.status_code}: {error.error}.{hint}"
+            raise ClusterError(message, status=error.status_code) from error
+        except elasticsearch.UnsupportedProductError as error:
+            raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_ANOTHER_PRODUCT}", status=0) from error
+        except elasticsearch.TransportError as error:
+            raise ClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
+        except ValueError as error:
+            raise ClusterError(f"Elasticsearch cannot be understood: {error}.", status=0) from error

@@ -1,0 +1,55 @@
+"""OpenSearch and Amazon OpenSearch Service by opensearch-py."""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import opensearchpy
+
+from forwarder.cluster import ItemResult, bulk_lines, bulk_results
+from forwarder.documents import Document
+from forwarder.errors import ClusterError, SettingsError
+from forwarder.settings import Credentials
+
+_SERVERLESS_HOST = ".aoss."
+
+
+class OpenSearchCluster:
+    """opensearch-py with its own retries off: delivery retries, within the time that is left."""
+
+    def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
+        self._client = opensearchpy.OpenSearch(
+            hosts=[url],
+            http_auth=_authentication(url, credentials, region),
+            headers={"Authorization": f"ApiKey {credentials.api_key}"} if credentials.api_key is not None else None,
+            connection_class=opensearchpy.RequestsHttpConnection,
+            max_retries=0,
+            retry_on_timeout=False,
+            retry_on_status=(),
+            http_compress=True,
+        )
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        """One bulk request."""
+        body = "\n".join(bulk_lines(documents)) + "\n"
+        try:
+            answer = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
+            return bulk_results(answer, len(documents))
+        except opensearchpy.ConnectionError as error:
+            raise ClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
+        except opensearchpy.TransportError as error:
+            status = error.status_code if isinstance(error.status_code, int) else None
+            raise ClusterError(f"OpenSearch answered HTTP {status}: {error.error}.", status=status) from error
+        except ValueError as error:
+            raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
+
+
+def _authentication(url: str, credentials: Credentials, region: str | None) -> Any:  # noqa: ANN401  opensearch-py's own
+    if not credentials.aws:
+        return credentials.basic
+    if region is None:
+        raise SettingsError("OPENSEARCH_AWS_AUTH needs a region: set AWS_REGION.")
+    import boto3  # noqa: PLC0415  in Lambda's runtime; only for SigV4
+
+    service = "aoss" if _SERVERLESS_HOST in (urlsplit(url).hostname or "") else "es"
+    return opensearchpy.RequestsAWSV4SignerAuth(boto3.Session().get_credentials(), region, service)

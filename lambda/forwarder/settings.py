@@ -1,0 +1,94 @@
+"""The forwarder's settings, read once from the environment. An empty value counts as unset."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from forwarder.errors import SettingsError
+
+Engine = Literal["elasticsearch", "opensearch"]
+
+_ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
+_SWITCHES = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+# What both engines allow at the beginning of an index's name.
+_PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
+
+
+class Credentials(Struct, frozen=True, kw_only=True):
+    """How to sign in; all None: not at all. Never shown: see ``__repr__``."""
+
+    api_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    aws: bool = False
+
+    @property
+    def basic(self) -> tuple[str, str] | None:
+        """User name and password."""
+        if self.username is None or self.password is None:
+            return None
+        return self.username, self.password
+
+    def __repr__(self) -> str:
+        """The kind of sign-in without its secrets."""
+        kind = "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
+        return f"Credentials({kind})"
+
+
+class ForwarderSettings(Struct, frozen=True, kw_only=True):
+    """What the functions were told. ``secret_id`` names where the credentials are instead."""
+
+    url: str | None = None
+    engine: Engine = "elasticsearch"
+    credentials: Credentials = Credentials()
+    secret_id: str | None = None
+    region: str | None = None
+    index_prefix: str = "task"
+    forward_log_lines: bool = False
+    failed_items_queue_url: str | None = None
+
+
+def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
+    """The settings in ``environment``. Raises SettingsError, which names the variable and never its value."""
+
+    def text(name: str) -> str | None:
+        return environment.get(name, "").strip() or None
+
+    def switch(name: str) -> bool:
+        value = text(name)
+        if value is None:
+            return False
+        if value.lower() not in _SWITCHES:
+            raise SettingsError(f"{name} is neither true nor false: set it to one of them.")
+        return _SWITCHES[value.lower()]
+
+    engine = text("SEARCH_ENGINE") or "elasticsearch"
+    if engine not in _ENGINES:
+        raise SettingsError("SEARCH_ENGINE is neither elasticsearch nor opensearch: set it to one of them.")
+    prefix = text("INDEX_PREFIX") or "task"
+    if not _PREFIX.fullmatch(prefix):
+        raise SettingsError(
+            "INDEX_PREFIX cannot begin an index's name: use lower-case letters, digits, '_', '-' and '.'."
+        )
+    credentials = Credentials(
+        api_key=text("ELASTICSEARCH_API_KEY"),
+        username=text("ELASTICSEARCH_USERNAME"),
+        password=text("ELASTICSEARCH_PASSWORD"),
+        aws=switch("OPENSEARCH_AWS_AUTH"),
+    )
+    if (credentials.username is None) != (credentials.password is None):
+        raise SettingsError("ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD go together: set both or none.")
+    if credentials.aws and engine != "opensearch":
+        raise SettingsError("OPENSEARCH_AWS_AUTH signs for OpenSearch only: set SEARCH_ENGINE=opensearch.")
+    return ForwarderSettings(
+        url=text("ELASTICSEARCH_URL"),
+        engine=_ENGINES[engine],
+        credentials=credentials,
+        secret_id=text("ELASTICSEARCH_SECRET_ID"),
+        region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
+        index_prefix=prefix,
+        forward_log_lines=switch("FORWARD_LOG_LINES"),
+        failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
+    )
