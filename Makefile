@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e lint types check format schema bench bench-local coverage clean
+.PHONY: help demo test e2e search lint types check format schema lambda-zip bench bench-local bench-forwarder coverage clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler
@@ -17,6 +17,9 @@ test: $(VENV)/.dev ## The tests that need nothing but Python (unit, contract, in
 
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
 	$(BIN)/pytest tests/e2e
+
+search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
+	$(BIN)/pytest tests/search
 
 lint: $(VENV)/.dev ## Style and format
 	$(BIN)/ruff check
@@ -31,6 +34,9 @@ format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
+	$(BIN)/python tools/lambda_zip.py
+
 schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 
@@ -41,6 +47,9 @@ bench-local: $(VENV)/.dev ## Compare `run` with its rivals from PyPI (about five
 	$(PYTHON) -m venv $(VENV)-rivals
 	$(VENV)-rivals/bin/pip install --quiet con-duct psrecord resource-tracker
 	$(BIN)/python -m benchmarks.local $(VENV)-rivals/bin
+
+bench-forwarder: $(VENV)/.dev ## Measure the forwarder, with a real Elasticsearch that crashes (about two minutes)
+	$(BIN)/python -m benchmarks.forwarder
 
 coverage: $(VENV)/.dev ## The tests with branch coverage
 	$(BIN)/pytest --cov --cov-report=term

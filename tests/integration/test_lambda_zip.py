@@ -1,0 +1,234 @@
+"""The zip alone, run by the real Lambda runtime client against a tiny Runtime API and a played cluster."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from tools import lambda_zip
+
+REPORT = {
+    "time": "2026-03-01T10:00:03Z",
+    "type": "task.report",
+    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
+}
+SECRET = "hunter2-hunter2"
+_RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
+
+
+def subscription_event(*messages: str) -> dict[str, Any]:
+    events = [{"id": str(number), "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
+    document = {
+        "messageType": "DATA_MESSAGE",
+        "logGroup": "/ecs/jobs",
+        "logStream": "ecs/batch/0123",
+        "logEvents": events,
+    }
+    return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
+
+
+class Served:
+    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request."""
+
+    def __init__(self) -> None:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.serve(self)
+
+            def do_POST(self) -> None:
+                outer.serve(self)
+
+            def do_PUT(self) -> None:
+                outer.serve(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        length = int(request.headers.get("Content-Length") or 0)
+        status, headers, body = self.answer(request, request.rfile.read(length))
+        request.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class RuntimeApi(Served):
+    """Hands out one invocation after the other and keeps the answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: Queue[dict[str, Any]] = Queue()
+        self.answers: Queue[tuple[str, Any]] = Queue()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if request.path.endswith("/invocation/next"):
+            headers = {
+                "Lambda-Runtime-Aws-Request-Id": "1",
+                "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 30_000),
+                "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:eu-west-1:111122223333:function:forwarder",
+                # The runtime client's native part takes these for granted.
+                "Lambda-Runtime-Trace-Id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Sampled=0",
+                "Lambda-Runtime-Client-Context": "",
+                "Lambda-Runtime-Cognito-Identity": "",
+                "Content-Type": "application/json",
+            }
+            return 200, headers, json.dumps(self.events.get()).encode()
+        self.answers.put((request.path.rsplit("/", 1)[-1], json.loads(body or b"null")))
+        return 202, {}, b""
+
+
+class PlayedElasticsearch(Served):
+    """Takes every document; keeps requests and who signed in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bulks: list[list[dict[str, Any]]] = []
+        self.authorizations: list[str | None] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
+        lines = [json.loads(line) for line in text.splitlines()]
+        self.bulks.append(lines)
+        self.authorizations.append(request.headers.get("Authorization"))
+        items = [{"update": {"status": 201}} for _ in lines[::2]]
+        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        return 200, headers, json.dumps({"errors": False, "items": items}).encode()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("zip") / "forwarder.zip"
+    lambda_zip.main([str(out)])
+    return out
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Lambda's own machine holds: the runtime client and boto3, and nothing of this project's environment."""
+    folder = tmp_path_factory.mktemp("runtime")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "awslambdaric", "boto3"]
+    subprocess.run([*command, "--disable-pip-version-check"], check=True)
+    return folder
+
+
+@pytest.fixture
+def api() -> Iterator[RuntimeApi]:
+    served = RuntimeApi()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[PlayedElasticsearch]:
+    served = PlayedElasticsearch()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def unpacked(built: Path, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "task")
+    return tmp_path / "task"
+
+
+def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settings: str) -> subprocess.Popen[str]:
+    """The runtime client as on Lambda: its own folder and the zip's, nothing else."""
+    code = _RUNNER.format(paths=[str(unpacked), str(runtime)], handler=handler)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api.port}",
+        "LAMBDA_TASK_ROOT": str(unpacked),
+        "AWS_REGION": "eu-west-1",
+        **settings,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code],
+        env=environment,
+        cwd=unpacked,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.zip"
+    lambda_zip.main([str(again)])
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.read_bytes()).digest()
+
+
+def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
+    names = zipfile.ZipFile(built).namelist()
+    assert {"handler.py", "forwarder/forward.py", "profiler/record.py", "profiler/__init__.py"} <= set(names)
+    assert [name for name in names if name.startswith("profiler/")] == ["profiler/__init__.py", "profiler/record.py"]
+    tops = {name.split("/")[0] for name in names}
+    assert tops.isdisjoint({"boto3", "botocore", "structlog", "click", "rich", "tests", "bin"})
+    for python in ("311", "312", "313", "314"):
+        for processor in ("x86_64", "aarch64"):
+            assert f"msgspec/_core.cpython-{python}-{processor}-linux-gnu.so" in names
+
+
+def test_the_real_runtime_client_runs_the_zip(
+    unpacked: Path, runtime: Path, api: RuntimeApi, cluster: PlayedElasticsearch
+) -> None:
+    process = start(
+        unpacked, runtime, api, "handler.forward_logs",
+        ELASTICSEARCH_URL=f"http://127.0.0.1:{cluster.port}", ELASTICSEARCH_API_KEY=SECRET,
+    )  # fmt: skip
+    try:
+        api.events.put(subscription_event("hello", json.dumps(REPORT)))
+        assert api.answers.get(timeout=60) == ("response", {"indexed": 1, "skipped": 1, "failed": 0})
+        api.events.put({"awslogs": {"data": "broken!"}})
+        kind, error = api.answers.get(timeout=60)
+    finally:
+        process.kill()
+        output, _ = process.communicate()
+    assert kind == "error"
+    assert error["errorType"] == "PayloadError"
+    assert "not base64" in error["errorMessage"]
+    ((action, body),) = cluster.bulks
+    assert action["update"]["_id"] == "0123/batch"
+    assert body["doc"]["task"]["complete"] is True
+    assert cluster.authorizations == [f"ApiKey {SECRET}"]
+    assert SECRET not in output
+
+
+def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -> None:
+    code = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert loaded.isdisjoint(
+        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "requests"}
+    )
