@@ -11,6 +11,7 @@ from profiler.errors import TaskProfilerError
 _COMMANDS = {
     "monitor": "profiler.cli.monitor_command",
     "run": "profiler.cli.run",
+    "replay": "profiler.cli.replay",
     "history": "profiler.cli.history",
     "schema": "profiler.cli.schema",
 }

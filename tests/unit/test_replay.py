@@ -1,0 +1,155 @@
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.payload import decode_payload
+from profiler.cli.replay import parse_time
+from profiler.errors import TaskProfilerError, UsageError
+from profiler.replay import LARGEST_PAYLOAD_BYTES, WINDOW_MS, Counts, FoundEvent, pack, payloads, read_answer, replay
+from profiler.replay_memory import ReplayMemory
+
+REPORT = '{"type":"task.report"}'
+
+
+def event(number: int, stream: str = "ecs/batch/1", message: str = REPORT) -> FoundEvent:
+    return FoundEvent(stream=stream, id=str(number), timestamp_ms=number, message=message)
+
+
+class FakeGroup:
+    def __init__(self, events: list[FoundEvent]) -> None:
+        self.events = events
+        self.windows: list[tuple[int, int]] = []
+
+    def between(self, start_ms: int, end_ms: int) -> list[FoundEvent]:
+        self.windows.append((start_ms, end_ms))
+        return [event for event in self.events if start_ms <= event.timestamp_ms < end_ms]
+
+
+class FakeFunction:
+    def __init__(self, fail_at: str | None = None) -> None:
+        self.ids: list[str] = []
+        self._fail_at = fail_at
+
+    def call(self, event: Mapping[str, object]) -> Counts:
+        ids = [str(line.id) for line in decode_payload(event).lines]
+        if self._fail_at in ids:
+            raise TaskProfilerError("The function failed.")
+        self.ids += ids
+        return Counts(indexed=len(ids))
+
+
+class FakeProgress:
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+    def window_done(self, done_until_ms: int, counts: Counts) -> None:
+        assert counts.found >= 0
+        self.done.append(done_until_ms)
+
+
+def run(
+    events: list[FoundEvent], function: FakeFunction | None, end_ms: int = 3 * WINDOW_MS
+) -> tuple[Counts, FakeProgress]:
+    progress = FakeProgress()
+    counts = replay(FakeGroup(events), function, progress, group="/g", start_ms=0, end_ms=end_ms, concurrency=3)
+    return counts, progress
+
+
+def test_every_report_goes_through_the_function_once() -> None:
+    function = FakeFunction()
+    events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
+    counts, progress = run([*events, event(5, message="plain line")], function)
+    assert counts == Counts(found=500, indexed=500)
+    assert sorted(function.ids) == sorted(event.id for event in events)
+    assert progress.done == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
+
+
+def test_a_dry_run_only_counts() -> None:
+    assert run([event(1), event(2)], None)[0] == Counts(found=2)
+
+
+def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None:
+    progress = FakeProgress()
+    events = [event(1), event(WINDOW_MS + 1)]
+    with pytest.raises(TaskProfilerError):
+        replay(
+            FakeGroup(events), FakeFunction(str(WINDOW_MS + 1)), progress,
+            group="/g", start_ms=0, end_ms=3 * WINDOW_MS, concurrency=2,
+        )  # fmt: skip
+    assert progress.done == [WINDOW_MS]
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(1, 700_000)), max_size=12))
+def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, int]]) -> None:
+    events = [
+        FoundEvent(stream=stream, id=str(index), timestamp_ms=at, message="x" * size)
+        for index, (at, stream, size) in enumerate(lines)
+    ]
+    packed = list(payloads(events))
+    assert sorted(one.id for payload in packed for one in payload) == sorted(one.id for one in events)
+    for payload in packed:
+        assert len({one.stream for one in payload}) == 1
+        assert [one.timestamp_ms for one in payload] == sorted(one.timestamp_ms for one in payload)
+        assert len(payload) == 1 or sum(len(one.message) for one in payload) <= LARGEST_PAYLOAD_BYTES
+
+
+def test_a_payload_is_what_a_subscription_sends() -> None:
+    sent: Any = pack([event(7)], "/ecs/jobs")
+    document = json.loads(gzip.decompress(base64.b64decode(sent["awslogs"]["data"])))
+    assert document["logEvents"] == [{"id": "7", "timestamp": 7, "message": REPORT}]
+    assert (document["messageType"], document["logGroup"], document["logStream"]) == (
+        "DATA_MESSAGE",
+        "/ecs/jobs",
+        "ecs/batch/1",
+    )
+
+
+def test_answers_of_the_function() -> None:
+    assert read_answer(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == Counts(indexed=2, skipped=1, failed=3)
+    with pytest.raises(TaskProfilerError, match="no route"):
+        read_answer(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
+    for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense"):
+        with pytest.raises(TaskProfilerError, match="--function"):
+            read_answer(answer, None)
+
+
+def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "replay"
+    assert ReplayMemory(path, 1000).resume_ms() == 1000
+    ReplayMemory(path, 1000).remember(5000)
+    assert ReplayMemory(path, 1000).resume_ms() == 5000
+    assert ReplayMemory(path, 1200).resume_ms() == 5000
+    assert ReplayMemory(path, 900).resume_ms() == 900
+    assert ReplayMemory(path, 6000).resume_ms() == 6000
+    ReplayMemory(path, 1000).forget()
+    ReplayMemory(path, 1000).forget()
+    assert ReplayMemory(path, 1000).resume_ms() == 1000
+    path.write_text("nonsense")
+    assert ReplayMemory(path, 1000).resume_ms() == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0m", 10**12),
+        ("2h", 10**12 - 7_200_000),
+        ("7d", 10**12 - 604_800_000),
+        ("2001-09-09T01:46:40Z", 10**12),
+        ("2001-09-09T01:46:40", 10**12),
+    ],
+)
+def test_times(text: str, expected: int) -> None:
+    assert parse_time(text, 10**12) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "7", "7w", "-1d"])
+def test_bad_times(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time"):
+        parse_time(text, 0)
