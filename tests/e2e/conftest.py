@@ -1,10 +1,8 @@
 """Fixtures of the end-to-end tests."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -21,6 +19,7 @@ from tests.e2e.images import (
 )
 from tests.e2e.specs import TaskSpec
 from tests.e2e.task import Task
+from tests.missing import skip_or_fail
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +32,7 @@ def engine() -> Iterator[Engine]:
                 make_base_image(engine, default_cache())
                 stack.callback(remove_image, engine, BASE_IMAGE)
         except EngineMissingError as reason:
-            _without_docker(str(reason))
+            skip_or_fail(f"the end-to-end tests need Docker: {reason}")
         yield engine
 
 
@@ -62,10 +61,3 @@ def run_task(engine: Engine) -> Iterator[Callable[[TaskSpec], Task]]:
             return task
 
         yield start
-
-
-def _without_docker(reason: str) -> NoReturn:
-    """Skip where a developer has no Docker; fail in CI, where a silent skip would hide that nothing was tested."""
-    if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
-        pytest.fail(f"the end-to-end tests need Docker: {reason}")
-    pytest.skip(f"no Docker for the end-to-end tests: {reason}")

@@ -1,0 +1,261 @@
+"""The forwarder's handler against real clusters: templates, upserts, poison, crashes, sign-in, the whole path."""
+
+import base64
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import requests
+from moto import mock_aws
+
+import handler
+from forwarder.errors import ClusterError, DeliveryError
+from tests.search.server import SearchServer
+
+pytestmark = pytest.mark.search
+
+TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
+SECRET = "hunter2-hunter2"
+
+
+class Context:
+    """An invocation with so many seconds."""
+
+    def __init__(self, seconds: float = 60) -> None:
+        self._end = time.monotonic() + seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return round((self._end - time.monotonic()) * 1000)
+
+
+def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
+    events = [{"id": f"e{number}", "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
+    document = {"messageType": "DATA_MESSAGE", "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
+    return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
+
+
+def report(task_id: str = "0123", **record: Any) -> str:
+    whole = {
+        "taskId": task_id,
+        "family": "nightly",
+        "container": {"name": "batch"},
+        "status": "success",
+        "startedAt": "2026-03-01T10:00:00Z",
+        "finishedAt": "2026-03-01T10:00:02Z",
+        "metrics": {"durationMs": 2000, "cpuUtilizationPercent": {"avg": 50.0}},
+        **record,
+    }
+    return json.dumps({"time": "2026-03-01T10:00:03Z", "type": "task.report", "record": whole})
+
+
+Forward = Callable[..., Any]
+
+
+@pytest.fixture
+def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forward]:
+    """The handler set up for a server that has the index templates and no documents."""
+    for path in TEMPLATES.glob("*.json"):
+        answer = requests.put(
+            f"{search_server.url}/_index_template/{path.stem}", json=json.loads(path.read_text()), timeout=30
+        )
+        assert answer.ok, answer.text
+    monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
+    monkeypatch.setenv("SEARCH_ENGINE", search_server.engine)
+    reset()
+    yield handler.forward_logs
+    # Deleting by a pattern is refused by default, so by name.
+    for index in requests.get(f"{search_server.url}/_cat/indices/task-*?format=json", timeout=30).json():
+        requests.delete(f"{search_server.url}/{index['index']}", timeout=30).raise_for_status()
+    reset()
+
+
+def reset() -> None:
+    """A fresh Lambda environment."""
+    handler._settings.cache_clear()
+    handler._failure_store.cache_clear()
+    handler._clients.cluster = None
+
+
+def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
+    requests.post(f"{server.url}/{index}/_refresh", timeout=30).raise_for_status()
+    answer = requests.post(f"{server.url}/{index}/_search", json={"size": 100, **body}, timeout=30)
+    assert answer.ok, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_report_becomes_one_document_however_often_it_comes(forward: Forward, search_server: SearchServer) -> None:
+    payload = event("hello", report(), '{"json": 1}')
+    for _ in range(3):
+        assert forward(payload, Context()) == {"indexed": 1, "skipped": 2, "failed": 0}
+    hits = search(search_server)["hits"]["hits"]
+    assert [(hit["_index"], hit["_id"]) for hit in hits] == [("task-reports-2026.03", "0123/batch")]
+    source = hits[0]["_source"]
+    assert source["task"]["complete"] is True
+    assert json.loads(source["record"])["record"]["taskId"] == "0123"
+
+
+def test_the_mapping_is_that_of_the_template_and_its_fields_can_be_searched(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    forward(
+        event(report(), report("0124", metrics={"durationMs": 4000, "cpuUtilizationPercent": {"avg": 100.0}})),
+        Context(),
+    )
+    found = search(
+        search_server,
+        query={"term": {"task.family": "nightly"}},
+        aggs={"cpu": {"avg": {"field": "usage.cpu.percent.avg"}}, "by": {"terms": {"field": "event.outcome"}}},
+    )
+    assert found["hits"]["total"]["value"] == 2
+    assert found["aggregations"]["cpu"]["value"] == 75.0
+    assert found["aggregations"]["by"]["buckets"] == [{"key": "success", "doc_count": 2}]
+    mapping = requests.get(f"{search_server.url}/task-reports-2026.03/_mapping", timeout=30).json()
+    assert mapping["task-reports-2026.03"]["mappings"]["dynamic"] == "false"
+
+
+def test_checkpoints_go_to_an_index_of_their_own(forward: Forward, search_server: SearchServer) -> None:
+    lines = [
+        report(status="running", finishedAt=None).replace("task.report", "task.checkpoint").replace(":03Z", f":0{n}Z")
+        for n in (4, 5)
+    ]
+    assert forward(event(*lines), Context())["indexed"] == 2
+    assert search(search_server, "task-checkpoints-*")["hits"]["total"]["value"] == 2
+
+
+def test_no_users_data_is_refused(forward: Forward, search_server: SearchServer) -> None:
+    """Huge texts, numbers out of range, odd times, unknown fields: all are taken, searchable or not."""
+    odd = [
+        report("1", family="f" * 100_000, container={"name": "batch", "image": "i" * 40_000}),
+        report("2", startedAt="not a time", exitCode=2**62),
+        report("3", metrics={"durationMs": 1e300, "networkRxBytes": 2**63 - 1, "cpuSeconds": -1.5}),
+        report("4", newField={"a": {"b": [1, "x", None]}}, labels={"x": "y"}),
+        report("5", sampling={"samples": 5}, cluster="Ω≈ç" * 500, gpuScope="instance"),
+    ]
+    assert forward(event(*odd), Context()) == {"indexed": 5, "skipped": 0, "failed": 0}
+    assert search(search_server)["hits"]["total"]["value"] == 5
+
+
+def test_a_poison_document_does_not_hold_up_the_others(
+    forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that somebody made without the template, an invalid report, and an id that no engine takes."""
+    mappings = {"mappings": {"properties": {"task": {"type": "keyword"}}}}
+    other = {"index_patterns": ["task-reports-2026.05"], "priority": 900, "template": mappings}
+    requests.put(f"{search_server.url}/_index_template/other", json=other, timeout=30).raise_for_status()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with mock_aws():
+        sqs = boto3.client("sqs")
+        queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
+        monkeypatch.setenv("FAILED_ITEMS_QUEUE_URL", queue_url)
+        reset()
+        bad = [
+            report("1", startedAt="2026-05-01T00:00:00Z"),
+            report("t" * 600),
+            report("3").replace('"success"', '"odd"'),
+        ]
+        assert forward(event(*bad, report("2")), Context()) == {"indexed": 1, "skipped": 0, "failed": 3}
+        messages = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10)["Messages"]
+    kept = [json.loads(message["Body"]) for message in messages]
+    reasons = " ".join(failure["reason"] for failure in kept)
+    assert len(kept) == 3
+    assert "longer than 512 bytes" in reasons
+    assert "Invalid enum value 'odd'" in reasons
+    assert "parsing_exception" in reasons
+    assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["2/batch"]
+
+
+def test_ordinary_lines_stand_next_to_the_report(
+    forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARD_LOG_LINES", "true")
+    reset()
+    for _ in range(2):
+        assert forward(event("starting", report(), "done"), Context())["indexed"] == 3
+    hits = search(search_server, "task-logs-*", sort=["@timestamp"])["hits"]["hits"]
+    assert sorted((hit["_id"], hit["_source"]["message"]) for hit in hits) == [("e0", "starting"), ("e2", "done")]
+    assert {hit["_source"]["task"]["id"] for hit in hits} == {"0123"}
+
+
+def test_a_later_part_of_a_document_does_not_erase_the_earlier(forward: Forward, search_server: SearchServer) -> None:
+    """The end of a stopped task comes from ECS's event; the report must not wipe it out, in either order."""
+    url = f"{search_server.url}/task-reports-2026.03/_update/0123%2Fbatch"
+    body = {
+        "doc": {"task": {"status": "stopped", "stop_code": "UserInitiated"}, "event": {"outcome": "unknown"}},
+        "doc_as_upsert": True,
+    }
+    requests.post(url, json=body, timeout=30).raise_for_status()
+    forward(event(report(status="stopped")), Context())
+    (hit,) = search(search_server)["hits"]["hits"]
+    task = hit["_source"]["task"]
+    assert (task["status"], task["stop_code"], task["complete"]) == ("stopped", "UserInitiated", True)
+
+
+def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    count, size = 40, 50
+    payloads = [event(*(report(f"{number}-{one}") for one in range(size))) for number in range(count)]
+    killed = threading.Event()
+
+    def crash() -> None:
+        search_server.kill()
+        killed.set()
+        search_server.restart()
+
+    forward(payloads[0], Context())
+    thread = threading.Thread(target=crash)
+    for number, payload in enumerate(payloads):
+        if number == count // 3:
+            thread.start()
+            assert killed.wait(30)
+        assert forward(payload, Context(120))["indexed"] == size
+    thread.join()
+    assert search(search_server, track_total_hits=True)["hits"]["total"]["value"] == count * size
+
+
+def test_a_cluster_that_stays_down_fails_the_invocation(forward: Forward, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
+    reset()
+    with pytest.raises(DeliveryError, match="took no documents to the end"):
+        forward(event(report()), Context(6))
+
+
+def test_the_wrong_engine_is_said(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    if search_server.engine != "opensearch":
+        pytest.skip("only Elasticsearch's client refuses another product")
+    monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
+    monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
+    reset()
+    with pytest.raises(ClusterError, match="SEARCH_ENGINE=opensearch"):
+        handler.forward_logs(event(report()), Context())
+    reset()
+
+
+def test_a_secured_cluster(
+    secured_elasticsearch: SearchServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert secured_elasticsearch.admin is not None
+    monkeypatch.setenv("ELASTICSEARCH_URL", secured_elasticsearch.url)
+    monkeypatch.setenv("ELASTICSEARCH_USERNAME", secured_elasticsearch.admin.name)
+    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
+    reset()
+    with pytest.raises(ClusterError, match="HTTP 401") as refused:
+        handler.forward_logs(event(report()), Context())
+    assert not refused.value.retryable
+    assert SECRET not in str(refused.value)
+    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", secured_elasticsearch.admin.password)
+    reset()
+    assert handler.forward_logs(event(report()), Context())["indexed"] == 1
+    output = capfd.readouterr()
+    assert SECRET not in output.out + output.err
+    assert secured_elasticsearch.admin.password not in output.out + output.err
+    reset()
