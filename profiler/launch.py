@@ -21,10 +21,14 @@ Words = tuple[str, ...]
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """A running command; ``own_cpu_ns`` of its process's CPU time went into starting it."""
+    """A running command; ``own_cpu_ns`` of its process's CPU time went into starting it.
+
+    ``answer`` is what its process had to say just before it became the command.
+    """
 
     pid: int
     own_cpu_ns: int
+    answer: bytes = b""
 
 
 class NotStarted(Struct, frozen=True, kw_only=True):
@@ -34,12 +38,23 @@ class NotStarted(Struct, frozen=True, kw_only=True):
     reason: str
 
 
+LastWords = Callable[[], bytes]
 _Start = Callable[[str, Words], Started]
-_Become = Callable[[Callable[[], None]], None]
+_Tell = Callable[[bytes], None]
+_Become = Callable[[_Tell], None]
 
 
-def launch(words: Words, environment: Environment, mask: Iterable[int]) -> Started | NotStarted:
+def _silence() -> bytes:
+    return b""
+
+
+def launch(
+    words: Words, environment: Environment, mask: Iterable[int], last_words: LastWords = _silence
+) -> Started | NotStarted:
     """Start a command found as ``execvp`` finds it.
+
+    ``last_words`` is called in the command's process as the last thing before it becomes the
+    command; it may not raise. What it returns, one line, is the caller's answer.
 
     It gets ``environment``, the signal ``mask``, and from this process the open files, the
     process group and what was ignored when this process began. The caller has blocked the
@@ -50,9 +65,10 @@ def launch(words: Words, environment: Environment, mask: Iterable[int]) -> Start
     ignored = (signal.SIGCHLD,) if children == signal.SIG_IGN else ()
 
     def start(path: str, arguments: Words) -> Started:
-        def become(ready: Callable[[], None]) -> None:
+        def become(tell: _Tell) -> None:
             _restore_signals(mask, ignored)
-            ready()
+            answer = last_words()
+            tell(b"%d %s\n" % (time.process_time_ns(), answer))
             os.execve(path, arguments, environment)  # noqa: S606  to run a command is what this is for
 
         return _fork(become)
@@ -124,17 +140,18 @@ def _fork(become: _Become) -> Started:
         _end_as_command(become, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        cpu_ns, _, failure = pipe.read().partition(b"\n")
+        told, _, failure = pipe.read().partition(b"\n")
     if failure:
         os.waitpid(pid, 0)
         raise OSError(int(failure), os.strerror(int(failure)))
-    return Started(pid=pid, own_cpu_ns=int(cpu_ns or 0))
+    cpu_ns, _, answer = told.partition(b" ")
+    return Started(pid=pid, own_cpu_ns=int(cpu_ns or 0), answer=answer)
 
 
 def _end_as_command(become: _Become, told: int) -> None:
     """In the child: nothing of the interpreter may run after this, whatever happens."""
     try:
-        become(lambda: _tell(told, b"%d\n" % time.process_time_ns()))
+        become(lambda text: _tell(told, text))
     except OSError as error:
         _tell(told, b"%d" % (error.errno or errno.EINVAL))
     finally:

@@ -1,12 +1,16 @@
 """From what was observed of a local command to its record. Pure: no clock, no input or output."""
 
+from collections.abc import Iterable, Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
+from profiler.placement import Placement, placed, placed_sizes
 from profiler.record import Container, Distribution, Metrics, Monitor, PeakSource, Record, Report, Sampling, Status
 from profiler.sources.cgroup import Limits
 from profiler.sources.host import Host
+from profiler.sources.local import GroupPeak
 from profiler.summary import Sizes, usage_metrics
 from profiler.supervisor import Ending
 from profiler.times import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -15,6 +19,10 @@ from profiler.verdict import ended, likely_out_of_memory
 
 _LAUNCH_TYPE = "LOCAL"
 _KERNELS_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+# A control group's mark counts page cache too: it is the command's peak where there was next to none,
+# or less than the 256 KiB in which the kernel counts a group's memory anyway.
+_NEXT_TO_NO_CACHE = 0.01
+_BATCH_BYTES = 256 * 1024
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -23,6 +31,15 @@ class Identity(Struct, frozen=True, kw_only=True):
     task_id: str
     family: str
     host: Host
+    is_named: bool = False
+    labels: Mapping[str, str] = {}
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What was found out beside the command: its ECS task, if it runs in one, and its labels."""
+
+    placement: Placement | None = None
+    labels: Mapping[str, str] = {}
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -48,22 +65,53 @@ class Observed(Struct, frozen=True, kw_only=True):
     usage: ContainerUsage
     cpu_ns: int
     peak: Peak
+    group_peak_bytes: int | None = None
     oom_kills: int | None
     counts_blocks: bool
 
 
-def settled_peak(sampled_bytes: int | None, ending: Ending, *, several_seen: bool, floor_bytes: int | None) -> Peak:
+def settled_peak(
+    sampled_bytes: int | None,
+    ending: Ending,
+    group: GroupPeak | None = None,
+    *,
+    several_seen: bool,
+    floor_bytes: int | None,
+) -> Peak:
+    """The peak by the kernel's mark of the command's own control group, where that is free of page cache.
+
+    The group's mark counts the files that the command was the first to bring in, but not those
+    that were there: of a single process the larger of the two marks counts.
+    """
+    without = _peak_of_processes(sampled_bytes, ending, several_seen=several_seen, floor_bytes=floor_bytes)
+    if group is None or group.size_bytes is None or not _is_free_of_cache(group, ending):
+        return without
+    mark_bytes = without.size_bytes if without.source == "kernel" else None
+    return Peak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
+
+
+def _is_free_of_cache(group: GroupPeak, ending: Ending) -> bool:
+    """A file that was deleted again before it was seen is known from what was read or written."""
+    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
+    most_bytes = max(_NEXT_TO_NO_CACHE * (group.size_bytes or 0), _BATCH_BYTES)
+    return group.holds_all and max(group.cache_bytes, transferred_bytes) < most_bytes
+
+
+def _peak_of_processes(
+    sampled_bytes: int | None, ending: Ending, *, several_seen: bool, floor_bytes: int | None
+) -> Peak:
     """The peak from the samples and from the kernel's mark of the largest process (``ru_maxrss``).
 
     That mark begins at what this process itself had used when it started the command
     (``floor_bytes``), so it tells nothing up to there. Above, it is the tree's peak if the tree
-    was one process; if not, some process of the tree came to it and the tree to no less.
+    was one process; if not, some process of the tree came to it and the tree to no less. Samples
+    of a control group can be above it: they count page cache in use.
     """
     mark_bytes = ending.reaped.largest_rss_bytes
     if floor_bytes is None or mark_bytes <= floor_bytes + _KERNELS_ROUNDING_BYTES:
         return Peak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
-    alone = ending.alone and not several_seen
-    return Peak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if alone else "sampled")
+    tells = ending.alone and not several_seen and (sampled_bytes or 0) <= mark_bytes + _KERNELS_ROUNDING_BYTES
+    return Peak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if tells else "sampled")
 
 
 def bounds(limits: Limits, host: Host, usable_cpus: int) -> Sizes:
@@ -73,9 +121,20 @@ def bounds(limits: Limits, host: Host, usable_cpus: int) -> Sizes:
     return Sizes(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
-def run_record(identity: Identity, observed: Observed, sizes: Sizes, sampling: Sampling, monitor: Monitor) -> Record:
+def run_record(
+    identity: Identity,
+    observed: Observed,
+    sizes: Sizes,
+    sampling: Sampling,
+    *,
+    monitor: Monitor,
+    found: Found | None = None,
+) -> Record:
     """The record of a command that ran."""
     ending, span = observed.ending, observed.span
+    found = found or Found()
+    if found.placement is not None:
+        sizes = placed_sizes(sizes, found.placement, identity.host)
     end = ended(ending.exit_code, span.finished_ns, stop_was_asked=ending.stop_was_asked)
     out_of_memory = likely_out_of_memory(
         end,
@@ -86,14 +145,9 @@ def run_record(identity: Identity, observed: Observed, sizes: Sizes, sampling: S
     if end.status == "failure" and observed.oom_kills:
         # A child was killed and the command only says that it failed.
         out_of_memory = True
-    return Record(
-        task_id=identity.task_id,
-        family=identity.family,
-        launch_type=_LAUNCH_TYPE,
-        cpu_architecture=identity.host.cpu_architecture,
-        container=Container(name=identity.family),
-        status=end.status,
-        exit_code=end.exit_code,
+    record = replace(
+        _identified(identity, end.status, ending.exit_code),
+        labels=found.labels or None,
         likely_out_of_memory=out_of_memory,
         started_at=format_ms(span.started_ns),
         finished_at=format_ms(span.finished_ns),
@@ -101,12 +155,18 @@ def run_record(identity: Identity, observed: Observed, sizes: Sizes, sampling: S
         metrics=_metrics(observed, sizes),
         monitor=monitor,
     )
+    if found.placement is None:
+        return record
+    return placed(
+        record, found.placement, named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
+    )
 
 
 def not_started_record(identity: Identity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
     """The record of a command that could not be started: no metrics."""
     return replace(
         _identified(identity, "failure", exit_code),
+        labels=identity.labels or None,
         started_at=format_ms(now_ns),
         finished_at=format_ms(now_ns),
         monitor=monitor,
@@ -130,7 +190,9 @@ def report(record: Record, now_ns: int) -> Report:
     return Report(time=format_ms(now_ns), type="task.report", record=record)
 
 
-def sampling_facts(usage: ContainerUsage, source: str, *, interval_ns: int, failures: int, missed: int) -> Sampling:
+def sampling_facts(
+    usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
+) -> Sampling:
     """How the command was sampled."""
     longest_ms, median_ms = usage.longest_step_ms, usage.median_step_ms
     return Sampling(
@@ -141,7 +203,7 @@ def sampling_facts(usage: ContainerUsage, source: str, *, interval_ns: int, fail
         missed_ticks=missed,
         longest_gap_ms=None if longest_ms is None else round(longest_ms),
         stats_period_ms=None if median_ms is None else round(median_ms),
-        sources=(source,),
+        sources=tuple(sources),
     )
 
 
@@ -156,6 +218,7 @@ def _metrics(observed: Observed, sizes: Sizes) -> Metrics:
         cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
         max_memory_used_mb=peak_mb,
         memory_peak_source=observed.peak.source,
+        memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
         memory_used_mb=_with_peak(measured.memory_used_mb, peak_mb),
         memory_utilization_percent=_with_peak(
             measured.memory_utilization_percent, _percent(observed.peak.size_bytes, sizes.memory_bytes)

@@ -7,16 +7,19 @@ first process. Nothing here writes to the command's standard streams.
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler import __version__
+from profiler.beside import Beside
 from profiler.clock import Clock, Grid
+from profiler.labels import merged
 from profiler.launch import NotStarted, Started, callers_environment, launch
 from profiler.local_record import (
+    Found,
     Identity,
     Observed,
     Span,
@@ -27,12 +30,14 @@ from profiler.local_record import (
     sampling_facts,
     settled_peak,
 )
+from profiler.placement import Placement
 from profiler.record import Monitor, Report
 from profiler.sources import Unavailable, proc
 from profiler.sources.cgroup import own_cgroups
 from profiler.sources.container_stats import ContainerSample
 from profiler.sources.host import host_facts
 from profiler.sources.local import LocalSource
+from profiler.sources.own_cgroup import make_own_cgroup
 from profiler.sources.own_process import own_usage
 from profiler.sources.process_tree import ProcessTree, children_of
 from profiler.supervisor import HANDLED, Supervisor, become_subreaper
@@ -43,14 +48,31 @@ _ORPHANS_ARE_LOST = "Orphans of the command could not be followed (prctl was ref
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: of its children only the CPU time up to the last sample before their end is known."
 )
+_ASK_SECONDS = 1.0
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
 OnSample = Callable[[ContainerSample], None]
 
 
-def _nobody_listens(_sample: ContainerSample) -> None:
-    """The usual listener to samples."""
+def everyone(listeners: Sequence[OnSample]) -> OnSample:
+    """One listener that passes each sample on to all."""
+
+    def tell(sample: ContainerSample) -> None:
+        for listener in listeners:
+            listener(sample)
+
+    return tell
+
+
+class BesideIt(Struct, frozen=True, kw_only=True):
+    """What is asked for beside the command, so that it costs the command nothing.
+
+    ``ask_task`` is None outside of ECS; its answer counts only within a second.
+    """
+
+    find_labels: Callable[[], Mapping[str, str]]
+    ask_task: Callable[[], Placement | None] | None = None
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -59,6 +81,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]
     family: str | None = None
     interval_seconds: float = 1.0
+    labels: Mapping[str, str] = {}
 
 
 class Finished(Struct, frozen=True, kw_only=True):
@@ -70,7 +93,7 @@ class Finished(Struct, frozen=True, kw_only=True):
 
 
 def run(
-    wanted: Wanted, environment: Mapping[bytes, bytes], clock: Clock, on_sample: OnSample = _nobody_listens
+    wanted: Wanted, environment: Mapping[bytes, bytes], clock: Clock, on_sample: OnSample, beside: BesideIt
 ) -> Finished:
     """Run a command to its end in ``environment``.
 
@@ -78,18 +101,23 @@ def run(
     """
     identity = Identity(
         task_id=str(uuid.uuid4()),
-        family=wanted.family or os.path.basename(wanted.words[0].rstrip("/")) or wanted.words[0],  # noqa: PTH119  a word
+        family=_text(wanted.family or os.path.basename(wanted.words[0].rstrip("/")) or wanted.words[0]),  # noqa: PTH119
+        is_named=wanted.family is not None,
+        labels={name: _text(value) for name, value in wanted.labels.items()},
         host=host_facts(),
     )
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     warnings = () if become_subreaper() else (_ORPHANS_ARE_LOST,)
     session = _Session(identity, clock, round(wanted.interval_seconds * NS_PER_SECOND), warnings)
-    started = session.start(wanted.words, environment, mask)
-    if isinstance(started, NotStarted):
-        now_ns = clock.wall_ns()
-        record = not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
-        return Finished(exit_code=started.exit_code, report=report(record, now_ns), complaint=started.reason)
-    return session.follow(started, on_sample)
+    try:
+        started = session.start(wanted.words, environment, mask)
+        if isinstance(started, NotStarted):
+            now_ns = clock.wall_ns()
+            record = not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
+            return Finished(exit_code=started.exit_code, report=report(record, now_ns), complaint=started.reason)
+        return session.follow(started, on_sample, beside)
+    finally:
+        session.tidy()
 
 
 class _Session:
@@ -101,6 +129,7 @@ class _Session:
         self._interval_ns = interval_ns
         self._warnings = tuple(warnings)
         self._cgroups = own_cgroups(Path("/"))
+        self._own_cgroup = make_own_cgroup(self._cgroups, os.getpid(), identity.task_id)
         self._oom_kills_before = self._cgroups.oom_kills()
         self._strangers = children_of(os.getpid(), threads=1)
         self._usable_cpus = len(os.sched_getaffinity(0))
@@ -110,18 +139,36 @@ class _Session:
     def start(
         self, words: tuple[str, ...], environment: Mapping[bytes, bytes], mask: Iterable[int]
     ) -> Started | NotStarted:
-        """Start the command as the very last thing."""
+        """Start the command as the very last thing; its time begins when its process becomes the command."""
         as_called = callers_environment(environment, proc.read("/proc/self/environ"))
         self._started_wall_ns = self._clock.wall_ns()
         self._started_ns = self._clock.monotonic_ns()
-        return launch(words, as_called, mask)
+        started = launch(words, as_called, mask, self._last_words)
+        if isinstance(started, Started):
+            began, _, joined = started.answer.partition(b" ")
+            self._started_wall_ns += int(began) - self._started_ns
+            self._started_ns = int(began)
+            self._own_cgroup.started(joined)
+        return started
 
-    def follow(self, started: Started, on_sample: OnSample) -> Finished:
+    def _last_words(self) -> bytes:
+        joined = self._own_cgroup.join()
+        return b"%d %s" % (self._clock.monotonic_ns(), joined)
+
+    def tidy(self) -> None:
+        """Leave no control group behind."""
+        self._own_cgroup.remove()
+
+    def follow(self, started: Started, on_sample: OnSample, beside: BesideIt) -> Finished:
         """Sample until the command has ended, then settle the account."""
+        asked = None if beside.ask_task is None else Beside(beside.ask_task, self._clock, _ASK_SECONDS)
+        labels = merged(beside.find_labels(), self._identity.labels)
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
         supervisor = Supervisor(started.pid, self._clock, self._strangers)
         tree = ProcessTree(os.getpid(), self._strangers, self._clock.monotonic_ns)
-        source = LocalSource(tree, self._read_ns(self._started_ns), self._usable_cpus, started.own_cpu_ns)
+        source = LocalSource(
+            tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, not_its_cpu_ns=started.own_cpu_ns
+        )
         samples = _Samples(self._interval_ns, self._started_wall_ns)
         grid = Grid(self._started_ns, self._interval_ns)
         while not supervisor.ended_by(self._next_tick(grid)):
@@ -134,6 +181,7 @@ class _Session:
         finished_wall_ns = self._clock.wall_ns()
         ending = supervisor.finish()
         samples.end(source.last_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns), finished_ns)
+        group_peak = source.group_peak()
         observed = Observed(
             span=Span(
                 started_ns=self._started_wall_ns,
@@ -144,21 +192,26 @@ class _Session:
             usage=samples.usage,
             cpu_ns=source.cpu_ns,
             peak=settled_peak(
-                source.peak_bytes, ending, several_seen=source.most_processes > 1, floor_bytes=floor_bytes
+                source.peak_bytes, ending, group_peak, several_seen=source.most_processes > 1, floor_bytes=floor_bytes
             ),
+            group_peak_bytes=group_peak.size_bytes,
             oom_kills=self._oom_kills(),
             counts_blocks=proc.read("/proc/self/io") is not None,
         )
-        return self._finished(observed, samples.failures, grid.missed)
+        found = Found(placement=None if asked is None else asked.answer(), labels=labels)
+        return self._finished(observed, samples.failures, grid.missed, found)
 
-    def _finished(self, observed: Observed, failures: int, missed: int) -> Finished:
+    def _finished(self, observed: Observed, failures: int, missed: int, found: Found) -> Finished:
+        own = self._own_cgroup
+        sources = (LocalSource.name, own.name) if own.used else (LocalSource.name,)
         sampling = sampling_facts(
-            observed.usage, LocalSource.name, interval_ns=self._interval_ns, failures=failures, missed=missed
+            observed.usage, sources, interval_ns=self._interval_ns, failures=failures, missed=missed
         )
-        noticed = ((failures > 0, _NO_PROCESS_FOLDER), (observed.ending.ignored_children, _CHILDREN_ARE_LOST))
+        children_are_lost = observed.ending.ignored_children and not own.counts_cpu
+        noticed = ((failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
         warnings = (*self._warnings, *(warning for seen, warning in noticed if seen))
         sizes = bounds(self._cgroups.limits(), self._identity.host, self._usable_cpus)
-        record = run_record(self._identity, observed, sizes, sampling, _monitor(warnings))
+        record = run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), found=found)
         return Finished(exit_code=observed.ending.exit_code, report=report(record, self._clock.wall_ns()))
 
     def _next_tick(self, grid: Grid) -> int:
@@ -170,6 +223,9 @@ class _Session:
         return self._started_wall_ns + monotonic_ns - self._started_ns
 
     def _oom_kills(self) -> int | None:
+        own = self._own_cgroup.oom_kills()
+        if own is not None:
+            return own
         now = self._cgroups.oom_kills()
         return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
 
@@ -219,3 +275,8 @@ def _monitor(warnings: tuple[str, ...]) -> Monitor:
     return Monitor(
         version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
     )
+
+
+def _text(word: str) -> str:
+    """A word of the command line as text: bytes that are no UTF-8 cannot stand in a record."""
+    return word.encode(errors="replace").decode()

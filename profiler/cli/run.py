@@ -6,12 +6,16 @@ from typing import Literal
 
 import click
 
+from profiler.cli.beside_it import find_labels
+from profiler.cli.ecs import task_lookup
+from profiler.cli.live import live_view
 from profiler.cli.remembering import Memory
 from profiler.cli.visible import visible
 from profiler.clock import SystemClock
 from profiler.errors import UsageError
+from profiler.labels import parse_labels
 from profiler.line import encode_line
-from profiler.run import Wanted, run
+from profiler.run import BesideIt, OnSample, Wanted, everyone, run
 from profiler.text import report_text
 
 _SMALLEST_INTERVAL_SECONDS = 0.02
@@ -52,6 +56,8 @@ Format = Literal["json", "text"]
     help="Keep the run in FILE (default: TASK_PROFILER_HISTORY, else task-profiler/history.sqlite3 in XDG_DATA_HOME).",
 )
 @click.option("--no-history", is_flag=True, help="Do not keep the run.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Label the run (may be repeated).")
+@click.option("--live", is_flag=True, help="Show CPU and memory at the bottom of the terminal while CMD runs.")
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     *,
@@ -61,6 +67,8 @@ def command(
     output: str | None,
     history_file: str | None,
     no_history: bool,
+    labels: tuple[str, ...],
+    live: bool,
     words: tuple[str, ...],
 ) -> int:
     """Run a command and report what it used.
@@ -77,12 +85,21 @@ def command(
         raise UsageError("--name is empty: give the run a name or leave the option out.")
     if history_file is not None and (no_history or not history_file):
         raise UsageError("--history needs the name of a file, and does not go with --no-history: leave one out.")
+    given = parse_labels(labels)
     descriptor = None if output is None else _opened(output)
     clock = SystemClock()
     memory = None if no_history else Memory(history_file, os.environ, clock)
-    listeners = () if memory is None else (memory.timeline.add,)
-    wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds)
-    finished = run(wanted, os.environb, clock, *listeners)
+    view = live_view(clock) if live else None
+    heard: list[OnSample] = []
+    if memory is not None:
+        heard.append(memory.timeline.add)
+    if view is not None:
+        heard.append(view.sampled)
+    wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds, labels=given)
+    beside = BesideIt(find_labels=find_labels, ask_task=task_lookup(os.environ))
+    finished = run(wanted, os.environb, clock, everyone(heard), beside)
+    if view is not None:
+        view.close()
     if finished.complaint is not None:
         _write_all(_STDERR, f"task-profiler: {finished.complaint}\n".encode(errors="surrogateescape"))
     line = encode_line(finished.report)

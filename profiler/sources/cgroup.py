@@ -11,10 +11,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-_UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
+UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
 _UNLIMITED_BYTES = 2**60
-_OOM_KILLS = "oom_kill"
+OOM_KILLS = "oom_kill"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -30,6 +30,14 @@ class Mount(Struct, frozen=True, kw_only=True):
 
     top_group: str
     folder: str
+    controllers: frozenset[str]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a process is in one hierarchy: the group's path, its folder, and who else counts there."""
+
+    group: str
+    folder: Path
     controllers: frozenset[str]
 
 
@@ -52,10 +60,29 @@ class Cgroups:
         """How many processes of the own group the kernel has killed for want of memory, where it counts them."""
         for folder in self._folders("memory")[:1]:
             for name in ("memory.events", "memory.oom_control"):
-                kills = parse_counter(_read(folder / name) or "", _OOM_KILLS)
+                kills = parse_counter(_read(folder / name) or "", OOM_KILLS)
                 if kills is not None:
                     return kills
         return None
+
+    def place(self, hierarchy: str) -> Place | None:
+        """The own group in the hierarchy of a version 1 controller, or in version 2's (``UNIFIED``), if it is mounted.
+
+        None also where the mount does not show the own group: then its folder would be another's.
+        """
+        group = self._groups.get(hierarchy, "..")
+        if ".." in group.split("/"):
+            return None
+        for mount in self._mounts:
+            if hierarchy in mount.controllers and _is_below(group, mount.top_group):
+                folder = group_folders(self._root, mount, group)[0]
+                # Version 1 lists the controllers among the mount's options.
+                return Place(group=group, folder=folder, controllers=mount.controllers & self._groups.keys())
+        return None
+
+    def counts(self, controller: str) -> bool:
+        """Whether a version 1 hierarchy has the controller."""
+        return controller in self._groups
 
     def _vcpu_limits(self) -> Iterable[float]:
         for folder in self._folders("cpu"):
@@ -75,7 +102,7 @@ class Cgroups:
 
     def _folders(self, controller: str) -> tuple[Path, ...]:
         """The folders of the own group and of those above it, the own first."""
-        hierarchy = controller if controller in self._groups else _UNIFIED
+        hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
         if group is None:
             return ()
@@ -109,7 +136,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
         place, kind = before.split(), after.split()
         if len(place) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):  # noqa: PLR2004  fields of a line
             continue
-        controllers = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset((_UNIFIED,))
+        controllers = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset((UNIFIED,))
         mounts.append(Mount(top_group=_unescaped(place[3]), folder=_unescaped(place[4]), controllers=controllers))
     return tuple(mounts)
 
@@ -120,13 +147,17 @@ def group_folders(root: Path, mount: Mount, group: str) -> tuple[Path, ...]:
     In a container without a cgroup namespace the mount begins at the container's own group while
     the path is the host's. A group outside of the mount is seen as its top.
     """
-    top = mount.top_group.rstrip("/")
-    below = group.removeprefix(top) if group == top or group.startswith(top + "/") else ""
+    below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
     names = [name for name in below.split("/") if name]
     if ".." in names:
         names = []
     folder = root / mount.folder.lstrip("/")
     return tuple(folder.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
+
+
+def _is_below(group: str, top_group: str) -> bool:
+    top = top_group.rstrip("/")
+    return group == top or group.startswith(top + "/")
 
 
 def parse_cpu_max(text: str) -> float | None:

@@ -2,19 +2,33 @@
 
 CPU is each process's own clock plus what the kernel handed to parents that waited for children;
 what ends without being waited for keeps its last known time. Memory is the sum of the processes'
-shares (see :class:`profiler.sources.process_tree.ProcessTree`).
+shares (see :class:`profiler.sources.process_tree.ProcessTree`). Where the command is in a control
+group of its own, the group's counters take their place: its CPU time misses nobody, and its
+memory is what a container's would be.
 """
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from profiler.sources import Unavailable
+from profiler.sources.cgroup_counters import MemoryReading
 from profiler.sources.container_stats import ContainerSample
+from profiler.sources.own_cgroup import OwnCgroup
 from profiler.sources.process_tree import ProcessReading, ProcessTree
 
 # A parent's children time is shown in whole ticks, user and system apart.
 _ROUNDING_NS = 20_000_000
 
 _Readings = Mapping[tuple[int, int], ProcessReading]
+
+
+class GroupPeak(Struct, frozen=True, kw_only=True):
+    """A control group's high-water mark, the most page cache seen in it, and whether all processes stayed in it."""
+
+    size_bytes: int | None = None
+    cache_bytes: int = 0
+    holds_all: bool = True
 
 
 class TreeCpu:
@@ -76,15 +90,61 @@ class TreeMemory:
         return sum(shares)
 
 
+class GroupMemory:
+    """The memory of the command's own control group, for as long as all its processes are seen to be in it."""
+
+    def __init__(self, cgroup: OwnCgroup) -> None:
+        self._cgroup = cgroup
+        self._seen: frozenset[tuple[int, int]] = frozenset()
+        self._left = False
+        self.used_peak_bytes: int | None = None
+        self.cache_peak_bytes = 0
+
+    def now(self, processes: Iterable[ProcessReading]) -> int | None:
+        """The group's memory now; None without a group, and once a process has left it for another."""
+        reading = self._cgroup.memory()
+        if reading is None:
+            return None
+        self._remember(reading)
+        now = {process.identity: process.pid for process in processes}
+        self._left = self._left or any(
+            not self._cgroup.holds(pid) for identity, pid in now.items() if identity not in self._seen
+        )
+        self._seen = frozenset(now)
+        if self._left:
+            return None
+        self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
+        return reading.used_bytes
+
+    def at_the_end(self) -> GroupPeak:
+        """The kernel's mark, and whether it tells the command's peak. Page cache outlives the processes."""
+        reading = self._cgroup.memory()
+        if reading is not None:
+            self._remember(reading)
+        return GroupPeak(
+            size_bytes=self._cgroup.memory_peak_bytes(), cache_bytes=self.cache_peak_bytes, holds_all=not self._left
+        )
+
+    def _remember(self, reading: MemoryReading) -> None:
+        self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
+
+
 class LocalSource:
-    """Samples of one command's tree. ``not_its_cpu_ns`` went into starting the command."""
+    """Samples of one command's tree, and of its control group, if it has one.
+
+    ``not_its_cpu_ns`` of the tree's CPU time went into starting the command.
+    """
 
     name = "processes"
 
-    def __init__(self, tree: ProcessTree, started_ns: int, vcpus: float, not_its_cpu_ns: int) -> None:
+    def __init__(
+        self, tree: ProcessTree, cgroup: OwnCgroup, started_ns: int, vcpus: float, not_its_cpu_ns: int
+    ) -> None:
         self._tree = tree
+        self._cgroup = cgroup
         self._cpu = TreeCpu()
         self._memory = TreeMemory()
+        self._group_memory = GroupMemory(cgroup)
         self._vcpus = vcpus
         self._not_its_cpu_ns = not_its_cpu_ns
         self._read_ns = started_ns
@@ -94,8 +154,13 @@ class LocalSource:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory the tree is known to have held."""
-        return self._memory.peak_bytes
+        """The most memory that the samples know of."""
+        peaks = (self._memory.peak_bytes, self._group_memory.used_peak_bytes)
+        return max((peak for peak in peaks if peak is not None), default=None)
+
+    def group_peak(self) -> GroupPeak:
+        """The control group's mark, when the command has ended."""
+        return self._group_memory.at_the_end()
 
     def sample(self, read_ns: int, reaped_ns: int) -> ContainerSample | Unavailable:
         """The tree now."""
@@ -103,10 +168,11 @@ class LocalSource:
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.most_processes = max(self.most_processes, len(processes))
+        tree_bytes, group_bytes = self._memory.add(processes), self._group_memory.now(processes)
         return ContainerSample(
             read_ns=read_ns,
             cpu_ns=self._plausible(self._add_cpu(processes, reaped_ns), read_ns),
-            memory_used_bytes=self._memory.add(processes),
+            memory_used_bytes=tree_bytes if group_bytes is None else group_bytes,
             pids=sum(process.threads for process in processes),
         )
 
@@ -117,7 +183,8 @@ class LocalSource:
         return ContainerSample(read_ns=read_ns, cpu_ns=self._plausible(self._add_cpu(leftover, reaped_ns), read_ns))
 
     def _add_cpu(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
-        self.cpu_ns = max(self._cpu.add(processes, reaped_ns) - self._not_its_cpu_ns, 0)
+        tree_ns = max(self._cpu.add(processes, reaped_ns) - self._not_its_cpu_ns, 0)
+        self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
         return self.cpu_ns
 
     def _plausible(self, cpu_ns: int, read_ns: int) -> int:

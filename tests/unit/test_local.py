@@ -222,8 +222,8 @@ def _observed(*, exit_code: int = 0, oom_kills: int = 0, stop_was_asked: bool = 
 def _record(observed: Observed) -> Record:
     identity = Identity(task_id="1", family="etl", host=Host(vcpu=4.0, memory_bytes=1024 * _MIB))
     sizes = Sizes(vcpu=4.0, memory_bytes=1024 * _MIB)
-    sampling = sampling_facts(observed.usage, "processes", interval_ns=20 * _MS, failures=0, missed=0)
-    return run_record(identity, observed, sizes, sampling, Monitor(version="1"))
+    sampling = sampling_facts(observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0)
+    return run_record(identity, observed, sizes, sampling, monitor=Monitor(version="1"))
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:

@@ -1,0 +1,181 @@
+"""One control group made to count one command: entered by its process, read while it runs, then removed."""
+
+import os
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from profiler.sources import proc
+from profiler.sources.cgroup_counters import CpuFile, MemoryFiles, MemoryReading, read_memory, read_oom_kills
+
+PROCESSES = "cgroup.procs"
+ITSELF = b"0"
+_FIRST_UNUSED_DESCRIPTOR = 3  # the caller may have closed the standard ones; they must stay closed
+_LONGEST_COUNTER_BYTES = 4096
+_ATTEMPTS = 3  # to move away what the command has left: it may fork meanwhile
+
+
+class Folders(Protocol):
+    """Makes and removes groups, which are folders."""
+
+    def make(self, folder: Path) -> None:
+        """Make a group."""
+
+    def remove(self, folder: Path) -> None:
+        """Remove a group that is empty."""
+
+
+class KernelFolders:
+    """The kernel's own."""
+
+    def make(self, folder: Path) -> None:
+        """Make a group."""
+        folder.mkdir()
+
+    def remove(self, folder: Path) -> None:
+        """Remove a group; its files are no obstacle, processes and groups in it are."""
+        folder.rmdir()
+
+
+class Counters(Struct, frozen=True, kw_only=True):
+    """What a group is made for."""
+
+    cpu: CpuFile | None = None
+    memory: MemoryFiles | None = None
+
+
+class CountingGroup:
+    """A group's files, opened before the command's process is there; raises OSError if it cannot be entered.
+
+    ``path`` is its name in ``/proc/PID/cgroup``, in the hierarchy there called ``hierarchy``.
+    What of ``wanted`` the kernel does not count in this group is left out.
+    """
+
+    def __init__(self, folder: Path, hierarchy: str, path: str, wanted: Counters) -> None:
+        self.folder = folder
+        self.hierarchy = hierarchy
+        self.path = path
+        self._entrance = _open(folder / PROCESSES, os.O_WRONLY)
+        self._cpu_counter = None if wanted.cpu is None else _opened_or_none(folder / wanted.cpu.name, os.O_RDONLY)
+        self.cpu = None if self._cpu_counter is None else wanted.cpu
+        self.memory = wanted.memory
+        if wanted.memory is not None and not (folder / wanted.memory.usage).exists():
+            self.memory = None
+        self._peak: int | None = None
+        self._resets_peak = False
+        if self.memory is not None:
+            self._open_peak(folder / self.memory.peak)
+
+    def _open_peak(self, path: Path) -> None:
+        """Version 2's mark can be read only before Linux 6.12; since then it is set back per open file."""
+        self._peak = _opened_or_none(path, os.O_RDWR)
+        self._resets_peak = self._peak is not None
+        if self._peak is None:
+            self._peak = _opened_or_none(path, os.O_RDONLY)
+
+    def limit_memory(self, limit_bytes: int) -> bool:
+        """Set a limit; says whether the kernel took it."""
+        return self.memory is not None and write(self.folder / self.memory.limit, b"%d" % limit_bytes)
+
+    def enter(self) -> bool:
+        """Put the calling process into the group."""
+        return written(self._entrance, ITSELF)
+
+    def reset_peak(self) -> None:
+        """Begin the high-water mark anew, where the kernel lets us."""
+        if self._peak is not None and self.memory is not None and self._resets_peak:
+            written(self._peak, self.memory.reset)
+
+    def cpu_ns(self) -> int | None:
+        """The CPU time of all that ever ran in the group."""
+        return None if self.cpu is None or self._cpu_counter is None else self.cpu.parse_ns(_text(self._cpu_counter))
+
+    def memory_now(self) -> MemoryReading | None:
+        """The group's memory."""
+        return None if self.memory is None else read_memory(self.folder, self.memory)
+
+    def memory_peak_bytes(self) -> int | None:
+        """The kernel's high-water mark, page cache included."""
+        text = b"" if self._peak is None else _text(self._peak).strip()
+        return int(text) if text.isdigit() else None
+
+    def oom_kills(self) -> int | None:
+        """How many processes of the group were killed for want of memory."""
+        return None if self.memory is None else read_oom_kills(self.folder, self.memory)
+
+    def remove(self, folders: Folders) -> None:
+        """Remove the group; what still runs in it goes back to the group above. If that is refused, it stays."""
+        for descriptor in (self._entrance, self._cpu_counter, self._peak):
+            if descriptor is not None:
+                os.close(descriptor)
+        for _ in range(_ATTEMPTS):
+            if removed(self.folder, folders):
+                return
+            move_processes(self.folder, self.folder.parent)
+
+
+def members(folder: Path) -> tuple[bytes, ...]:
+    """The processes in a group, 0 for each outside of our pid namespace; none where it cannot be read."""
+    return tuple((proc.read(str(folder / PROCESSES)) or b"").split())
+
+
+def move_processes(source: Path, target: Path) -> None:
+    """Move the processes of one group to another, as far as the kernel lets us."""
+    for pid in members(source):
+        # To write the 0 of a foreign process would move ourselves.
+        if pid != ITSELF:
+            write(target / PROCESSES, pid)
+
+
+def removed(folder: Path, folders: Folders) -> bool:
+    """Remove a group if it is empty; says whether that succeeded."""
+    try:
+        folders.remove(folder)
+    except OSError:
+        return False
+    return True
+
+
+def write(path: Path, text: bytes) -> bool:
+    """Write to a file of a group; says whether the kernel took it."""
+    try:
+        descriptor = _open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        return written(descriptor, text)
+    finally:
+        os.close(descriptor)
+
+
+def written(descriptor: int, text: bytes) -> bool:
+    """Write to an open file of a group; says whether the kernel took it."""
+    try:
+        os.write(descriptor, text)
+    except OSError:
+        return False
+    return True
+
+
+def _text(descriptor: int) -> bytes:
+    try:
+        return os.pread(descriptor, _LONGEST_COUNTER_BYTES, 0)
+    except OSError:
+        return b""
+
+
+def _open(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags)
+    try:
+        return fcntl(descriptor, F_DUPFD_CLOEXEC, _FIRST_UNUSED_DESCRIPTOR)
+    finally:
+        os.close(descriptor)
+
+
+def _opened_or_none(path: Path, flags: int) -> int | None:
+    try:
+        return _open(path, flags)
+    except OSError:
+        return None

@@ -1,0 +1,407 @@
+"""``task-profiler run`` with a control group of the command's own, on this machine's kernel."""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.record import Record, decode
+from profiler.sources.cgroup import own_cgroups
+from profiler.sources.own_cgroup import make_own_cgroup
+
+_RUN = (sys.executable, "-m", "profiler", "run")
+_PYTHON = os.path.realpath(sys.executable)
+_LIMIT_SECONDS = 120
+_NOBODY = 65534
+_MIB = 2**20
+
+
+def _can_be_made() -> tuple[bool, bool]:
+    """Whether a group can be made here that counts CPU, and one that counts memory."""
+    own = make_own_cgroup(own_cgroups(Path("/")), os.getpid(), "probe")
+    try:
+        return own.counts_cpu, own.memory() is not None
+    finally:
+        own.remove()
+
+
+_COUNTS_CPU, _COUNTS_MEMORY = _can_be_made()
+_needs_cpu = pytest.mark.skipif(not _COUNTS_CPU, reason="no control group can be made here that counts CPU time")
+_needs_memory = pytest.mark.skipif(not _COUNTS_MEMORY, reason="no control group can be made here that counts memory")
+_needs_mounts = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and a mount namespace of its own"
+)
+
+
+def _left_over() -> list[Path]:
+    cgroups = own_cgroups(Path("/"))
+    places = filter(None, map(cgroups.place, ("memory", "cpuacct", "")))
+    return [group for place in places for group in place.folder.glob("task-profiler-*")]
+
+
+def _profiler_of(group: Path) -> Path:
+    """Others may profile here at the same time: their groups are no left-overs."""
+    return Path("/proc") / group.name.split("-")[2]
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    yield
+    assert [group for group in _left_over() if not _profiler_of(group).exists()] == []
+
+
+def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> tuple[Record, bytes]:
+    command = (*_RUN, *options, "--", *words)
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS, **settings)
+    assert finished.returncode == 0, finished.stderr
+    return decode(finished.stderr.splitlines()[-1]).record, finished.stdout
+
+
+def _python(program: str) -> tuple[str, str, str]:
+    return _PYTHON, "-c", program
+
+
+def _sources(record: Record) -> tuple[str, ...]:
+    assert record.sampling is not None
+    return record.sampling.sources
+
+
+# --- CPU time ------------------------------------------------------------------------------------
+
+# Runs a command in a control group below its own, which is below the profiler's, and prints what
+# the kernel counted there and for itself.
+_WITNESS = """
+import os, resource, sys
+from pathlib import Path
+from profiler.sources.cgroup import own_cgroups, parse_counter
+cgroups = own_cgroups(Path("/"))
+place = cgroups.place("cpuacct") or cgroups.place("")
+group = place.folder / "witness"
+group.mkdir()
+entrance = os.open(group / "cgroup.procs", os.O_WRONLY)
+pid = os.fork()
+if pid == 0:
+    os.write(entrance, b"0")
+    os.execvp(sys.argv[1], sys.argv[1:])
+assert os.waitpid(pid, 0)[1] == 0
+if (group / "cpuacct.usage").exists():
+    counted = int((group / "cpuacct.usage").read_text()) / 1e9
+else:
+    counted = parse_counter((group / "cpu.stat").read_text(), "usage_usec") / 1e6
+group.rmdir()
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(counted, used.ru_utime + used.ru_stime, flush=True)
+os._exit(0)
+"""
+_BURN = "end = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
+_ONE = "import time\n" + _BURN.format(1)
+_FORKS = (
+    "import os, time\nfor i in range(8):\n    if os.fork() == 0:\n"
+    "        end = time.process_time() + 0.15\n        while time.process_time() < end: pass\n        os._exit(0)\n"
+)
+_SHORT_LIVED = "import subprocess\nfor i in range(2000): subprocess.run(['/bin/true'])\n"
+_THREADS = (
+    "import hashlib, threading\nblock = bytes(10**6)\n"
+    "def work():\n    for i in range(500): hashlib.sha256(block).digest()\n"
+    "threads = [threading.Thread(target=work) for i in range(4)]\n"
+    "for thread in threads: thread.start()\n"
+    "for thread in threads: thread.join()\n"
+)
+_WAIT = "for i in range(8): os.wait()\n"
+# The last wait ends, with an error, when there are no children any more.
+_IGNORES = (
+    "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    + _FORKS
+    + "try: os.wait()\nexcept ChildProcessError: pass\n"
+)
+
+
+@_needs_cpu
+@pytest.mark.parametrize(
+    "program",
+    [_ONE, _FORKS + _WAIT, _SHORT_LIVED, _THREADS, _IGNORES],
+    ids=["burner", "8 children", "2000 short-lived", "threads", "unclaimed children"],
+)
+def test_cpu_seconds_are_those_of_the_control_group(program: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    record, output = _run(sys.executable, "-c", _WITNESS, *_python(program), env=environment)
+    counted, own = map(float, output.split())
+    assert record.metrics.cpu_seconds == pytest.approx(counted + own, rel=0.01)
+    assert record.monitor is not None
+    assert record.monitor.warnings == ()
+    assert "cgroup" in _sources(record)
+
+
+@_needs_cpu
+def test_children_that_nobody_waits_for_are_counted_without_a_sample() -> None:
+    record, _ = _run(*_python(_IGNORES), options=("--interval", "60"))
+    assert record.metrics.cpu_seconds is not None
+    assert record.metrics.cpu_seconds >= 8 * 0.15
+    assert record.monitor is not None
+    assert record.monitor.warnings == ()
+
+
+@_needs_cpu
+def test_a_command_that_is_found_at_the_second_attempt_is_counted_once(tmp_path: Path) -> None:
+    """A script without ``#!`` costs a fork that fails."""
+    script = tmp_path / "script"
+    script.write_text("exit 0\n")
+    script.chmod(0o755)
+    record, _ = _run(str(script))
+    assert record.metrics.cpu_seconds is not None
+    assert record.metrics.cpu_seconds < 0.1
+    assert "cgroup" in _sources(record)
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+_SPIKE = "import time\ntime.sleep({})\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel block\ntime.sleep(0.3)\n"
+_ONE_OF_SEVERAL = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
+
+
+@_needs_memory
+@pytest.mark.parametrize("phase_seconds", [0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9])
+def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(phase_seconds: float) -> None:
+    record, _ = _run("sh", "-c", _ONE_OF_SEVERAL.format(_PYTHON, _SPIKE.format(phase_seconds)))
+    metrics = record.metrics
+    assert metrics.memory_peak_source == "kernel"
+    assert metrics.max_memory_used_mb is not None
+    assert 800 <= metrics.max_memory_used_mb < 830
+    assert metrics.memory_usage_peak_mb == metrics.max_memory_used_mb
+    assert metrics.memory_used_mb is not None
+    assert metrics.memory_used_mb.max == metrics.max_memory_used_mb
+
+
+@_needs_memory
+def test_pages_shared_by_several_processes_count_once() -> None:
+    program = (
+        "import os\nblock = bytearray(200 * 2**20)\nfor i in range(4):\n    if os.fork() == 0: os._exit(0)\n"
+        "for i in range(4): os.wait()\n"
+    )
+    record, _ = _run(*_python(program))
+    assert record.metrics.memory_peak_source == "kernel"
+    assert record.metrics.max_memory_used_mb is not None
+    assert 200 <= record.metrics.max_memory_used_mb < 230
+
+
+@_needs_memory
+def test_the_forked_interpreter_is_not_the_commands_memory() -> None:
+    """What stays of it is less than one batch of the kernel's for each CPU."""
+    record, _ = _run("/bin/true")
+    peak_mb = record.metrics.max_memory_used_mb
+    assert peak_mb is None or peak_mb < 2 + (os.cpu_count() or 1) / 4
+    assert record.metrics.cpu_seconds is not None
+    assert record.metrics.cpu_seconds > 0
+
+
+_WRITES = "import sys\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(64): file.write(bytes(2**20))\n"
+
+
+@_needs_memory
+def test_page_cache_is_no_memory_peak(tmp_path: Path) -> None:
+    record, _ = _run("sh", "-c", f'{_PYTHON} -c "{_WRITES}" {tmp_path / "file"}; :')
+    metrics = record.metrics
+    assert metrics.memory_usage_peak_mb is not None
+    assert metrics.memory_usage_peak_mb > 60
+    assert metrics.memory_peak_source != "kernel"
+    assert metrics.max_memory_used_mb is None or metrics.max_memory_used_mb < 60
+
+
+@_needs_memory
+def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
+    """The command limits a group below its own, as a batch system does; its child dies there."""
+    place = own_cgroups(Path("/")).place("memory")
+    if place is None:
+        pytest.skip("needs version 1 of the memory controller")
+    program = (
+        "import os, subprocess\nfrom pathlib import Path\nfrom profiler.sources.cgroup import own_cgroups\n"
+        "group = own_cgroups(Path('/')).place('memory').folder\n"
+        "assert group.name.startswith('task-profiler-'), group\n"
+        f"(group / 'memory.limit_in_bytes').write_text('{64 * _MIB}')\n"
+        "subprocess.run(['sh', '-c', 'exec " + _PYTHON + ' -c "x = bytearray(2**28)"' + "'])\n"
+        "(group / 'memory.limit_in_bytes').write_text('-1')\nraise SystemExit(3)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    command = (*_RUN, "--", sys.executable, "-c", program)
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS, env=environment)
+    record = decode(finished.stderr.splitlines()[-1]).record
+    assert (record.exit_code, record.status, record.likely_out_of_memory) == (3, "failure", True)
+
+
+@_needs_memory
+def test_a_memory_limit_is_where_the_command_looks_for_it() -> None:
+    place = own_cgroups(Path("/")).place("memory")
+    if place is None:
+        pytest.skip("needs version 1 of the memory controller")
+    limited = place.folder / f"limited-{os.getpid()}"
+    limited.mkdir()
+    (limited / "memory.limit_in_bytes").write_text(str(512 * _MIB))
+    program = (
+        "from pathlib import Path\nfrom profiler.sources.cgroup import own_cgroups\n"
+        "group = own_cgroups(Path('/')).place('memory').folder\n"
+        "print(group.name.split('-')[0], (group / 'memory.limit_in_bytes').read_text())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    command = ("sh", "-c", 'echo 0 > "$0"; exec "$@"', str(limited / "cgroup.procs"), *_RUN, "--")
+    finished = subprocess.run(
+        (*command, sys.executable, "-c", program),
+        capture_output=True,
+        check=True,
+        timeout=_LIMIT_SECONDS,
+        env=environment,
+    )
+    limited.rmdir()
+    assert finished.stdout.split() == [b"task", str(512 * _MIB).encode()]
+    assert decode(finished.stderr.splitlines()[-1]).record.metrics.memory_size_mb == 512
+
+
+# --- what the command leaves ---------------------------------------------------------------------
+
+
+@_needs_cpu
+def test_what_the_command_leaves_goes_on_where_the_profiler_was_started() -> None:
+    reading, writing = os.pipe()
+    program = (
+        "import os, sys\n"
+        "if os.fork() == 0:\n    sys.stdin.readline()\n    print(open('/proc/self/cgroup').read(), flush=True)\n"
+        "    os._exit(0)\n"
+    )
+    with os.fdopen(writing, "wb", buffering=0) as to_the_orphan:
+        command = (*_RUN, "--output", "/dev/null", "--", *_python(program))
+        process = subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
+        os.close(reading)
+        assert process.wait(_LIMIT_SECONDS) == 0
+        to_the_orphan.write(b"go\n")
+        assert process.stdout is not None
+        with process.stdout as output:
+            assert output.read().decode().split() == Path("/proc/self/cgroup").read_text().split()
+
+
+@_needs_cpu
+def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
+    reading, writing = os.pipe()
+    process = subprocess.Popen((*_RUN, "--", "sh", "-c", "echo $$; read line"), stdin=reading, stdout=subprocess.PIPE)
+    os.close(reading)
+    assert process.stdout is not None
+    with process.stdout as output:
+        command_pid = int(output.readline())
+        process.send_signal(signal.SIGKILL)
+        process.wait(_LIMIT_SECONDS)
+        assert any(str(process.pid) in group.name for group in _left_over())
+        assert Path(f"/proc/{command_pid}").exists()
+        os.close(writing)
+        assert output.read() == b""
+    # The command's process has ended when its output is closed; whoever adopted it may not have waited for it yet.
+    pidfd = _pidfd_or_none(command_pid)
+    if pidfd is not None:
+        _wait_for(pidfd)
+    _run("true")
+    assert not any(str(process.pid) in group.name for group in _left_over())
+
+
+def _pidfd_or_none(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _wait_for(pidfd: int) -> None:
+    ready, _, _ = select.select([pidfd], [], [], _LIMIT_SECONDS)
+    os.close(pidfd)
+    assert ready
+
+
+def test_a_command_that_does_not_start_leaves_no_group() -> None:
+    assert subprocess.run((*_RUN, "--", "no-such-command"), capture_output=True, check=False).returncode == 127
+
+
+# --- where no group can be made ------------------------------------------------------------------
+
+
+_BURN_IN_SHELL = ("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
+_AS_NOBODY = f"""
+import os, sys
+from profiler.cli import main
+arguments, sys.argv[1:] = sys.argv[1:], ["run", "--output", "/dev/null", "--", "no-such-command"]
+try:
+    main()
+except SystemExit:
+    sys.argv[1:] = arguments
+os.setgroups([])
+os.setgid({_NOBODY})
+os.setuid({_NOBODY})
+sys.exit(main())
+"""
+
+
+def _without_group(*command: str) -> Record:
+    finished = subprocess.run(
+        (*command, "--", *_BURN_IN_SHELL), capture_output=True, check=False, timeout=_LIMIT_SECONDS
+    )
+    assert finished.returncode == 0, finished.stderr
+    return decode(finished.stderr.splitlines()[-1]).record
+
+
+def _is_as_before(record: Record) -> None:
+    assert _sources(record) == ("processes",)
+    assert record.metrics.cpu_seconds is not None
+    assert record.metrics.cpu_seconds > 0
+    assert record.metrics.memory_usage_peak_mb is None
+    assert record.monitor is not None
+    assert record.monitor.warnings == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
+    """In a process that has loaded everything before: that user may not see the interpreter's files."""
+    report = tmp_path / "report"
+    report.touch(0o666)
+    report.chmod(0o666)
+    with report.open("wb") as file:
+        command = (sys.executable, "-c", _AS_NOBODY, "run", "--", *_BURN_IN_SHELL)
+        finished = subprocess.run(command, stderr=file, check=False, timeout=_LIMIT_SECONDS)
+    lines = [line for line in report.read_bytes().splitlines() if line.startswith(b"{")]
+    assert finished.returncode == 0, report.read_bytes()
+    _is_as_before(decode(lines[-1]).record)
+
+
+def _in_own_mounts(script: str) -> tuple[str, ...]:
+    return ("unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', "sh")
+
+
+@_needs_mounts
+def test_a_read_only_mount_falls_back() -> None:
+    script = (
+        "while read -r _ _ _ _ place _; do case $place in /sys/fs/cgroup*)"
+        ' mount -o remount,bind,ro "$place";; esac; done < /proc/self/mountinfo'
+    )
+    _is_as_before(_without_group(*_in_own_mounts(script), *_RUN))
+
+
+@_needs_mounts
+def test_version_2_of_a_hybrid_machine_counts_cpu() -> None:
+    cgroups = own_cgroups(Path("/"))
+    place = cgroups.place("cpuacct")
+    if place is None or cgroups.place("") is None:
+        pytest.skip("needs a machine with both versions of control groups")
+    script = f"umount {_mount_point(place.folder)}"
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    command = (*_in_own_mounts(script), *_RUN, "--", sys.executable, "-c", _WITNESS, *_python(_IGNORES))
+    finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, env=environment)
+    record = decode(finished.stderr.splitlines()[-1]).record
+    counted, own = map(float, finished.stdout.split())
+    assert record.metrics.cpu_seconds == pytest.approx(counted + own, rel=0.01)
+    assert "cgroup" in _sources(record)
+
+
+def _mount_point(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.is_mount())

@@ -1,0 +1,119 @@
+"""Who ran what where: labels, the ECS task around a command, and the live view on a terminal."""
+
+import fcntl
+import json
+import os
+import pty
+import socket
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.endpoint import TASK_ID, Task, serve
+
+RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
+
+
+def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
+    """The record and the exit code of a command."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("ECS_")}
+    done = subprocess.run([*RUN, *words], env={**plain, **environment}, capture_output=True, text=True, check=False)
+    record: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["record"]
+    return record, done.returncode
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """A served ECS task; the own container is the monitor's there, which is as good as any."""
+    server = serve(Task(2))
+    yield f"http://127.0.0.1:{server.server_address[1]}/v4/own"
+    server.shutdown()
+    server.server_close()
+
+
+def test_labels_are_found_and_given() -> None:
+    record, _ = run("--label", "team=data", "--label", "host=mine", "--", "true")
+    labels = record["labels"]
+    assert (labels["team"], labels["host"]) == ("data", "mine")
+    assert labels["user"]
+
+
+def test_a_bad_label_keeps_the_command_from_starting(tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    done = subprocess.run(
+        [*RUN, "--label", "bad", "--", "touch", str(mark)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert not mark.exists()
+
+
+def test_a_name_that_is_no_text_is_survived() -> None:
+    done = subprocess.run(
+        [*map(os.fsencode, RUN), b"--name", b"a\xff", b"--", b"true"], capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stderr)["record"]["family"] == "a?"
+
+
+def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
+    record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=endpoint)
+    assert exit_code == 4
+    assert (record["taskId"], record["family"], record["launchType"]) == (TASK_ID, "bench", "EC2")
+    assert record["container"]["name"] == "task-monitor"
+    assert (record["logGroup"], record["logStream"]) == ("/ecs/bench", f"ecs/task-monitor/{TASK_ID}")
+    assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
+    metrics = record["metrics"]
+    assert (metrics["vcpuSize"], metrics["memorySizeMB"]) == (0.25, 512)
+    assert metrics["billedDurationMs"] == 60000
+
+
+def test_inside_ecs_a_given_name_stays(endpoint: str) -> None:
+    record, _ = run("--name", "mine", "--", "true", ECS_CONTAINER_METADATA_URI_V4=endpoint)
+    assert (record["family"], record["taskId"]) == ("mine", TASK_ID)
+
+
+def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v4/x"
+        record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=address)
+    assert (exit_code, record["launchType"], record["family"]) == (4, "LOCAL", "sh")
+
+
+def on_a_terminal(*words: str) -> str:
+    """All that a terminal of 80 x 24 shows of a command."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(controller, 65536)
+        except OSError:
+            break
+    process.wait()
+    os.close(controller)
+    return shown.decode()
+
+
+def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
+    work = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from the command')"
+    shown = on_a_terminal(*RUN, "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
+    assert "\x1b[1;22r" in shown
+    assert "\x1b[23;1H" in shown
+    assert "CPU" in shown
+    assert "of 2 vCPU" in shown or "vCPU" in shown
+    assert shown.rindex("\x1b[r") < shown.rindex('"type":"task.report"')
+    assert "from the command" in shown
+
+
+def test_without_a_terminal_there_is_no_live_view() -> None:
+    done = subprocess.run([*RUN, "--live", "--", "true"], capture_output=True, text=True, check=False)
+    assert "\x1b" not in done.stderr
