@@ -19,7 +19,8 @@ def main() -> None:
     """Run the batch once and show what is known of it."""
     with tempfile.TemporaryDirectory(prefix="task-profiler-demo-") as folder:
         file = Path(folder, "runs.jsonl")
-        command = ("run", "--no-history", "--name", "nightly-etl", "--output", str(file), "--", sys.executable, str(_BATCH))
+        options = ("--no-history", "--name", "nightly-etl", "--output", str(file))
+        command = ("run", *options, "--", sys.executable, str(_BATCH))
         print(
             "$ task-profiler run --name nightly-etl --output runs.jsonl -- python examples/nightly_etl.py", flush=True
         )

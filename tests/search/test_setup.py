@@ -1,0 +1,59 @@
+"""``task-profiler kibana import`` against real clusters."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.search.server import SearchServer
+
+pytestmark = pytest.mark.search
+
+TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
+
+
+def import_(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", "kibana", "import", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_templates_are_installed_as_often_as_one_likes(search_server: SearchServer) -> None:
+    for _ in range(2):
+        done = import_("--elasticsearch", search_server.url, "--prefix", "team")
+        assert done.returncode == 0, done.stderr
+    assert "installed: index template team-reports" in done.stdout
+    # These distributions of the servers come without lifecycles.
+    assert "left out: lifecycle policy" in done.stdout
+    for name in ("reports", "checkpoints", "logs"):
+        answer = requests.get(f"{search_server.url}/_index_template/team-{name}", timeout=30).json()
+        template = answer["index_templates"][0]["index_template"]
+        assert template["index_patterns"] == [f"team-{name}-*"]
+        written = json.loads((TEMPLATES / f"task-{name}.json").read_text())["template"]["mappings"]["properties"]
+        assert set(template["template"]["mappings"]["properties"]) == set(written)
+        requests.delete(f"{search_server.url}/_index_template/team-{name}", timeout=30).raise_for_status()
+
+
+def test_a_dry_run_installs_nothing(search_server: SearchServer) -> None:
+    done = import_("--elasticsearch", search_server.url, "--prefix", "dry", "--dry-run")
+    assert "would install: index template dry-reports" in done.stdout
+    assert requests.get(f"{search_server.url}/_index_template/dry-reports", timeout=30).status_code == 404
+
+
+def test_sign_in(secured_elasticsearch: SearchServer) -> None:
+    admin = secured_elasticsearch.admin
+    assert admin is not None
+    refused = import_("--elasticsearch", secured_elasticsearch.url)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "check URL and sign-in" in refused.stderr
+    done = import_("--elasticsearch", secured_elasticsearch.url, "--user", f"{admin.name}:{admin.password}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_nobody_there() -> None:
+    done = import_("--elasticsearch", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert done.stderr == "task-profiler: The cluster cannot be reached (ConnectionError): check its URL.\n"
