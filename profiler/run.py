@@ -157,7 +157,7 @@ class _Session:
 
     def tidy(self) -> None:
         """Leave no control group behind."""
-        self._own_cgroup.remove()
+        self._own_cgroup.remove(self._clock.sleep)
 
     def follow(self, started: Started, on_sample: OnSample, beside: BesideIt) -> Finished:
         """Sample until the command has ended, then settle the account."""

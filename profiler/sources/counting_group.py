@@ -1,7 +1,8 @@
 """One control group made to count one command: entered by its process, read while it runs, then removed."""
 
 import os
-from fcntl import F_DUPFD_CLOEXEC, fcntl
+from collections.abc import Callable
+from fcntl import F_DUPFD_CLOEXEC, LOCK_EX, LOCK_NB, fcntl, flock
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,12 @@ PROCESSES = "cgroup.procs"
 ITSELF = b"0"
 _FIRST_UNUSED_DESCRIPTOR = 3  # the caller may have closed the standard ones; they must stay closed
 _LONGEST_COUNTER_BYTES = 4096
-_ATTEMPTS = 3  # to move away what the command has left: it may fork meanwhile
+# What the command has left may fork while it is moved away, or be about to end: then it is not
+# listed any more, but holds the group until its memory is given back.
+_ATTEMPTS = 20
+_PAUSE_SECONDS = 0.005
+
+Sleep = Callable[[float], None]
 
 
 class Folders(Protocol):
@@ -49,6 +55,7 @@ class Counters(Struct, frozen=True, kw_only=True):
 class CountingGroup:
     """A group's files, opened before the command's process is there; raises OSError if it cannot be entered.
 
+    While this process lives it holds a lock on the folder, by which others know that it is in use.
     ``path`` is its name in ``/proc/PID/cgroup``, in the hierarchy there called ``hierarchy``.
     What of ``wanted`` the kernel does not count in this group is left out.
     """
@@ -57,6 +64,7 @@ class CountingGroup:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
+        self._claim = claimed(folder)
         self._entrance = _open(folder / PROCESSES, os.O_WRONLY)
         self._cpu_counter = None if wanted.cpu is None else _opened_or_none(folder / wanted.cpu.name, os.O_RDONLY)
         self.cpu = None if self._cpu_counter is None else wanted.cpu
@@ -105,15 +113,18 @@ class CountingGroup:
         """How many processes of the group were killed for want of memory."""
         return None if self.memory is None else read_oom_kills(self.folder, self.memory)
 
-    def remove(self, folders: Folders) -> None:
+    def remove(self, folders: Folders, sleep: Sleep) -> None:
         """Remove the group; what still runs in it goes back to the group above. If that is refused, it stays."""
         for descriptor in (self._entrance, self._cpu_counter, self._peak):
             if descriptor is not None:
                 os.close(descriptor)
         for _ in range(_ATTEMPTS):
             if removed(self.folder, folders):
-                return
-            move_processes(self.folder, self.folder.parent)
+                break
+            if not move_processes(self.folder, self.folder.parent):
+                sleep(_PAUSE_SECONDS)
+        if self._claim is not None:
+            os.close(self._claim)
 
 
 def members(folder: Path) -> tuple[bytes, ...]:
@@ -121,12 +132,10 @@ def members(folder: Path) -> tuple[bytes, ...]:
     return tuple((proc.read(str(folder / PROCESSES)) or b"").split())
 
 
-def move_processes(source: Path, target: Path) -> None:
-    """Move the processes of one group to another, as far as the kernel lets us."""
-    for pid in members(source):
-        # To write the 0 of a foreign process would move ourselves.
-        if pid != ITSELF:
-            write(target / PROCESSES, pid)
+def move_processes(source: Path, target: Path) -> int:
+    """Move the processes of one group to another, as far as the kernel lets us; says how many."""
+    # To write the 0 of a foreign process would move ourselves.
+    return sum(write(target / PROCESSES, pid) for pid in members(source) if pid != ITSELF)
 
 
 def removed(folder: Path, folders: Folders) -> bool:
@@ -136,6 +145,19 @@ def removed(folder: Path, folders: Folders) -> bool:
     except OSError:
         return False
     return True
+
+
+def claimed(folder: Path) -> int | None:
+    """Lock a folder while the answer is open; None if somebody else has it. The kernel unlocks for the dead."""
+    descriptor = _opened_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
+    if descriptor is None:
+        return None
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def write(path: Path, text: bytes) -> bool:

@@ -25,7 +25,16 @@ from profiler.sources import proc
 from profiler.sources.cgroup import UNIFIED, Cgroups, Place, parse_membership
 from profiler.sources.cgroup_counters import V1_CPU, V1_MEMORY, V2_CPU, V2_MEMORY, MemoryReading
 from profiler.sources.cgroup_delegation import Aside, step_aside
-from profiler.sources.counting_group import Counters, CountingGroup, Folders, KernelFolders, members, removed
+from profiler.sources.counting_group import (
+    Counters,
+    CountingGroup,
+    Folders,
+    KernelFolders,
+    Sleep,
+    claimed,
+    members,
+    removed,
+)
 
 _PREFIX = "task-profiler-"
 _REFUGE = "-self"
@@ -72,7 +81,7 @@ class OwnCgroup:
         entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
         for group in self._groups:
             if group not in entered:
-                group.remove(self._folders)
+                group.remove(self._folders, _no_pause)
         self._groups = entered
 
     @property
@@ -115,12 +124,12 @@ class OwnCgroup:
         path = parse_membership(membership).get(group.hierarchy)
         return path is None or path == group.path or path.startswith(group.path + "/")
 
-    def remove(self) -> None:
+    def remove(self, sleep: Sleep) -> None:
         """Remove the groups. What still runs in them goes back to where the command was started."""
         if self._aside is not None:
             self._aside.go_back()
         for group in self._groups:
-            group.remove(self._folders)
+            group.remove(self._folders, sleep)
         self._groups, self._aside = (), None
 
     def _memory_group(self) -> CountingGroup | None:
@@ -211,7 +220,7 @@ def _made(wish: _Wish, name: str, folders: Folders) -> CountingGroup | None:
         removed(folder, folders)
         return None
     if wish.memory_limit_bytes is not None and not group.limit_memory(wish.memory_limit_bytes):
-        group.remove(folders)
+        group.remove(folders, _no_pause)
         return None
     return group
 
@@ -223,6 +232,11 @@ def _sweep(above: Path, folders: Folders) -> None:
     except OSError:
         return
     for name in names:
-        pid = name.removeprefix(_PREFIX).partition("-")[0]
-        if name.startswith(_PREFIX) and pid.isdecimal() and proc.read(f"/proc/{pid}/stat") is None:
+        claim = claimed(above / name) if name.startswith(_PREFIX) else None
+        if claim is not None:
             removed(above / name, folders)
+            os.close(claim)
+
+
+def _no_pause(_seconds: float) -> None:
+    """For a group that nothing has run in."""

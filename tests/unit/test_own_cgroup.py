@@ -20,6 +20,7 @@ from profiler.sources.cgroup_counters import (
     read_oom_kills,
 )
 from profiler.sources.cgroup_delegation import step_aside
+from profiler.sources.counting_group import claimed
 from profiler.sources.local import GroupMemory, GroupPeak
 from profiler.sources.own_cgroup import OwnCgroup, make_own_cgroup
 from profiler.sources.process_tree import ProcessReading
@@ -29,7 +30,7 @@ _MIB = 2**20
 _OWN_PID = os.getpid()
 _RUN = "0123456789ab"
 _NAME = f"task-profiler-{_OWN_PID}-01234567"
-_NO_PID = 2**22 + 1  # above the largest that Linux gives
+_sleeps: list[float] = []
 
 # Recorded on Linux 6.18 (v1, hybrid) and on Linux 6.8 (v2), shortened.
 _V1_STAT = (
@@ -240,7 +241,7 @@ def test_a_kernel_that_refuses_leaves_things_as_they_were(tmp_path: Path) -> Non
     own.started(own.join())
     assert (own.used, own.counts_cpu, own.cpu_ns(), own.memory(), own.oom_kills()) == (False, False, None, None, None)
     assert own.memory_peak_bytes() is None
-    own.remove()
+    own.remove(_sleeps.append)
 
 
 def test_a_group_without_an_entrance_is_removed_again(tmp_path: Path) -> None:
@@ -266,11 +267,31 @@ def test_an_answer_that_is_cut_short_is_survived(answer: bytes) -> None:
 
 
 def test_what_a_killed_profiler_left_is_removed_and_a_living_ones_is_not(tmp_path: Path) -> None:
-    old, living, foreign = (f"task-profiler-{_NO_PID}-aa", f"task-profiler-{_OWN_PID}-bb", "task-profiler-x")
+    old, living, foreign = ("task-profiler-1-aa", "task-profiler-2-bb", "job-x")
     files = {f"u/user/job.scope/{name}/cgroup.procs": "" for name in (old, living, foreign)}
     folders = FakeFolders(_V2_CHILD)
-    _made(_machine(tmp_path, _V2, "u/user/job.scope", files=files), folders)
+    root = _machine(tmp_path, _V2, "u/user/job.scope", files=files)
+    claim = claimed(root / "u/user/job.scope" / living)
+    assert claim is not None
+    _made(root, folders)
+    os.close(claim)
     assert [folder.name for folder in folders.removed] == [old]
+
+
+def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    folders = FakeFolders(_V2_CHILD)
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), folders)
+    entrance = tmp_path / "u/user/job.scope" / _NAME / "cgroup.procs"
+    entrance.write_text("0\n")  # cannot be moved
+    naps = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            entrance.write_text("")
+
+    own.remove(nap)
+    assert (len(naps), folders.removed) == (3, [entrance.parent])
 
 
 def test_what_still_runs_is_moved_up(tmp_path: Path) -> None:
@@ -278,7 +299,7 @@ def test_what_still_runs_is_moved_up(tmp_path: Path) -> None:
     own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), folders)
     group = tmp_path / "u/user/job.scope" / _NAME
     (group / "cgroup.procs").write_text("0\n4242\n")
-    own.remove()
+    own.remove(_sleeps.append)
     assert (tmp_path / "u/user/job.scope/cgroup.procs").read_text().startswith("4242")
     assert group.exists()  # the fake moves nobody: what cannot be moved keeps its group
 

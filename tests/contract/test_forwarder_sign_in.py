@@ -1,0 +1,151 @@
+"""How the forwarder signs in: secrets by name (moto), API key, basic and SigV4 as they go over the wire."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from moto import mock_aws
+
+from forwarder.cluster import Cluster
+from forwarder.documents import Document
+from forwarder.elasticsearch_cluster import ElasticsearchCluster
+from forwarder.errors import ClusterError, SettingsError
+from forwarder.opensearch_cluster import OpenSearchCluster
+from forwarder.secrets import fetch_secret, read_credentials
+from forwarder.settings import Credentials
+
+SECRET = "hunter2-hunter2"
+DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with mock_aws():
+        yield
+    parameters.clear_caches()  # type: ignore[no-untyped-call]
+
+
+def test_a_secret_of_secrets_manager(aws: None) -> None:
+    boto3.client("secretsmanager").create_secret(Name="search", SecretString=json.dumps({"api_key": SECRET}))
+    assert read_credentials("search", fetch_secret) == Credentials(api_key=SECRET)
+
+
+def test_a_parameter(aws: None) -> None:
+    value = json.dumps({"username": "me", "password": SECRET})
+    boto3.client("ssm").put_parameter(Name="/search", Value=value, Type="SecureString")
+    assert read_credentials("ssm:/search", fetch_secret) == Credentials(username="me", password=SECRET)
+
+
+def test_a_secret_is_kept_for_a_while(aws: None) -> None:
+    client = boto3.client("secretsmanager")
+    client.create_secret(Name="kept", SecretString=json.dumps({"api_key": SECRET}))
+    read_credentials("kept", fetch_secret)
+    client.delete_secret(SecretId="kept", ForceDeleteWithoutRecovery=True)
+    assert read_credentials("kept", fetch_secret).api_key == SECRET
+
+
+@pytest.mark.parametrize("name", ["missing", "ssm:/missing"])
+def test_a_missing_secret_is_named(aws: None, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"The secret {name} cannot be read"):
+        fetch_secret(name)
+
+
+class Played:
+    """A cluster that keeps the Authorization header of each request and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.authorizations: list[str | None] = []
+        self.status = 200
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.authorizations.append(self.headers.get("Authorization"))
+                body = json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode()
+                self.send_response(outer.status)
+                self.send_header("X-Elastic-Product", "Elasticsearch")
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_PUT(self) -> None:
+                self.do_POST()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def played() -> Iterator[Played]:
+    server = Played()
+    yield server
+    server.close()
+
+
+def clusters(url: str, credentials: Credentials) -> list[Cluster]:
+    return [ElasticsearchCluster(url, credentials), OpenSearchCluster(url, credentials, "eu-west-1")]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "header"),
+    [
+        (Credentials(api_key="a2V5"), "ApiKey a2V5"),
+        (Credentials(username="me", password="pw"), "Basic bWU6cHc="),
+        (Credentials(), None),
+    ],
+)
+def test_both_engines_sign_in_alike(played: Played, credentials: Credentials, header: str | None) -> None:
+    for cluster in clusters(played.url, credentials):
+        assert [result.status for result in cluster.bulk(DOCUMENTS, 5)] == [201]
+    assert played.authorizations == [header, header]
+
+
+@pytest.mark.usefixtures("aws")
+def test_opensearch_is_signed_with_the_functions_role(played: Played) -> None:
+    OpenSearchCluster(played.url, Credentials(aws=True), "eu-west-1").bulk(DOCUMENTS, 5)
+    (authorization,) = played.authorizations
+    assert authorization is not None
+    assert authorization.startswith("AWS4-HMAC-SHA256 Credential=")
+    assert "/eu-west-1/es/aws4_request" in authorization
+
+
+def test_signing_needs_a_region() -> None:
+    with pytest.raises(SettingsError, match="AWS_REGION"):
+        OpenSearchCluster("https://x", Credentials(aws=True), None)
+
+
+@pytest.mark.parametrize("status", [401, 403, 413, 429, 500, 503])
+def test_a_refused_request_tells_its_status_and_no_secret(played: Played, status: int) -> None:
+    played.status = status
+    for cluster in clusters(played.url, Credentials(api_key=SECRET)):
+        with pytest.raises(ClusterError, match=f"HTTP {status}") as error:
+            cluster.bulk(DOCUMENTS, 5)
+        assert (error.value.status, error.value.retryable) == (status, status in {429, 503})
+        assert error.value.too_large is (status == 413)
+
+
+def test_nobody_there_can_pass() -> None:
+    for cluster in clusters("http://127.0.0.1:9", Credentials()):
+        with pytest.raises(ClusterError, match="cannot be reached") as error:
+            cluster.bulk(DOCUMENTS, 5)
+        assert error.value.retryable
