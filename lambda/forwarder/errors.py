@@ -4,7 +4,8 @@ ForwarderError
 ├── SettingsError        a setting is missing or wrong: change it
 ├── PayloadError         the event is not what CloudWatch Logs sends
 └── DeliveryError        documents could not be brought to where they belong
-    └── ClusterError     the cluster refused a whole request, or cannot be reached
+    ├── ClusterError     the cluster refused a whole request, or cannot be reached
+    └── NoticeError      Slack refused a notice, or cannot be reached
 """
 
 
@@ -43,3 +44,7 @@ class ClusterError(DeliveryError):
     def too_large(self) -> bool:
         """Whether a smaller request may work."""
         return self.status == 413  # noqa: PLR2004  Content Too Large
+
+
+class NoticeError(DeliveryError):
+    """A notice was not taken by Slack; names the setting, never an address or a token."""

@@ -1,0 +1,236 @@
+"""Sending through slack_sdk to a server that answers as Slack does."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from forwarder.delivery import RESERVED_SECONDS
+from forwarder.errors import DeliveryError, NoticeError
+from forwarder.slack_message import SlackMessage
+from forwarder.slack_sender import SlackSender
+from forwarder.slack_target import SlackBot, SlackTarget, SlackWebhook
+from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
+from tests.fakes import FakeTime
+
+SECRET = "hunter2"
+MESSAGE = SlackMessage(
+    text="Success &lt;etl&gt;",
+    blocks=[{"type": "section", "text": {"type": "mrkdwn", "text": "*Grüße* ▰▱ 🧮", "verbatim": True}}],
+)
+TOO_LONG = SlackMessage(text="x", blocks=[{"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}])
+
+
+@pytest.fixture
+def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlack]:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    server = FakeSlack()
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """In every test of this file, with all loggers at their loudest."""
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="slack_sdk")
+    yield
+    written = capfd.readouterr()
+    assert SECRET not in caplog.text + written.out + written.err
+    assert not [record for record in caplog.records if "slack" in record.name]
+
+
+def webhook(slack: FakeSlack, *, url: str | None = None) -> SlackWebhook:
+    return SlackWebhook(url=url or slack.webhook_url, setting="SLACK_SUCCESS_WEBHOOK_URL")
+
+
+def bot(slack: FakeSlack, *, token: str = TOKEN, channel: str = "C0FAILURE") -> SlackBot:
+    return SlackBot(token=token, channel=channel, channel_setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url)
+
+
+def targets(slack: FakeSlack) -> list[SlackTarget]:
+    return [webhook(slack), bot(slack)]
+
+
+def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeTime:
+    time = FakeTime(seconds)
+    SlackSender(target, time, lambda: 1.0).send(message)
+    return time
+
+
+def refused(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> str:
+    """The error's sentence, which holds no secret; nor does what Python would print of it."""
+    with pytest.raises(NoticeError) as error:
+        send(target, message, seconds)
+    assert isinstance(error.value, DeliveryError)
+    assert SECRET not in str(error.value)
+    assert error.value.__cause__ is None
+    assert error.value.__context__ is None
+    return str(error.value)
+
+
+def test_a_webhook_takes_the_message(slack: FakeSlack) -> None:
+    assert send(webhook(slack)).pauses == []
+    (body,) = slack.messages
+    assert (body["text"], body["blocks"]) == (MESSAGE.text, MESSAGE.blocks)
+    assert body["unfurl_links"] is False
+
+
+def test_a_bot_writes_into_its_channel(slack: FakeSlack) -> None:
+    assert send(bot(slack)).pauses == []
+    (received,) = slack.received
+    assert received.path == "/api/chat.postMessage"
+    assert received.authorization == f"Bearer {TOKEN}"
+    assert received.body["channel"] == "C0FAILURE"
+    assert (received.body["text"], received.body["blocks"]) == (MESSAGE.text, MESSAGE.blocks)
+
+
+def test_a_base_url_needs_no_slash_at_its_end(slack: FakeSlack) -> None:
+    send(SlackBot(token=TOKEN, channel="C0SUCCESS", channel_setting="x", base_url=slack.base_url.rstrip("/")))
+    assert len(slack.received) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(500, text="server_error"), Answer(502, text="<html>"), Answer(503), Answer(504), Answer(429),
+        rate_limited("soon"), rate_limited(0), rate_limited(-1), Answer(drop=True),
+    ],
+    ids=lambda answer: f"{answer.status}{answer.headers}{answer.drop}",
+)  # fmt: skip
+def test_what_may_pass_is_tried_again_with_growing_pauses(slack: FakeSlack, answer: Answer) -> None:
+    for target in targets(slack):
+        slack.script = [answer, answer, answer]
+        assert send(target).pauses == [1.0, 2.0, 4.0]
+    assert len(slack.received) == 2
+
+
+@pytest.mark.parametrize("code", ["ratelimited", "internal_error", "service_unavailable"])
+def test_a_web_api_error_that_may_pass(slack: FakeSlack, code: str) -> None:
+    slack.script = [Answer(data={"ok": False, "error": code})]
+    assert send(bot(slack)).pauses == [1.0]
+    assert len(slack.received) == 1
+
+
+def test_slack_says_how_long_to_wait(slack: FakeSlack) -> None:
+    for target in targets(slack):
+        slack.script = [rate_limited(20)]
+        assert send(target).pauses == [20.0]
+    assert len(slack.received) == 2
+
+
+def test_longer_than_the_invocation_lasts_is_not_waited(slack: FakeSlack) -> None:
+    for target, setting in zip(targets(slack), ("SLACK_SUCCESS_WEBHOOK_URL", "SLACK_FAILURE_CHANNEL"), strict=True):
+        slack.script = [rate_limited(3600)]
+        told = refused(target)
+        assert setting in told
+        assert "HTTP 429" in told
+    assert slack.requests == 2
+
+
+def test_no_answer_in_time_is_tried_again(slack: FakeSlack) -> None:
+    slack.script = [Answer(hang=True)]
+    seconds = RESERVED_SECONDS + 1.5  # so that the client waits one second
+    told = refused(webhook(slack), seconds=seconds)
+    assert "TimeoutError" in told or "URLError" in told
+    assert slack.requests == 1
+
+
+def test_nobody_there_is_tried_to_the_end_of_the_time(slack: FakeSlack) -> None:
+    slack.close()
+    for target in targets(slack):
+        time = FakeTime(30)
+        with pytest.raises(NoticeError, match="end of the invocation's time"):
+            SlackSender(target, time, lambda: 0.0).send(MESSAGE)
+        assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+        assert time.left >= RESERVED_SECONDS
+
+
+def test_without_time_nothing_is_sent(slack: FakeSlack) -> None:
+    assert "raise the function's timeout" in refused(webhook(slack), seconds=RESERVED_SECONDS + 0.9)
+    assert slack.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (404, "no_service", "make a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
+        (403, "invalid_token", "make a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
+        (403, "action_prohibited", "administrators forbid it; ask them, or set SLACK_SUCCESS_WEBHOOK_URL"),
+        (410, "channel_is_archived", "its channel is archived; make a webhook for another channel and set SLACK_SUC"),
+        (404, "channel_not_found", "its channel is gone; make a webhook for another channel and set SLACK_SUCCESS_"),
+        (400, "invalid_blocks", "the notice itself is at fault and not SLACK_SUCCESS_WEBHOOK_URL"),
+        (400, "no_text", "the notice itself is at fault and not SLACK_SUCCESS_WEBHOOK_URL"),
+        (404, "<html>hunter2</html>", "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
+        (200, "<html>Sign in</html>", "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
+        (418, "hunter2", "HTTP 418"),
+        (308, "", "HTTP 308"),
+    ],
+)
+def test_a_webhook_that_refuses(slack: FakeSlack, status: int, body: str, words: str) -> None:
+    slack.script = [Answer(status, text=body)]
+    told = refused(webhook(slack))
+    assert words in told
+    assert slack.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("channel_not_found", "set SLACK_FAILURE_CHANNEL to the id of a channel that the bot of SLACK_BOT_TOKEN"),
+        ("not_in_channel", "invite the bot of SLACK_BOT_TOKEN into the channel of SLACK_FAILURE_CHANNEL"),
+        ("is_archived", "the channel of SLACK_FAILURE_CHANNEL is archived"),
+        ("invalid_auth", "set SLACK_BOT_TOKEN to the token"),
+        ("token_revoked", "set SLACK_BOT_TOKEN to the token"),
+        ("missing_scope", "chat:write"),
+        ("invalid_blocks", "the notice itself is at fault"),
+        ("something_new", "(something_new): check SLACK_BOT_TOKEN, SLACK_FAILURE_CHANNEL"),
+        (f"xoxb-{SECRET}", "(HTTP 200): check SLACK_BOT_TOKEN, SLACK_FAILURE_CHANNEL"),
+        (None, "check SLACK_BOT_TOKEN"),
+    ],
+)
+def test_a_bot_that_is_refused(slack: FakeSlack, code: str | None, words: str) -> None:
+    slack.script = [Answer(data={"ok": False, "error": code})]
+    assert words in refused(bot(slack))
+    assert slack.requests == 1
+
+
+@pytest.mark.parametrize("data", [[], ["ok"], "ok", 1, None])
+def test_an_answer_that_is_not_slacks(slack: FakeSlack, data: object) -> None:
+    slack.script = [Answer(data=data, text="<html>hunter2</html>")]
+    assert "SLACK_BASE_URL" in refused(bot(slack))
+
+
+def test_the_fake_itself_knows_dead_webhooks_wrong_channels_and_bad_blocks(slack: FakeSlack) -> None:
+    assert "no_service" in refused(webhook(slack, url=f"{slack.url}/services/T0/B0/{SECRET}-old"))
+    assert "channel_not_found" in refused(bot(slack, channel="#nowhere"))
+    assert "invalid_auth" in refused(bot(slack, token=f"xoxb-{SECRET}"))
+    for target in targets(slack):
+        assert "invalid_blocks" in refused(target, TOO_LONG)
+    assert slack.received == []
+
+
+@pytest.mark.parametrize(
+    "url", [f"{SECRET}", f"ftp://x/{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"]
+)
+def test_an_address_that_is_none_is_not_quoted(slack: FakeSlack, url: str) -> None:
+    assert "SLACK_SUCCESS_WEBHOOK_URL" in refused(webhook(slack, url=url))
+
+
+@pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])
+def test_a_token_that_is_none_is_not_quoted(slack: FakeSlack, token: str) -> None:
+    assert "SLACK_BOT_TOKEN" in refused(bot(slack, token=token))
+
+
+def test_targets_show_no_secret(slack: FakeSlack) -> None:
+    shown = f"{targets(slack)}"
+    assert SECRET not in shown
+    assert shown == "[SlackWebhook(SLACK_SUCCESS_WEBHOOK_URL), SlackBot(SLACK_FAILURE_CHANNEL)]"
+
+
+def test_the_usual_proxy_variables_are_used(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", slack.url)
+    slack.script = [Answer(text="ok")]
+    send(webhook(slack, url=f"http://hooks.slack.invalid/services/{SECRET}"))
+    assert slack.requests == 1
