@@ -4,18 +4,25 @@ import json
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Protocol
 
 from forwarder.cluster import Cluster
+from forwarder.comparison import compare
 from forwarder.delivery import Delivery
 from forwarder.errors import SettingsError
 from forwarder.failures import Failure, FailureStore, NoFailureStore, SqsFailureStore
 from forwarder.forward import forward
+from forwarder.notice import Notice
+from forwarder.once import once
 from forwarder.payload import decode_payload
+from forwarder.run_log import LogTail, RunLog
 from forwarder.secrets import fetch_secret, read_credentials
-from forwarder.settings import Credentials, ForwarderSettings, read_settings
+from forwarder.settings import Credentials, ForwarderSettings, NoticeSettings, read_notice_settings, read_settings
+from forwarder.slack_settings import read_targets
+from forwarder.task_ended import Definitions, Ended, TaskEnded, Telling
+from forwarder.task_event import parse_stopped_task
 
 _MS_PER_SECOND = 1000
 _LONGEST_LOGGED_REASON = 300
@@ -55,6 +62,82 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, int
     delivery = Delivery(_cluster(settings), InvocationTime(context), random.random)
     counts = forward(payload, settings, delivery, _LoggedStore(_failure_store(settings.failed_items_queue_url)))
     return counts.as_answer()
+
+
+def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+    """EventBridge "ECS Task State Change": complete the run's document, tell Slack.
+
+    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises
+    after having tried both, so that Lambda tries again what failed.
+    """
+    task = parse_stopped_task(event)
+    if task is None:
+        return Ended().as_answer()
+    settings = read_notice_settings(os.environ)
+    time_left = InvocationTime(context)
+    base = _settings()
+    cluster = None if base.url is None else _cluster(base)
+    ended = TaskEnded(
+        settings,
+        definitions=_definitions(),
+        run_log=lambda of, container: RunLog(_tail(), time_left, of.id, container),
+        deliverer=None if cluster is None else Delivery(cluster, time_left, random.random),
+        telling=_telling(settings, time_left, context),
+        compare=None if cluster is None else _comparison(cluster, settings),
+    )
+    return ended.handle(task).as_answer()
+
+
+def _telling(settings: NoticeSettings, time_left: InvocationTime, context: Context) -> Telling:
+    from forwarder.telling import SlackTelling  # noqa: PLC0415  slack_sdk, which forward_logs does not need
+
+    table = settings.idempotency_table
+
+    def once_each(key: str, work: Callable[[], bool]) -> bool:
+        return work() if table is None else once(table, context, key, work)
+
+    targets = read_targets(os.environ, fetch_secret)
+    return SlackTelling(targets, time_left, once_each, kibana_url=settings.kibana_url)
+
+
+def _comparison(cluster: Cluster, settings: NoticeSettings) -> Callable[[Notice], str | None]:
+    def compared(notice: Notice) -> str | None:
+        return compare(
+            cluster,
+            prefix=settings.index_prefix,
+            family=notice.family,
+            task_id=notice.task_id,
+            duration_ms=notice.numbers.duration_ms,
+        )
+
+    return compared
+
+
+@cache
+def _definitions() -> Definitions:
+    import boto3  # noqa: PLC0415  in Lambda's runtime
+
+    from forwarder.aws_sources import EcsDefinitions  # noqa: PLC0415
+
+    return EcsDefinitions(boto3.client("ecs"), _warn)
+
+
+@cache
+def _tail() -> LogTail:
+    from forwarder.aws_sources import CloudWatchTail  # noqa: PLC0415
+
+    return CloudWatchTail(_logs_client, _warn)
+
+
+@cache
+def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
+    import boto3  # noqa: PLC0415
+
+    return boto3.client("logs", region_name=region)
+
+
+def _warn(sentence: str) -> None:
+    print(json.dumps({"level": "warning", "event": sentence}))  # noqa: T201  into the function's log
 
 
 class _LoggedStore:

@@ -165,3 +165,18 @@ def sample(
 def stats(samples: dict[str, ContainerSample], without: Iterable[str] = ()) -> StatsReading:
     """One answer of /task/stats."""
     return StatsReading(samples=samples, without_stats=frozenset(without), refused={})
+
+
+class FakeTime:
+    """An invocation that has so many seconds left; only pauses use them up."""
+
+    def __init__(self, seconds: float = 60) -> None:
+        self.left = seconds
+        self.pauses: list[float] = []
+
+    def remaining_seconds(self) -> float:
+        return self.left
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.left -= seconds

@@ -1,6 +1,6 @@
 """The seam to a search cluster: one bulk request of upserts, answered item by item."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -34,6 +34,10 @@ class ItemResult(Struct, frozen=True, kw_only=True):
 class Cluster(Protocol):
     """Elasticsearch or OpenSearch."""
 
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        """One search; the answer as JSON. Raises ClusterError."""
+        ...
+
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts, in one request; a result for each, in order.
 
@@ -48,7 +52,8 @@ def bulk_lines(documents: Sequence[Document]) -> list[str]:
     for document in documents:
         action = {"_index": document.index, "_id": document.id, "retry_on_conflict": RETRIES_ON_CONFLICT}
         lines.append(_text({"update": action}))
-        lines.append(_text({"doc": document.fields, "doc_as_upsert": True}))
+        first_time = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
+        lines.append(_text({"doc": document.fields, **first_time}))
     return lines
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from forwarder.aggregates import largest, mean
 from forwarder.lines import Broken
 from forwarder.times import earlier, parse_time
 from profiler.record import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
@@ -24,11 +25,16 @@ Fields = dict[str, Any]
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What to write where. ``id`` makes writing it again the same document."""
+    """What to write where. ``id`` makes writing it again the same document.
+
+    ``fields`` are set whatever is there; ``upsert`` is written instead if nothing is there (None:
+    the fields are).
+    """
 
     index: str
     id: str
     fields: Mapping[str, Any]
+    upsert: Mapping[str, Any] | None = None
 
 
 def report_document(report: Report, text: str, *, prefix: str) -> Document | Broken:
@@ -50,7 +56,7 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Bro
     return Document(
         index=f"{prefix}-{kind}-{began:%Y.%m}",
         id=identity,
-        fields=_pruned(_fields(report, written, text, is_checkpoint=is_checkpoint)),
+        fields=pruned(_fields(report, written, text, is_checkpoint=is_checkpoint)),
     )
 
 
@@ -58,7 +64,7 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
     record = report.record
     finished = parse_time(record.finished_at)
     return {
-        "@timestamp": _stamp(written if is_checkpoint or finished is None else finished),
+        "@timestamp": stamp(written if is_checkpoint or finished is None else finished),
         "event": _event(report),
         "cloud": {
             "provider": "aws" if record.task_arn is not None else None,
@@ -156,8 +162,8 @@ def _gpu(gpus: Sequence[Gpu]) -> Fields | None:
     energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
     return {
         "count": len(gpus),
-        "percent": {"avg": _mean([one.avg for one in percents]), "max": _largest([one.max for one in percents])},
-        "memory_mb": {"avg": _mean([one.avg for one in memories]), "max": _largest([one.max for one in memories])},
+        "percent": {"avg": mean([one.avg for one in percents]), "max": largest([one.max for one in percents])},
+        "memory_mb": {"avg": mean([one.avg for one in memories]), "max": largest([one.max for one in memories])},
         "energy_joules": sum(energies) if energies else None,
     }
 
@@ -169,7 +175,7 @@ def _neuron(neuron: Neuron | None) -> Fields | None:
     memory = neuron.device_memory_used_mb or Distribution()
     return {
         "cores": len(neuron.cores),
-        "percent": {"avg": _mean([one.avg for one in percents]), "max": _largest([one.max for one in percents])},
+        "percent": {"avg": mean([one.avg for one in percents]), "max": largest([one.max for one in percents])},
         "memory_mb": {"max": memory.max},
     }
 
@@ -222,29 +228,21 @@ def _distribution(distribution: Distribution | None) -> Fields:
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
 def _known_stamp(text: str | None) -> str | None:
     moment = parse_time(text)
-    return None if moment is None else _stamp(moment)
+    return None if moment is None else stamp(moment)
 
 
-def _stamp(moment: datetime) -> str:
+def stamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def _pruned(fields: Fields) -> Fields:
+def pruned(fields: Fields) -> Fields:
     """Without what is absent, and without objects that are empty then."""
     kept: Fields = {}
     for name, value in fields.items():
-        pruned = _pruned(value) if isinstance(value, dict) else value
-        if pruned is not None and pruned != {}:
-            kept[name] = pruned
+        rest = pruned(value) if isinstance(value, dict) else value
+        if rest is not None and rest != {}:
+            kept[name] = rest
     return kept

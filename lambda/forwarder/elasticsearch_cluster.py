@@ -1,6 +1,7 @@
 """Elasticsearch 7.17 to 9 by the official client."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import elasticsearch
 
@@ -31,17 +32,30 @@ class ElasticsearchCluster:
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """One bulk request."""
         client = self._client.options(request_timeout=timeout_seconds)
-        try:
+        with _as_cluster_errors():
             # Lines of text are sent as they are; the client's types know only of objects.
             answer = client.bulk(operations=bulk_lines(documents))  # type: ignore[arg-type]
             return bulk_results(answer.body, len(documents))
-        except elasticsearch.ApiError as error:
-            hint = _ANOTHER_PRODUCT if error.status_code == _NOT_ACCEPTABLE else ""
-            message = f"Elasticsearch answered HTTP {error.status_code}: {error.error}.{hint}"
-            raise ClusterError(message, status=error.status_code) from error
-        except elasticsearch.UnsupportedProductError as error:
-            raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_ANOTHER_PRODUCT}", status=0) from error
-        except elasticsearch.TransportError as error:
-            raise ClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
-        except ValueError as error:
-            raise ClusterError(f"Elasticsearch cannot be understood: {error}.", status=0) from error
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        """One search."""
+        with _as_cluster_errors():
+            answer = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
+            found: Mapping[str, object] = answer.body
+            return found
+
+
+@contextmanager
+def _as_cluster_errors() -> Iterator[None]:
+    try:
+        yield
+    except elasticsearch.ApiError as error:
+        hint = _ANOTHER_PRODUCT if error.status_code == _NOT_ACCEPTABLE else ""
+        message = f"Elasticsearch answered HTTP {error.status_code}: {error.error}.{hint}"
+        raise ClusterError(message, status=error.status_code) from error
+    except elasticsearch.UnsupportedProductError as error:
+        raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_ANOTHER_PRODUCT}", status=0) from error
+    except elasticsearch.TransportError as error:
+        raise ClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
+    except ValueError as error:
+        raise ClusterError(f"Elasticsearch cannot be understood: {error}.", status=0) from error

@@ -1,6 +1,7 @@
 """OpenSearch and Amazon OpenSearch Service by opensearch-py."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,16 +33,30 @@ class OpenSearchCluster:
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """One bulk request."""
         body = "\n".join(bulk_lines(documents)) + "\n"
-        try:
+        with _as_cluster_errors():
             answer = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
             return bulk_results(answer, len(documents))
-        except opensearchpy.ConnectionError as error:
-            raise ClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
-        except opensearchpy.TransportError as error:
-            status = error.status_code if isinstance(error.status_code, int) else None
-            raise ClusterError(f"OpenSearch answered HTTP {status}: {error.error}.", status=status) from error
-        except ValueError as error:
-            raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        """One search."""
+        with _as_cluster_errors():
+            found: Mapping[str, object] = self._client.search(
+                index=index, body=dict(body), params={"request_timeout": timeout_seconds}
+            )
+            return found
+
+
+@contextmanager
+def _as_cluster_errors() -> Iterator[None]:
+    try:
+        yield
+    except opensearchpy.ConnectionError as error:
+        raise ClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
+    except opensearchpy.TransportError as error:
+        status = error.status_code if isinstance(error.status_code, int) else None
+        raise ClusterError(f"OpenSearch answered HTTP {status}: {error.error}.", status=status) from error
+    except ValueError as error:
+        raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
 
 
 def _authentication(url: str, credentials: Credentials, region: str | None) -> Any:  # noqa: ANN401  opensearch-py's own

@@ -11,6 +11,7 @@ from forwarder.errors import SettingsError
 Engine = Literal["elasticsearch", "opensearch"]
 
 _ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
+_LONGEST_WAIT_SECONDS = 600.0
 _SWITCHES = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 # What both engines allow at the beginning of an index's name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -48,6 +49,52 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     index_prefix: str = "task"
     forward_log_lines: bool = False
     failed_items_queue_url: str | None = None
+
+
+class NoticeSettings(Struct, frozen=True, kw_only=True):
+    """Which ended tasks are told to whom. Secrets are in ``slack``, which shows none."""
+
+    index_prefix: str = "task"
+    only_failures: bool = False
+    families: tuple[str, ...] = ()
+    services: bool = False
+    report_wait_seconds: float = 20.0
+    kibana_url: str | None = None
+    idempotency_table: str | None = None
+
+
+def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
+    """The settings of ``task_stopped``. Raises SettingsError, which names the variable and never its value."""
+    base = read_settings(environment)
+    notify = environment.get("NOTIFY", "").strip().lower() or "all"
+    if notify not in {"all", "failure"}:
+        raise SettingsError("NOTIFY is neither all nor failure: set it to one of them.")
+    services = environment.get("NOTIFY_SERVICES", "").strip().lower() or "false"
+    if services not in _SWITCHES:
+        raise SettingsError("NOTIFY_SERVICES is neither true nor false: set it to one of them.")
+    families = environment.get("NOTIFY_FAMILIES", "").split(",")
+    return NoticeSettings(
+        index_prefix=base.index_prefix,
+        only_failures=notify == "failure",
+        families=tuple(family.strip() for family in families if family.strip()),
+        services=_SWITCHES[services],
+        report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", 20.0),
+        kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
+        idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
+    )
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= _LONGEST_WAIT_SECONDS:
+        raise SettingsError(f"{name} is no number of seconds from 0 to {_LONGEST_WAIT_SECONDS:.0f}: correct it.")
+    return seconds
 
 
 def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:

@@ -12,6 +12,7 @@ _COMMANDS = {
     "monitor": "profiler.cli.monitor_command",
     "run": "profiler.cli.run",
     "replay": "profiler.cli.replay",
+    "notify": "profiler.cli.notify",
     "kibana": "profiler.cli.kibana",
     "history": "profiler.cli.history",
     "schema": "profiler.cli.schema",

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.fake_slack import FakeSlack
+from tests.unit.test_task_event import event as task_event
 from tools import lambda_zip
 
 REPORT = {
@@ -171,6 +173,7 @@ def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settin
         "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api.port}",
         "LAMBDA_TASK_ROOT": str(unpacked),
         "AWS_REGION": "eu-west-1",
+        "AWS_DEFAULT_REGION": "eu-west-1",
         **settings,
     }
     return subprocess.Popen(
@@ -225,10 +228,28 @@ def test_the_real_runtime_client_runs_the_zip(
     assert SECRET not in output
 
 
+def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
+    slack = FakeSlack()
+    process = start(
+        unpacked, runtime, api, "handler.task_stopped",
+        SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, AWS_EC2_METADATA_DISABLED="true", REPORT_WAIT_SECONDS="0",
+    )  # fmt: skip
+    try:
+        api.events.put(task_event())
+        answer = api.answers.get(timeout=60)
+    finally:
+        process.kill()
+        output, _ = process.communicate()
+        slack.close()
+    assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
+    assert len(slack.messages) == 1
+    assert slack.webhook_url not in output
+
+
 def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -> None:
     code = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(
-        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "requests"}
+        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "slack_sdk"}
     )

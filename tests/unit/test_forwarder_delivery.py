@@ -1,7 +1,7 @@
 """Delivery against a cluster that misbehaves as clusters do."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -15,23 +15,9 @@ from forwarder.failures import LARGEST_MESSAGE_BYTES, Failure, SqsFailureStore, 
 from forwarder.forward import Counts, forward
 from forwarder.payload import LogEvent, Payload
 from forwarder.settings import ForwarderSettings
+from tests.fakes import FakeTime
 
 Answer = Callable[[Sequence[Document]], list[ItemResult]]
-
-
-class FakeTime:
-    """An invocation that has so many seconds left; only pauses use them up."""
-
-    def __init__(self, seconds: float = 60) -> None:
-        self.left = seconds
-        self.pauses: list[float] = []
-
-    def remaining_seconds(self) -> float:
-        return self.left
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.left -= seconds
 
 
 class FakeCluster:
@@ -41,6 +27,9 @@ class FakeCluster:
         self._script = list(script)
         self.requests: list[list[str]] = []
         self.taken: dict[str, Document] = {}
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        raise NotImplementedError
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         assert timeout_seconds >= 1

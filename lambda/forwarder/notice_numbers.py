@@ -1,0 +1,69 @@
+"""The numbers of a notice, from a report or checkpoint, else from the event alone."""
+
+from forwarder.aggregates import largest, mean
+from forwarder.notice import Accelerator, Advice, Numbers
+from forwarder.run_log import FoundReport
+from forwarder.task_event import StoppedTask
+from profiler.record import Distribution, Record
+
+_UNKNOWN = Distribution()
+
+
+def numbers_of(task: StoppedTask, found: FoundReport | None) -> Numbers:
+    """What is known of the run. A checkpoint's duration is not the run's: the event's is."""
+    if found is None:
+        return Numbers(duration_ms=task.duration_ms)
+    record = found.report.record
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or _UNKNOWN
+    memory = metrics.memory_utilization_percent or _UNKNOWN
+    final_duration_ms = metrics.duration_ms if found.is_final and record.status != "stopped" else None
+    return Numbers(
+        duration_ms=task.duration_ms if final_duration_ms is None else final_duration_ms,
+        billed_duration_ms=metrics.billed_duration_ms if found.is_final else None,
+        cost_usd=record.cost.usd if record.cost is not None and found.is_final else None,
+        vcpu_size=metrics.vcpu_size,
+        cpu_average_percent=cpu.avg,
+        cpu_maximum_percent=cpu.max,
+        memory_size_mb=metrics.memory_size_mb,
+        memory_average_percent=memory.avg,
+        memory_maximum_percent=memory.max,
+        memory_maximum_mb=metrics.max_memory_used_mb,
+        gpus=_gpus(record),
+        neuron=_neuron(record),
+        advice=_advice(record),
+    )
+
+
+def _gpus(record: Record) -> Accelerator | None:
+    if not record.gpus:
+        return None
+    use = [gpu.utilization_percent or _UNKNOWN for gpu in record.gpus]
+    memory = [gpu.memory_used_mb or _UNKNOWN for gpu in record.gpus]
+    return Accelerator(
+        count=len(record.gpus),
+        average_percent=mean([one.avg for one in use]),
+        maximum_percent=largest([one.max for one in use]),
+        maximum_memory_mb=largest([one.max for one in memory]),
+    )
+
+
+def _neuron(record: Record) -> Accelerator | None:
+    if record.neuron is None or not record.neuron.cores:
+        return None
+    use = [core.utilization_percent or _UNKNOWN for core in record.neuron.cores]
+    return Accelerator(
+        count=len(record.neuron.cores),
+        average_percent=mean([one.avg for one in use]),
+        maximum_percent=largest([one.max for one in use]),
+        maximum_memory_mb=(record.neuron.device_memory_used_mb or _UNKNOWN).max,
+    )
+
+
+def _advice(record: Record) -> Advice | None:
+    advice = record.recommendation
+    if advice is None:
+        return None
+    return Advice(
+        vcpu=advice.vcpu, memory_mb=advice.memory_mb, saving_percent=advice.saving_percent, reasons=advice.reasons
+    )

@@ -1,0 +1,149 @@
+"""What task_stopped asks of AWS, played by moto: definitions, log tails, and the once in DynamoDB."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from forwarder.aws_sources import CloudWatchTail, EcsDefinitions
+from forwarder.errors import DeliveryError, SettingsError
+from forwarder.once import once
+from forwarder.slack_settings import read_targets
+from forwarder.slack_target import SlackBot, SlackWebhook
+from forwarder.task_definition import LogPlace
+
+PLACE = LogPlace(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+
+
+class Context:
+    """What Powertools uses of Lambda's context."""
+
+    function_name = "task_stopped"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "task_stopped")
+    with mock_aws():
+        yield
+
+
+def test_a_task_definition_is_described_or_done_without() -> None:
+    client = boto3.client("ecs")
+    client.register_task_definition(
+        family="nightly", containerDefinitions=[{"name": "batch", "image": "x", "memory": 64}]
+    )
+    warnings: list[str] = []
+    definitions = EcsDefinitions(client, warnings.append)
+    described: Any = definitions.describe("nightly:1")
+    assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
+    assert warnings == []
+    assert definitions.describe("missing:1") is None
+    assert len(warnings) == 1
+    assert "ecs:DescribeTaskDefinition" in warnings[0]
+
+
+def test_the_newest_lines_oldest_first() -> None:
+    client = boto3.client("logs")
+    warnings: list[str] = []
+    tail = CloudWatchTail(lambda _region: client, warnings.append)
+    assert tail.newest(PLACE) == ()
+    client.create_log_group(logGroupName=PLACE.group)
+    client.create_log_stream(logGroupName=PLACE.group, logStreamName=PLACE.stream)
+    now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch takes no lines of long ago
+    events = [{"timestamp": now_ms + number, "message": f"line {number}"} for number in range(300)]
+    client.put_log_events(logGroupName=PLACE.group, logStreamName=PLACE.stream, logEvents=events[-150:])
+    newest = tail.newest(PLACE)
+    assert newest[-1] == "line 299"
+    assert list(newest) == sorted(newest, key=lambda text: int(text.split()[1]))
+    assert warnings == []
+
+
+@pytest.fixture
+def table() -> str:
+    boto3.client("dynamodb").create_table(
+        TableName="told",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return "told"
+
+
+def test_what_was_done_once_is_not_done_again(table: str) -> None:
+    calls: list[str] = []
+
+    def work() -> bool:
+        calls.append("done")
+        return True
+
+    assert [once(table, Context(), "arn:task/1", work) for _ in range(3)] == [True] * 3
+    assert once(table, Context(), "arn:task/2", work)
+    assert calls == ["done", "done"]
+    items = boto3.client("dynamodb").scan(TableName=table)["Items"]
+    assert len(items) == 2
+    assert all("expiration" in item for item in items)
+
+
+def test_what_failed_is_free_to_be_done(table: str) -> None:
+    answers: list[bool] = [False]
+
+    def fail_first() -> bool:
+        if answers == [False]:
+            answers.append(True)
+            raise DeliveryError("Slack is away.")
+        return True
+
+    with pytest.raises(DeliveryError, match="Slack is away"):
+        once(table, Context(), "arn:task/1", fail_first)
+    assert once(table, Context(), "arn:task/1", fail_first)
+
+
+def test_a_missing_table_is_named() -> None:
+    with pytest.raises(DeliveryError, match="IDEMPOTENCY_TABLE"):
+        once("missing", Context(), "arn:task/1", lambda: True)
+
+
+def no_secret(_name: str) -> str:
+    raise AssertionError("no secret is named")
+
+
+def test_slack_targets() -> None:
+    webhook = {"SLACK_SUCCESS_WEBHOOK_URL": "https://hooks/1"}
+    assert read_targets(webhook, no_secret) == {
+        "success": SlackWebhook(url="https://hooks/1", setting="SLACK_SUCCESS_WEBHOOK_URL")
+    }
+    bot = {"SLACK_BOT_TOKEN": "xoxb", "SLACK_FAILURE_CHANNEL": "C1", "SLACK_BASE_URL": "http://x/api/"}
+    assert read_targets(bot, no_secret) == {
+        "failure": SlackBot(
+            token="xoxb", channel="C1", channel_setting="SLACK_FAILURE_CHANNEL", base_url="http://x/api/"
+        )
+    }
+    assert read_targets({"SLACK_BOT_TOKEN": "xoxb", "SLACK_SUCCESS_WEBHOOK_URL": " "}, no_secret) == {}
+
+
+def test_slack_settings_in_a_secret() -> None:
+    secret = '{"slack_failure_webhook_url": "https://hooks/2", "slack_bot_token": "x"}'
+    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
+    assert targets["failure"] == SlackWebhook(url="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")
+
+
+@pytest.mark.parametrize("secret", ["hunter2", '["hunter2"]', '{"slack_bot_token": {"hunter2": 1}}'])
+def test_a_secret_of_another_shape_is_named_and_not_shown(secret: str) -> None:
+    with pytest.raises(SettingsError, match="The secret slack") as error:
+        read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_channel_without_a_token_is_said() -> None:
+    with pytest.raises(SettingsError, match="SLACK_BOT_TOKEN"):
+        read_targets({"SLACK_FAILURE_CHANNEL": "C1"}, no_secret)

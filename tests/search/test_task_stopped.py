@@ -1,0 +1,189 @@
+"""``handler.task_stopped`` on real clusters, with a fake Slack and AWS played by moto."""
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+import handler
+from forwarder.errors import DeliveryError
+from tests.fake_slack import Answer, FakeSlack
+from tests.search.server import SearchServer
+from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
+from tests.unit.test_task_event import container, definition
+from tests.unit.test_task_event import event as task_event
+
+__all__ = ["forward"]  # the fixture
+
+pytestmark = pytest.mark.search
+
+TASK_ID = "4dd5853f44b341ee8281f38229bee377"
+STREAM = f"ecs/batch/{TASK_ID}"
+FAMILY = "nightly"
+
+
+class LambdaContext(Context):
+    """What Powertools wants of a context besides the time."""
+
+    function_name = "task_stopped"
+
+
+@pytest.fixture
+def slack() -> Iterator[FakeSlack]:
+    fake = FakeSlack()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> Iterator[Any]:
+    """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by webhook."""
+    assert forward is not None
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    settings = {
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
+        "IDEMPOTENCY_TABLE": "told",
+        "REPORT_WAIT_SECONDS": "0",
+        "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
+        "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+        "KIBANA_URL": "https://kibana.example.com",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        ecs = boto3.client("ecs")
+        described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
+        for _ in range(5):
+            ecs.register_task_definition(family=FAMILY, containerDefinitions=described["containerDefinitions"])
+        boto3.client("dynamodb").create_table(
+            TableName="told",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        logs = boto3.client("logs")
+        logs.create_log_group(logGroupName="/ecs/jobs")
+        for name in ("batch", "task-monitor"):
+            logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=f"ecs/{name}/{TASK_ID}")
+        forget()
+        yield logs
+    forget()
+
+
+def forget() -> None:
+    """A fresh Lambda environment."""
+    for cached in (handler._definitions, handler._tail, handler._logs_client):
+        cached.cache_clear()
+
+
+def put(logs: Any, line: str, stream: str = STREAM) -> None:
+    lines = [{"timestamp": time.time_ns() // 1_000_000, "message": line}]
+    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=stream, logEvents=lines)
+
+
+def run_report(**record: Any) -> str:
+    times = {"startedAt": "2026-03-01T10:11:29Z", "finishedAt": "2026-03-01T10:12:32Z"}
+    return report(TASK_ID, **{**times, **record})
+
+
+def only_document(server: SearchServer) -> dict[str, Any]:
+    (hit,) = search(server)["hits"]["hits"]
+    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{TASK_ID}/batch")
+    source: dict[str, Any] = hit["_source"]
+    return source
+
+
+def test_a_failure_is_indexed_and_told_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
+    put(aws, run_report(status="failure", exitCode=1))
+    answers = [handler.task_stopped(task_event(), LambdaContext()) for _ in range(3)]
+    assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 3
+    assert len(slack.messages) == 1
+    assert f"{FAMILY}:5" in slack.messages[0]["text"]
+    document = only_document(search_server)
+    assert (document["task"]["status"], document["task"]["stop_category"]) == ("failure", "exit")
+    assert document["task"]["complete"] is True
+    assert document["usage"]["duration_ms"] == 2000
+
+
+@pytest.mark.parametrize("order", list(permutations(["report", "event", "checkpoint-event"])), ids="-".join)
+def test_any_order_and_any_number_of_times_give_the_same_document(
+    aws: Any, forward: Forward, search_server: SearchServer, order: tuple[str, ...]
+) -> None:
+    """The report by subscription; the event when it finds the report, and when it finds only a checkpoint."""
+    text = run_report(status="stopped")
+    checkpoint = run_report(status="running", finishedAt=None).replace("task.report", "task.checkpoint")
+    stopped = task_event(stopCode="UserInitiated", stoppedReason="Task stopped by user")
+    put(aws, checkpoint, f"ecs/task-monitor/{TASK_ID}")
+    for step in [*order, *order[:1]]:
+        if step == "report":
+            forward(event(text, stream=STREAM), Context())
+        else:
+            if step == "event":
+                put(aws, text)
+            handler.task_stopped(stopped, LambdaContext())
+    document = only_document(search_server)
+    assert (document["task"]["status"], document["task"]["stop_code"]) == ("stopped", "UserInitiated")
+    assert document["event"]["outcome"] == "unknown"
+    assert document["task"]["complete"] is True
+    assert document["record"] == text
+
+
+def test_a_report_that_is_there_is_not_overwritten_by_a_checkpoint(
+    aws: Any, forward: Forward, search_server: SearchServer
+) -> None:
+    forward(event(run_report(status="failure", exitCode=1, metrics={"durationMs": 777}), stream=STREAM), Context())
+    checkpoint = run_report(status="running", metrics={"durationMs": 5}).replace("task.report", "task.checkpoint")
+    put(aws, checkpoint, f"ecs/task-monitor/{TASK_ID}")
+    handler.task_stopped(task_event(), LambdaContext())
+    assert only_document(search_server)["usage"]["duration_ms"] == 777
+
+
+def test_slack_down_fails_the_invocation_and_the_retry_tells(
+    aws: Any, slack: FakeSlack, search_server: SearchServer
+) -> None:
+    put(aws, run_report(status="failure", exitCode=1))
+    slack.script = [Answer(404, text="no_service")]
+    with pytest.raises(DeliveryError, match="SLACK_FAILURE_WEBHOOK_URL"):
+        handler.task_stopped(task_event(), LambdaContext())
+    assert only_document(search_server)["task"]["status"] == "failure"
+    assert handler.task_stopped(task_event(), LambdaContext())["notified"] == "failure"
+    assert len(slack.messages) == 1
+
+
+def test_the_cluster_down_is_raised_after_slack_was_told(
+    aws: Any, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
+    reset()
+    put(aws, run_report(status="failure", exitCode=1))
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="took no documents"):
+            handler.task_stopped(task_event(), LambdaContext(6))
+    assert len(slack.messages) == 1
+    reset()
+
+
+def test_recent_runs_are_compared_with(
+    aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
+) -> None:
+    forward(event(*(report(f"{number}", metrics={"durationMs": 1000}) for number in range(8))), Context())
+    search(search_server)
+    put(aws, run_report(metrics={"durationMs": 3100}))
+    handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())
+    assert "3.1× longer than the median of the last 8 successful runs" in json.dumps(slack.messages, ensure_ascii=False)
+
+
+def test_other_states_of_a_task_are_left_alone(aws: Any, slack: FakeSlack) -> None:
+    nothing = {"status": None, "indexed": False, "notified": None}
+    others: list[dict[str, Any]] = [task_event(lastStatus="RUNNING"), {}, {"detail": {}}]
+    for other in others:
+        assert handler.task_stopped(other, LambdaContext()) == nothing
+    assert slack.requests == 0
+    assert aws is not None
