@@ -25,6 +25,7 @@ from forwarder.task_ended import Definitions, Ended, TaskEnded, Telling
 from forwarder.task_event import parse_stopped_task
 
 _MS_PER_SECOND = 1000
+_KEPT_FOR_SLACK_SECONDS = 20.0
 _LONGEST_LOGGED_REASON = 300
 
 
@@ -37,14 +38,15 @@ class Context(Protocol):
 
 
 class InvocationTime:
-    """The time of one invocation."""
+    """The time of one invocation, less what is kept for something else."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, keep_seconds: float = 0) -> None:
         self._context = context
+        self._keep_seconds = keep_seconds
 
     def remaining_seconds(self) -> float:
         """What is left of it."""
-        return self._context.get_remaining_time_in_millis() / _MS_PER_SECOND
+        return self._context.get_remaining_time_in_millis() / _MS_PER_SECOND - self._keep_seconds
 
     def sleep(self, seconds: float) -> None:
         """``time.sleep``."""
@@ -81,11 +83,17 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         settings,
         definitions=_definitions(),
         run_log=lambda of, container: RunLog(_tail(), time_left, of.id, container),
-        deliverer=None if cluster is None else Delivery(cluster, time_left, random.random),
+        deliverer=None if cluster is None else Delivery(cluster, _time_before_slack(context), random.random),
         telling=_telling(settings, time_left, context),
         compare=None if cluster is None else _comparison(cluster, settings),
     )
     return ended.handle(task).as_answer()
+
+
+def _time_before_slack(context: Context) -> InvocationTime:
+    """A cluster that is away must not use up the time in which Slack is to be told."""
+    whole_seconds = InvocationTime(context).remaining_seconds()
+    return InvocationTime(context, keep_seconds=min(_KEPT_FOR_SLACK_SECONDS, whole_seconds / 2))
 
 
 def _telling(settings: NoticeSettings, time_left: InvocationTime, context: Context) -> Telling:
