@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search lint types check format schema lambda-zip bench bench-local bench-forwarder coverage clean
+.PHONY: help demo test e2e search lint types check format schema kibana lambda-zip bench bench-local bench-forwarder coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ check: lint types test ## All that must hold before a commit
 format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+kibana: $(VENV)/.dev ## Write the dashboards that are imported from kibana/panels.py
+	$(BIN)/python kibana/build.py
 
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py

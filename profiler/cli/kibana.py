@@ -1,104 +1,109 @@
-"""``task-profiler kibana``: wires the set-up of a cluster."""
+"""``task-profiler kibana``: wires the set-up of a cluster and the import of dashboards."""
 
 import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 import requests
 
+from profiler.cli.search_servers import ClusterServer, DashboardsServer, signed_in
+from profiler.dashboards_import import ClusterBehind, Flavour, flavour_of, import_dashboards, objects_of
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.search_setup import DEFAULT_PREFIX, Answer, Engine, Files, Method, set_up
+from profiler.search_setup import DEFAULT_PREFIX, Engine, Files, set_up
 
-_SECONDS = 30
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
+_DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
 @click.group("kibana")
 def command() -> None:
-    """Set up what the reports need in Elasticsearch or OpenSearch."""
+    """Set up Elasticsearch or OpenSearch, and their dashboards."""
 
 
-@command.command(
-    "import", epilog="Example: task-profiler kibana import --elasticsearch https://search.example.com --dry-run"
-)
-@click.option(
-    "--elasticsearch",
-    "url",
-    metavar="URL",
-    help="Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).",
-)
+@command.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
+@click.option("--url", "ui_url", metavar="URL", help="Kibana or OpenSearch Dashboards: install the dashboards there.")
+@click.option("--elasticsearch", "url", metavar="URL", help="Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).")
 @click.option("--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Beginning of all index names.")
+@click.option("--flavour", type=click.Choice(["classic", "lens"]), help="Which dashboards (default: the server's).")
 @click.option("--api-key", metavar="KEY", help="Sign in by API key (default: the forwarder's variable).")
-@click.option(
-    "--user", metavar="NAME:PASSWORD", help="Sign in by name (default: ELASTICSEARCH_USERNAME and _PASSWORD)."
-)
+@click.option("--user", metavar="NAME:PASSWORD", help="Sign in by name (default: the forwarder's variables).")
 @click.option("--dry-run", is_flag=True, help="Only say what would be installed.")
-def import_(url: str | None, prefix: str, api_key: str | None, user: str | None, dry_run: bool) -> None:
-    """Install index templates and, where the server has them, lifecycle policies.
+def import_(
+    *,
+    ui_url: str | None,
+    url: str | None,
+    prefix: str,
+    flavour: Flavour | None,
+    api_key: str | None,
+    user: str | None,
+    dry_run: bool,
+) -> None:
+    """Install index templates, lifecycle policies where the server has them, and dashboards.
 
-    Doing it again changes nothing. The dashboards are not part of this version.
+    Templates go to the cluster, or, if its address is not given, through the console of the
+    dashboards' server. Doing it again changes nothing.
     """
     address = url or os.environ.get("ELASTICSEARCH_URL")
-    if not address:
-        raise UsageError("There is no cluster to set up: give --elasticsearch URL, or set ELASTICSEARCH_URL.")
+    if not address and not ui_url:
+        raise UsageError("There is nothing to set up: give --url, --elasticsearch, or both.")
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix cannot begin an index's name: use lower-case letters, digits, '_', '-' and '.'.")
-    server = _Server(address, _sign_in(api_key, user, os.environ))
+    session = signed_in(api_key, user, os.environ)
+    if ui_url is None:
+        _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run)
+        return
+    ui = DashboardsServer(ui_url, session)
+    chosen = flavour or flavour_of(ui)
+    _templates_beside(ui, address, session, prefix=prefix, dry_run=dry_run)
+    _install_dashboards(ui, chosen, prefix=prefix, dry_run=dry_run)
+
+
+def _install_templates(server: ClusterServer | ClusterBehind, *, prefix: str, dry_run: bool) -> None:
     for step in set_up(server, _files(), prefix=prefix, dry_run=dry_run):
         verb = ("would install" if dry_run else "installed") if step.done else "left out"
         click.echo(f"{verb}: {step.what}")
 
 
-class _Server:
-    """A cluster by requests."""
-
-    def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = url.rstrip("/")
-        self._session = session
-
-    def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
-        """See profiler.search_setup."""
-        try:
-            response = self._session.request(method, self._url + path, json=body, timeout=_SECONDS)
-        except requests.RequestException as error:
-            raise TaskProfilerError(
-                f"The cluster cannot be reached ({type(error).__name__}): check its URL."
-            ) from error
-        try:
-            content: Any = response.json()
-        except requests.JSONDecodeError:
-            content = None
-        return Answer(status=response.status_code, body=content)
+def _templates_beside(
+    ui: DashboardsServer, address: str | None, session: requests.Session, *, prefix: str, dry_run: bool
+) -> None:
+    if address:
+        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
+        return
+    try:
+        _install_templates(ClusterBehind(ui), prefix=prefix, dry_run=dry_run)
+    except TaskProfilerError as error:
+        # A server without a console is no reason to do without dashboards.
+        click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
 
 
-def _sign_in(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
-    session = requests.Session()
-    key = api_key or environment.get("ELASTICSEARCH_API_KEY")
-    name, colon, password = (user or "").partition(":")
-    if user is not None and not colon:
-        raise UsageError("--user is no NAME:PASSWORD: put a colon between them.")
-    if user is None:
-        name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
-    if key and user is None:
-        session.headers["Authorization"] = f"ApiKey {key}"
-    elif name:
-        session.auth = (name, password)
-    return session
+def _install_dashboards(ui: DashboardsServer, flavour: Flavour, *, prefix: str, dry_run: bool) -> None:
+    file = _folder() / _DASHBOARD_FILES[flavour]
+    if not file.is_file():
+        raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
+    objects = objects_of(file.read_bytes(), prefix)
+    if dry_run:
+        click.echo(f"would import: {len(objects)} objects ({flavour})")
+        return
+    click.echo(f"imported: {import_dashboards(ui, objects, flavour).objects} objects ({flavour})")
 
 
-def _files() -> Files:
+def _folder() -> Path:
     """From the installed package, or from the repository where it is installed editable."""
     package = Path(__file__).resolve().parent.parent
     folder = next((found for found in (package / "kibana", package.parent / "kibana") if found.is_dir()), None)
     if folder is None:
         raise TaskProfilerError("The index templates are missing from this installation: install the package again.")
-    templates = {
-        path.stem: json.loads(path.read_text()) for path in sorted((folder / "index-templates").glob("*.json"))
-    }
+    return folder
+
+
+def _files() -> Files:
+    folder = _folder()
+    paths = sorted((folder / "index-templates").glob("*.json"))
+    templates = {path.stem: json.loads(path.read_text()) for path in paths}
     policies = {engine: json.loads((folder / "lifecycle" / name).read_text()) for engine, name in _POLICY_FILES.items()}
     return Files(templates=templates, policies=policies)

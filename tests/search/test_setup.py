@@ -56,4 +56,4 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
 def test_nobody_there() -> None:
     done = import_("--elasticsearch", "http://127.0.0.1:9")
     assert done.returncode == 1
-    assert done.stderr == "task-profiler: The cluster cannot be reached (ConnectionError): check its URL.\n"
+    assert done.stderr == "task-profiler: The server cannot be reached (ConnectionError): check its URL.\n"

@@ -1,0 +1,280 @@
+"""Classic visualizations with the stamps of 7.10: OpenSearch Dashboards, and every Kibana from 7.10 to 8."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kibana.aggregations import metric_id, rows_id, time_id
+from kibana.model import TIME_FIELD, Dashboard, Metric, Panel, Rows
+from kibana.objects import (
+    Json,
+    Place,
+    dashboard_object,
+    data_view,
+    data_view_reference,
+    dumped,
+    object_id,
+    places,
+    saved_object,
+    unless_filter,
+)
+from kibana.panels import DASHBOARDS
+
+STAMPS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
+_PANEL_VERSION = "7.10.0"
+_SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
+_CONTROLS_HEIGHT = 6
+_TYPES = {
+    "line": "line",
+    "bars": "histogram",
+    "ranking": "horizontal_bar",
+    "heatmap": "heatmap",
+    "table": "table",
+}
+_MEDIAN = 50
+
+
+def classic_objects() -> Iterator[Json]:
+    """All lines of the file: data views, visualizations, dashboards, in the order in which they refer to each other."""
+    yield data_view("reports", STAMPS, has_precise_durations=False)
+    yield data_view("checkpoints", STAMPS, has_precise_durations=False)
+    for dashboard in DASHBOARDS:
+        yield _controls(dashboard)
+        yield from (_visualization(panel) for panel in dashboard.panels)
+    yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
+
+
+def _dashboard(dashboard: Dashboard) -> Json:
+    controls = Place(
+        number=1,
+        type="visualization",
+        id=object_id("visualization", f"{dashboard.key}-filters"),
+        x=0,
+        y=0,
+        width=48,
+        height=_CONTROLS_HEIGHT,
+    )
+    return dashboard_object(
+        dashboard,
+        (controls, *places(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT)),
+        filters=(),
+        references=(),
+        panel_version=_PANEL_VERSION,
+        panel_prefix=False,
+        stamps=STAMPS,
+    )
+
+
+def _visualization(panel: Panel) -> Json:
+    filters, references = [], [data_view_reference(f"{_SOURCE}.index", panel.index)]
+    for number, unless in enumerate(panel.unless):
+        name = f"{_SOURCE}.filter[{number}].meta.index"
+        filters.append(unless_filter(unless.field, unless.value, name))
+        references.append(data_view_reference(name, panel.index))
+    source = {"query": {"query": "", "language": "kuery"}, "filter": filters, "indexRefName": f"{_SOURCE}.index"}
+    state = {
+        "title": panel.title,
+        "type": _TYPES[panel.kind],
+        "aggs": list(_aggregations(panel)),
+        "params": _params(panel),
+    }
+    attributes = {
+        "title": panel.title,
+        "description": panel.description,
+        "version": 1,
+        "visState": dumped(state),
+        "uiStateJSON": dumped(_colours(panel)),
+        "kibanaSavedObjectMeta": {"searchSourceJSON": dumped(source)},
+    }
+    return saved_object("visualization", object_id("visualization", panel.key), attributes, references, STAMPS)
+
+
+def _controls(dashboard: Dashboard) -> Json:
+    controls, references = [], []
+    for number, choice in enumerate(dashboard.choices):
+        name = f"control_{number}_index_pattern"
+        references.append(data_view_reference(name, "reports"))
+        controls.append(
+            {
+                "id": f"{dashboard.key}-{number}",
+                "fieldName": choice.field,
+                "parent": "",
+                "label": choice.label,
+                "type": "list",
+                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
+                "indexPatternRefName": name,
+            }
+        )
+    title = f"{dashboard.title}: filters"
+    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": False}
+    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
+    attributes = {
+        "title": title,
+        "description": "",
+        "version": 1,
+        "visState": dumped({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {"searchSourceJSON": dumped(source)},
+    }
+    identity = object_id("visualization", f"{dashboard.key}-filters")
+    return saved_object("visualization", identity, attributes, references, STAMPS)
+
+
+def _aggregations(panel: Panel) -> Iterator[Json]:
+    """Metrics, then the buckets from the outermost to the innermost: their order is their nesting."""
+    for number, metric in enumerate(panel.metrics):
+        yield _aggregation(metric_id(number), "metric", *_metric(metric))
+    rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
+    for number, rows in enumerate(panel.rows):
+        yield _aggregation(rows_id(panel, number), rows_schema, "terms", _terms(rows))
+    if panel.over_time:
+        histogram = {
+            "field": TIME_FIELD,
+            "interval": "auto",
+            "drop_partials": False,
+            "min_doc_count": 1,
+            "extended_bounds": {},
+        }
+        yield _aggregation(time_id(panel), "segment", "date_histogram", histogram)
+
+
+def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
+    return {"id": identity, "enabled": True, "type": kind, "schema": schema, "params": params}
+
+
+def _metric(metric: Metric) -> tuple[str, Json]:
+    params: Json = {"field": metric.field, "customLabel": metric.label}
+    match metric.operation:
+        case "count_distinct":
+            return "cardinality", params
+        case "average":
+            return "avg", params
+        case "sum" | "max":
+            return metric.operation, params
+        case "percentile" if metric.percent == _MEDIAN:
+            return "median", {**params, "percents": [_MEDIAN]}
+        case "percentile":  # the product writes "95th percentile of" before the label
+            return "percentiles", {**params, "customLabel": "duration", "percents": [metric.percent]}
+        case "latest":
+            newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}
+            return "top_hits", {**params, **newest}
+
+
+def _terms(rows: Rows) -> Json:
+    return {
+        "field": rows.field,
+        "customLabel": rows.label,
+        "orderBy": "_key" if rows.by_metric is None else metric_id(rows.by_metric),
+        "order": "asc" if rows.by_metric is None else "desc",
+        "size": rows.size,
+        "otherBucket": False,
+        "otherBucketLabel": "Other",
+        "missingBucket": rows.with_missing,
+        "missingBucketLabel": "not known",
+    }
+
+
+def _params(panel: Panel) -> Json:
+    match panel.kind:
+        case "heatmap":
+            return _heatmap_params(panel)
+        case "table":
+            return {
+                "perPage": 20,
+                "showPartialRows": False,
+                "showMetricsAtAllLevels": False,
+                "showTotal": False,
+                "totalFunc": "sum",
+                "percentageCol": "",
+                "sort": {"columnIndex": None, "direction": None},
+            }
+        case "line" | "bars" | "ranking":
+            return _xy_params(panel)
+
+
+def _heatmap_params(panel: Panel) -> Json:
+    return {
+        "type": "heatmap",
+        "addTooltip": True,
+        "addLegend": True,
+        "enableHover": False,
+        "legendPosition": "right",
+        "times": [],
+        "colorsNumber": len(panel.bands),
+        "colorSchema": "Blues",
+        "setColorRange": True,
+        "colorsRange": [{"from": low, "to": high} for low, high, _ in panel.bands],
+        "invertColors": False,
+        "percentageMode": False,
+        "valueAxes": [
+            {
+                "show": False,
+                "id": "ValueAxis-1",
+                "type": "value",
+                "scale": {"type": "linear", "defaultYExtents": False},
+                "labels": {"show": False, "rotate": 0, "overwriteColor": False, "color": "black"},
+            }
+        ],
+    }
+
+
+def _colours(panel: Panel) -> Json:
+    """The colours of a heatmap by the labels of its legend; they win over the colour schema."""
+    if not panel.bands:
+        return {}
+    return {"vis": {"colors": {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}}}
+
+
+def _xy_params(panel: Panel) -> Json:
+    shape = "line" if panel.kind == "line" else "histogram"
+    sideways = panel.kind == "ranking"
+    series: list[dict[str, Any]] = [
+        {
+            "show": True,
+            "type": shape,
+            "mode": "stacked" if panel.kind == "bars" else "normal",
+            "data": {"label": metric.label, "id": metric_id(number)},
+            "valueAxis": "ValueAxis-1",
+            "drawLinesBetweenPoints": True,
+            "lineWidth": 2,
+            "interpolate": "linear",
+            "showCircles": True,
+        }
+        for number, metric in enumerate(panel.metrics)
+    ]
+    return {
+        "type": shape,
+        "grid": {"categoryLines": False},
+        "categoryAxes": [
+            {
+                "id": "CategoryAxis-1",
+                "type": "category",
+                "position": "left" if sideways else "bottom",
+                "show": True,
+                "style": {},
+                "scale": {"type": "linear"},
+                "labels": {"show": True, "filter": not sideways, "truncate": 200 if sideways else 100},
+                "title": {},
+            }
+        ],
+        "valueAxes": [
+            {
+                "id": "ValueAxis-1",
+                "name": "BottomAxis-1" if sideways else "LeftAxis-1",
+                "type": "value",
+                "position": "bottom" if sideways else "left",
+                "show": True,
+                "style": {},
+                "scale": {"type": "linear", "mode": "normal"},
+                "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
+                "title": {"text": ", ".join(metric.label for metric in panel.metrics)},
+            }
+        ],
+        "seriesParams": series,
+        "addTooltip": True,
+        "addLegend": True,
+        "legendPosition": "right",
+        "times": [],
+        "addTimeMarker": False,
+        "labels": {"show": False},
+        "thresholdLine": {"show": False, "value": 10, "width": 1, "style": "full", "color": "#E7664C"},
+    }

@@ -1,0 +1,79 @@
+"""Clusters and dashboard servers by requests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+
+from profiler.errors import TaskProfilerError, UsageError
+from profiler.search_setup import Answer, Method
+
+_SECONDS = 30
+# Either product wants one of them, and neither minds the other.
+_AGAINST_FORGERY = {"kbn-xsrf": "true", "osd-xsrf": "true"}
+
+
+class ClusterServer:
+    """Elasticsearch or OpenSearch."""
+
+    def __init__(self, url: str, session: requests.Session) -> None:
+        self._url = url.rstrip("/")
+        self._session = session
+
+    def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
+        """See profiler.search_setup."""
+        return _ask(self._session, method, self._url, path, json=body)
+
+
+class DashboardsServer:
+    """Kibana or OpenSearch Dashboards."""
+
+    def __init__(self, url: str, session: requests.Session) -> None:
+        self._url = url.rstrip("/")
+        self._session = session
+
+    def status(self) -> Answer:
+        """See profiler.dashboards_import."""
+        return _ask(self._session, "GET", self._url, "/api/status")
+
+    def import_objects(self, file_name: str, content: bytes) -> Answer:
+        """See profiler.dashboards_import."""
+        files = {"file": (file_name, content, "application/ndjson")}
+        path = "/api/saved_objects/_import?overwrite=true"
+        return _ask(self._session, "POST", self._url, path, files=files, headers=_AGAINST_FORGERY)
+
+    def console(self, method: Method, path: str, body: object | None) -> Answer:
+        """See profiler.dashboards_import."""
+        query = {"path": path, "method": method}
+        return _ask(
+            self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_AGAINST_FORGERY
+        )
+
+
+def signed_in(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
+    """A session with the given sign-in, else with that of the forwarder's variables."""
+    session = requests.Session()
+    key = api_key or environment.get("ELASTICSEARCH_API_KEY")
+    name, colon, password = (user or "").partition(":")
+    if user is not None and not colon:
+        raise UsageError("--user is no NAME:PASSWORD: put a colon between them.")
+    if user is None:
+        name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
+    if key and user is None:
+        session.headers["Authorization"] = f"ApiKey {key}"
+    elif name:
+        session.auth = (name, password)
+    return session
+
+
+def _ask(session: requests.Session, method: str, url: str, path: str, **options: Any) -> Answer:  # noqa: ANN401  requests' own
+    try:
+        response = session.request(method, url + path, timeout=_SECONDS, **options)
+    except requests.RequestException as error:
+        what = type(error).__name__
+        raise TaskProfilerError(f"The server cannot be reached ({what}): check its URL.") from error
+    try:
+        content: Any = response.json()
+    except requests.JSONDecodeError:
+        content = None
+    return Answer(status=response.status_code, body=content)

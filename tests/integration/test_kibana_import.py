@@ -1,0 +1,146 @@
+"""``task-profiler kibana import`` against a server that answers as Kibana and OpenSearch Dashboards do."""
+
+import email
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+
+class PlayedDashboards:
+    """Takes imports and console requests as the real ones do; keeps what it got."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.has_console = True
+        self.imports: list[tuple[str, list[dict[str, Any]]]] = []
+        self.put: dict[str, Any] = {}
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer._send(self, 200, {"name": "ui", "version": {"number": outer.version}})
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if not self.headers.get("kbn-xsrf") or not self.headers.get("osd-xsrf"):
+                    outer._send(self, 400, {"message": "Request must contain a kbn-xsrf header."})
+                elif self.path.startswith("/api/saved_objects/_import?overwrite=true"):
+                    outer._send(self, *outer._import(self.headers["Content-Type"], body))
+                else:
+                    outer._send(self, *outer._console(self.path, body))
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _import(self, content_type: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        message = email.message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
+        (part,) = [part for part in message.walk() if part.get_filename()]
+        name = part.get_filename() or ""
+        if not name.endswith(".ndjson"):
+            return 400, {"message": f"Invalid file extension {name}"}
+        payload = part.get_payload(decode=True)
+        assert isinstance(payload, bytes)
+        objects = [json.loads(line) for line in payload.splitlines()]
+        ids = {(one["type"], one["id"]) for one in objects}
+        if len(ids) != len(objects):
+            return 400, {"message": "Non-unique import objects detected"}
+        missing = [
+            {"type": one["type"], "id": one["id"], "error": {"type": "missing_references", "references": [reference]}}
+            for one in objects
+            for reference in one.get("references", [])
+            if reference["type"] in {"index-pattern", "search"} and (reference["type"], reference["id"]) not in ids
+        ]
+        if missing:
+            return 200, {"success": False, "successCount": 0, "errors": missing}
+        self.imports.append((name, objects))
+        return 200, {"success": True, "successCount": len(objects), "successResults": []}
+
+    def _console(self, path: str, body: bytes) -> tuple[int, Any]:
+        query = parse_qs(urlsplit(path).query)
+        target, method = query["path"][0], query["method"][0]
+        if not self.has_console:
+            return 404, {"message": "Not Found"}
+        if target == "/":
+            return 200, {"version": {"number": "8.7.1"}}
+        if method == "GET":
+            return 404, {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
+        self.put[target] = json.loads(body)
+        return 200, {"acknowledged": True}
+
+    @staticmethod
+    def _send(handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
+        content = json.dumps(body).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+
+@pytest.fixture
+def played(request: pytest.FixtureRequest) -> Iterator[PlayedDashboards]:
+    server = PlayedDashboards(getattr(request, "param", "8.11.0"))
+    yield server
+    server.close()
+
+
+def import_(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", "kibana", "import", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("played", "flavour"), [("8.11.0", "lens"), ("7.10.2", "classic"), ("2.19.2", "classic")], indirect=["played"]
+)
+def test_dashboards_and_templates_go_through_one_address(played: PlayedDashboards, flavour: str) -> None:
+    for _ in range(2):
+        done = import_("--url", played.url, "--prefix", "team")
+        assert done.returncode == 0, done.stderr
+    assert f"objects ({flavour})" in done.stdout
+    assert "/_index_template/team-reports" in played.put
+    name, objects = played.imports[-1]
+    assert name == f"task-profiler-{flavour}.ndjson"
+    titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}
+    assert titles == {"team-reports-*", "team-checkpoints-*"}
+
+
+def test_the_flavour_can_be_wanted(played: PlayedDashboards) -> None:
+    assert import_("--url", played.url, "--flavour", "classic").returncode == 0
+    assert "lens" not in {one["type"] for one in played.imports[0][1]}
+
+
+def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
+    done = import_("--url", played.url, "--dry-run")
+    assert "would import" in done.stdout
+    assert (played.imports, played.put) == ([], {})
+
+
+def test_without_a_console_the_dashboards_are_still_installed(played: PlayedDashboards) -> None:
+    played.has_console = False
+    done = import_("--url", played.url)
+    assert done.returncode == 0
+    assert "give --elasticsearch URL" in done.stderr
+    assert len(played.imports) == 1
+
+
+def test_usage() -> None:
+    nothing = import_()
+    assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)
+    assert import_("--url", "http://127.0.0.1:9").returncode == 1
+    assert import_("--elasticsearch", "http://x", "--prefix", "Not Good").returncode == 2
+    assert import_("--elasticsearch", "http://x", "--user", "nobody").returncode == 2
