@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search lint types check format schema kibana lambda-zip bench bench-local bench-forwarder coverage clean
+.PHONY: help demo test e2e search browser lint types check format schema kibana lambda-zip bench bench-local bench-forwarder pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker dae
 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
 	$(BIN)/pytest tests/search
+
+browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
+	$(BIN)/pytest tests/browser
 
 lint: $(VENV)/.dev ## Style and format
 	$(BIN)/ruff check
@@ -53,6 +56,9 @@ bench-local: $(VENV)/.dev ## Compare `run` with its rivals from PyPI (about five
 
 bench-forwarder: $(VENV)/.dev ## Measure the forwarder, with a real Elasticsearch that crashes (about two minutes)
 	$(BIN)/python -m benchmarks.forwarder
+
+pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
+	$(BIN)/python tools/pictures.py
 
 coverage: $(VENV)/.dev ## The tests with branch coverage
 	$(BIN)/pytest --cov --cov-report=term

@@ -15,6 +15,7 @@ _COMMANDS = {
     "notify": "profiler.cli.notify",
     "kibana": "profiler.cli.kibana",
     "history": "profiler.cli.history",
+    "report": "profiler.cli.report",
     "schema": "profiler.cli.schema",
 }
 

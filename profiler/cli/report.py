@@ -1,0 +1,172 @@
+"""``task-profiler report``: past runs as one HTML page."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import click
+import msgspec
+
+from profiler import __version__
+from profiler.cli.history_settings import history_path
+from profiler.cli.visible import visible
+from profiler.clock import Clock, SystemClock
+from profiler.dashboard.data import MOST_STEPS, block, steps_of_each
+from profiler.dashboard.page import Assets, page
+from profiler.dashboard.runs import Run, chosen, gathered, newest_first
+from profiler.dashboard.series import steps_of_points, thinned
+from profiler.errors import TaskProfilerError, UsageError
+from profiler.record import Report, decode
+from profiler.sinks.history import History
+from profiler.times import format_ms
+
+_PROGRAMS = ("numbers.js", "charts.js", "page.js")
+_LINES_NAMED = 5
+_BYTES_PER_MB = 1_000_000
+_OTHERS_MAY_READ = 0o644
+
+
+@click.command("report", epilog="Example: task-profiler report --from report-lines.jsonl -o batches.html --open")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="FILE",
+    default="task-report.html",
+    show_default=True,
+    help="The page; an older one is replaced.",
+)
+@click.option(
+    "--from", "source", metavar="FILE", help="Record lines instead of the local history; - is standard input."
+)
+@click.option("--run", "name", metavar="ID", help="Only the run with this task id, or the beginning of one.")
+@click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
+@click.option(
+    "--history",
+    "file",
+    metavar="FILE",
+    help="History file (default: TASK_PROFILER_HISTORY, else task-profiler/history.sqlite3 in XDG_DATA_HOME).",
+)
+def command(out: str, source: str | None, name: str | None, opens: bool, file: str | None) -> None:
+    """Make one HTML page of past runs: counts, durations, use of CPU and memory, each run's course."""
+    if source is not None and file is not None:
+        raise UsageError("--from and --history are two sources: name one of them.")
+    if not out:
+        raise UsageError("--output is empty: name a file or leave the option out.")
+    plotly = _plotly()
+    clock = SystemClock()
+    runs = _runs_of_history(file, clock, name) if source is None else _runs_of_lines(source, name)
+    data = block(runs, generated_at=format_ms(clock.wall_ns()), version=__version__, only_one=name is not None)
+    title = f"{runs[0].report.record.family or 'Task'} {runs[0].began}" if name is not None else "Task report"
+    text = page(data, _assets(plotly), title=visible(title))
+    path = Path(out)
+    size_bytes = _write(path, text)
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    click.echo(f"{path}: {count}, {size_bytes / _BYTES_PER_MB:.1f} MB")
+    if opens and not webbrowser.open(path.resolve().as_uri()):
+        click.echo(f"task-profiler: No browser could be started here: open {path} in one yourself.", err=True)
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs  # noqa: PLC0415  an extra, and half a second
+    except ImportError as error:
+        raise TaskProfilerError(
+            "The page needs plotly, which is not installed: pip install 'task-profiler[dashboard]'"
+        ) from error
+    return str(get_plotlyjs())
+
+
+def _assets(plotly: str) -> Assets:
+    folder = resources.files("profiler.dashboard") / "assets"
+    return Assets(
+        body=(folder / "page.html").read_text("utf-8"),
+        style=(folder / "page.css").read_text("utf-8"),
+        plotly=plotly,
+        programs=tuple((folder / program).read_text("utf-8") for program in _PROGRAMS),
+    )
+
+
+def _runs_of_history(file: str | None, clock: Clock, name: str | None) -> tuple[Run, ...]:
+    path = history_path(file, os.environ)
+    history = History(path, clock)
+    runs = newest_first(Run(report=stored.report) for stored in history.runs())
+    if history.unreadable:
+        click.echo(f"task-profiler: {history.unreadable} lines of {path} could not be read and are left out.", err=True)
+    if not runs:
+        raise TaskProfilerError(f"There are no runs in {path} yet: make one with task-profiler run -- CMD")
+    if name is not None:
+        runs = (chosen(runs, name),)
+    return tuple(_with_courses(runs, history))
+
+
+def _with_courses(runs: tuple[Run, ...], history: History) -> Iterator[Run]:
+    """Read no more of the series than the page will hold: with 10,000 runs that is most of the time."""
+    of_each, left = steps_of_each(len(runs)), MOST_STEPS
+    for run in runs:
+        steps = thinned(steps_of_points(history.points(run.report)), of_each) if left > 0 else ()
+        left -= len(steps)
+        yield Run(report=run.report, steps=steps)
+
+
+def _runs_of_lines(source: str, name: str | None) -> tuple[Run, ...]:
+    shown = "standard input" if source == "-" else source
+    refused: list[int] = []
+    runs = gathered(_reports(_lines(source, shown), refused))
+    if refused:
+        numbers = ", ".join(map(str, refused[:_LINES_NAMED])) + (", …" if len(refused) > _LINES_NAMED else "")
+        what = "1 line is no record and is" if len(refused) == 1 else f"{len(refused)} lines are no records and are"
+        click.echo(f"task-profiler: {shown}: {what} left out: {numbers}", err=True)
+    if not runs:
+        raise TaskProfilerError(f"There are no runs in {shown}: it should have the lines that task-profiler writes.")
+    return runs if name is None else (chosen(runs, name),)
+
+
+def _lines(source: str, shown: str) -> Iterator[bytes]:
+    try:
+        if source == "-":
+            yield from sys.stdin.buffer
+        else:
+            with Path(source).open("rb") as stream:
+                yield from stream
+    except OSError as error:
+        raise TaskProfilerError(f"{shown} cannot be read ({error.strerror}): name a file of record lines.") from error
+
+
+def _reports(lines: Iterable[bytes], refused: list[int]) -> Iterator[Report]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            report = decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            refused.append(number)
+        else:
+            yield report
+
+
+def _write(path: Path, text: str) -> int:
+    """Put the page in its place as a whole; whoever reads the old one keeps it."""
+    data = text.encode("utf-8", errors="replace")
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a device
+            path.write_bytes(data)
+            return len(data)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            try:
+                stream.write(data)
+                stream.flush()
+                Path(stream.name).chmod(_OTHERS_MAY_READ)
+                Path(stream.name).replace(path)
+            except BaseException:
+                with suppress(OSError):
+                    Path(stream.name).unlink()
+                raise
+    except OSError as error:
+        raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): name another by --output.") from error
+    return len(data)

@@ -1,0 +1,74 @@
+"""A real Chromium, and pages that the real command made."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Error, sync_playwright
+
+from profiler.record import encode
+from profiler.sinks.history import History
+from tests.fakes import FakeClock
+from tests.missing import skip_or_fail
+from tools.example_runs import runs
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+RUNS = 120
+MANY = 5000
+
+
+def make_page(out: Path, *options: str) -> Path:
+    """The page that the command makes."""
+    words = (sys.executable, "-m", "profiler", "report", "-o", str(out), *options)
+    finished = subprocess.run(words, capture_output=True, check=False, timeout=120)
+    assert finished.returncode == 0, finished.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        skip_or_fail(f"{CHROMIUM} is missing: on Debian, apt-get install chromium (or name another by CHROMIUM).")
+    with sync_playwright() as playwright:
+        try:
+            started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        except Error as error:
+            skip_or_fail(f"{CHROMIUM} does not start: {error.message.splitlines()[0]}")
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("history") / "history.sqlite3"
+    store = History(file, FakeClock())
+    for report, points in runs(RUNS, most_points=300):
+        assert store.add(encode(report), points, most_runs=RUNS) is None
+    return file
+
+
+@pytest.fixture(scope="session")
+def dashboard(history: Path) -> Path:
+    """120 runs of the history."""
+    return make_page(history.with_name("page.html"), "--history", str(history))
+
+
+@pytest.fixture(scope="session")
+def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """5,000 runs of a history, each with its course."""
+    file = tmp_path_factory.mktemp("long") / "history.sqlite3"
+    store = History(file, FakeClock())
+    for report, points in runs(MANY, most_points=60):
+        assert store.add(encode(report), points, most_runs=MANY) is None
+    return make_page(file.with_name("page.html"), "--history", str(file))

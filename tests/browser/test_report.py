@@ -1,0 +1,299 @@
+"""The page in a real browser. Its pictures are left in each test's tmp_path."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from profiler.record import Container, Distribution, Metrics, Record, Report, encode
+from tests.browser.conftest import MANY, RUNS, make_page
+from tools.example_runs import runs
+
+pytestmark = pytest.mark.browser
+INJECTIONS = (
+    "</script><script>window.hurt=1</script>",
+    "<img src=x onerror='window.hurt=1'>",
+    "<b>bold</b><br><a href='javascript:window.hurt=1'>link</a>",
+    "&lt;i&gt;",
+    "%{y}$\\alpha$",
+    "2026-01-01",
+    "1",
+    "constructor",
+    "__proto__",
+    "\u202egnorw\u2028",
+    "x" * 300,
+)
+# The colours of a heatmap's cells, as they were painted.
+PAINTED = """async (id) => {
+  const image = new Image();
+  image.src = document.querySelector(`#${id} .hm image`).getAttribute("href");
+  await image.decode();
+  const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight).getContext("2d");
+  canvas.drawImage(image, 0, 0);
+  const data = canvas.getImageData(0, 0, image.naturalWidth, image.naturalHeight).data;
+  const colours = new Set();
+  for (let at = 0; at < data.length; at += 4) if (data[at + 3]) colours.add(data.slice(at, at + 3).join());
+  return colours.size;
+}"""
+# [rows, columns, cells with a value] as Plotly has them.
+CELLS = """(id) => { const z = document.getElementById(id).data[0].z;
+  return [z.length, z[0].length, z.flat().filter((cell) => cell !== null).length]; }"""
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+Opener = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opener]:
+    """Open a page; in the end there must have been neither an error nor a request."""
+    contexts: list[BrowserContext] = []
+    trouble: list[str] = []
+
+    def open_page(file: Path, *, width: int = 1280, theme: str = "light") -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, timezone_id="UTC")
+        contexts.append(context)
+        tab = context.new_page()
+        tab.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        tab.on(
+            "console", lambda message: trouble.append(message.text) if message.type in {"error", "warning"} else None
+        )
+        tab.on("pageerror", lambda error: trouble.append(str(error)))
+        tab.on(
+            "request",
+            lambda request: (
+                None if request.url == file.as_uri() or request.url.startswith("data:") else trouble.append(request.url)
+            ),
+        )
+        tab.goto(file.as_uri())
+        ready(tab)
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def ready(tab: Page) -> None:
+    tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+
+
+def count(tab: Page) -> int:
+    return int(tab.get_attribute("#runs", "data-count") or "-1")
+
+
+def wait_for_count(tab: Page, expected: int) -> None:
+    tab.wait_for_selector(f"#runs[data-count='{expected}']")
+
+
+def families() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for report, _ in runs(RUNS, most_points=300):
+        family = report.record.family or ""
+        found[family] = found.get(family, 0) + 1
+    return found
+
+
+def test_the_charts_are_drawn(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+    tab = opened(dashboard)
+    for heat in ("heat-cpu", "heat-memory"):
+        rows, columns, cells = tab.evaluate(CELLS, heat)
+        assert rows == len(families())
+        assert columns > 10
+        assert cells > len(families())
+        assert tab.evaluate(PAINTED, heat) > 5
+        assert tab.evaluate(
+            "(id) => { const t = document.getElementById(id).data[0]; return [t.zmin, t.zmax]; }", heat
+        ) == [0, 100]
+    assert tab.locator("#count .bars .point path").count() > 10
+    assert tab.locator("#duration .scatterlayer .point").count() == 2 * len(families())
+    assert (
+        tab.locator("#count").evaluate("place => place.data.flatMap((trace) => trace.y).reduce((a, b) => a + b)")
+        == RUNS
+    )
+    tab.screenshot(path=tmp_path / "light.png", full_page=True)
+
+
+def test_a_cell_is_the_mean_of_its_runs(opened: Opener, tmp_path: Path) -> None:
+    lines = []
+    for place, (percent, hour) in enumerate(((20.0, 6), (40.0, 6), (90.0, 18))):
+        metrics = Metrics(cpu_utilization_percent=Distribution(avg=percent))
+        record = Record(
+            task_id=str(place),
+            family="etl",
+            container=Container(name="batch"),
+            status="success",
+            started_at=f"2026-11-20T{hour:02d}:00:0{place}.000Z",
+            metrics=metrics,
+        )
+        lines.append(encode(Report(time="2026-11-21T00:00:00.000Z", type="task.report", record=record)))
+    file = tmp_path / "lines"
+    file.write_bytes(b"\n".join(lines))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(file)))
+    cells = tab.evaluate("document.getElementById('heat-cpu').data[0].z[0].filter((cell) => cell !== null)")
+    assert cells == [30, 90]
+    assert tab.inner_text("#heat-memory") == "No run here has a measured memory percentage."
+
+
+def test_filters_hold_for_everything(opened: Opener, dashboard: Path) -> None:
+    tab = opened(dashboard)
+    assert count(tab) == RUNS
+    tab.select_option("#family", label="thumbnails")
+    wait_for_count(tab, families()["thumbnails"])
+    ready(tab)
+    assert tab.evaluate(CELLS, "heat-cpu")[0] == 1
+    assert tab.inner_text("#tiles .tile:first-child b") == str(families()["thumbnails"])
+    assert tab.locator("#sizing tbody tr").count() == 1
+    tab.select_option("#family", "")
+    tab.select_option("#outcome", "failure")
+    ready(tab)
+    assert 0 < count(tab) < RUNS
+    assert set(tab.locator("#runs .outcome").all_inner_texts()) == {"failure"}
+
+
+def test_search_and_sorting(opened: Opener, dashboard: Path) -> None:
+    tab = opened(dashboard)
+    tab.fill("#search", "MAIL success")
+    expected = sum(
+        1
+        for one, _ in runs(RUNS, most_points=300)
+        if one.record.family == "mail-digest" and one.record.status == "success"
+    )
+    wait_for_count(tab, expected)
+    tab.fill("#search", "no such thing")
+    wait_for_count(tab, 0)
+    tab.fill("#search", "")
+    wait_for_count(tab, RUNS)
+    tab.click("#runs th:has-text('Peak') button")
+    assert tab.get_attribute("#runs th:has-text('Peak')", "aria-sort") == "descending"
+    assert tab.inner_text("#runs tbody tr:first-child td:nth-child(2)") == "train-ranker"
+
+
+def test_a_click_on_a_run_shows_its_course(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+    tab = opened(dashboard)
+    tab.click("#runs tbody tr:has-text('nightly-etl') >> nth=0")
+    tab.wait_for_selector("#detail[open] #course-memory .scatterlayer path.js-line >> nth=1", state="attached")
+    names = tab.evaluate("document.getElementById('course-memory').data.map((trace) => trace.name)")
+    assert names == ["memory", "limit 4.0 GB"]
+    assert tab.evaluate("document.getElementById('course-memory').data[1].y") == [4096, 4096]
+    assert tab.evaluate("document.getElementById('course-cpu').data[0].y.length") > 100
+    tab.screenshot(path=tmp_path / "run.png")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#detail", state="hidden")
+    assert tab.locator("#course-cpu").count() == 0
+
+
+def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
+    *_, (last, _) = runs(RUNS, most_points=300)
+    page = make_page(tmp_path / "one.html", "--history", str(history), "--run", last.record.task_id)
+    tab = opened(page, width=400)
+    assert tab.is_hidden("#all")
+    assert tab.inner_text("#one h2 >> nth=0") == last.record.family
+    assert tab.locator("#course-memory .scatterlayer path.js-line").count() == 2
+    assert tab.evaluate(OVERFLOW) <= 0
+    tab.screenshot(path=tmp_path / "one.png", full_page=True)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_scrolls_one_way_only(opened: Opener, dashboard: Path, tmp_path: Path, theme: str) -> None:
+    tab = opened(dashboard, width=400, theme=theme)
+    assert tab.evaluate(OVERFLOW) <= 0
+    assert tab.get_attribute("html", "data-theme") == theme
+    tab.screenshot(path=tmp_path / f"phone-{theme}.png", full_page=True)
+    tab.click("#runs tbody tr >> nth=0")
+    tab.wait_for_selector("#detail[open] #course-memory .scatterlayer path.js-line >> nth=1", state="attached")
+    assert tab.evaluate(OVERFLOW) <= 0
+    assert tab.evaluate(
+        "document.getElementById('detail').scrollWidth <= document.getElementById('detail').clientWidth"
+    )
+
+
+def test_dark_and_light(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+    tab = opened(dashboard, theme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    text = "getComputedStyle(document.querySelector('#heat-cpu .ytick text')).fill"
+    dark = tab.evaluate(ground), tab.evaluate(text)
+    tab.screenshot(path=tmp_path / "dark.png", full_page=True)
+    tab.click("#theme")
+    ready(tab)
+    light = tab.evaluate(ground), tab.evaluate(text)
+    assert all(one != other for one, other in zip(dark, light, strict=True))
+    tab.emulate_media(color_scheme="light")
+    tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    tab.emulate_media(color_scheme="dark")
+    tab.wait_for_selector("html[data-theme=dark]", state="attached")
+    ready(tab)
+    assert (tab.evaluate(ground), tab.evaluate(text)) == dark
+
+
+def test_on_paper_it_is_light(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+    tab = opened(dashboard, theme="dark")
+    assert tab.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    ready(tab)
+    assert tab.get_attribute("html", "data-theme") == "light"
+    tab.emulate_media(media="print")
+    assert tab.is_hidden("#filters")
+    assert tab.is_visible("#heat-cpu .hm image")
+
+
+def test_text_from_records_is_only_text(opened: Opener, tmp_path: Path) -> None:
+    lines = []
+    for day, text in enumerate(INJECTIONS, start=1):
+        record = Record(
+            task_id=text,
+            family=text,
+            cluster=text,
+            labels={text: text},
+            container=Container(name=text),
+            status="failure",
+            started_at=f"2026-11-{day:02d}T06:00:00.000Z",
+            metrics=Metrics(
+                duration_ms=1000,
+                memory_size_mb=512,
+                max_memory_used_mb=100,
+                cpu_utilization_percent=Distribution(avg=50.0),
+                memory_utilization_percent=Distribution(avg=50.0),
+            ),
+        )
+        lines.append(encode(Report(time="2026-11-20T06:00:00.000Z", type="task.report", record=record)))
+    file = tmp_path / "lines"
+    file.write_bytes(b"\n".join(lines))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(file)), width=400)
+    assert tab.evaluate(CELLS, "heat-cpu")[0] == len(INJECTIONS)
+    labels = tab.locator("#heat-cpu .ytick text").all_text_contents()
+    assert len(labels) == len(INJECTIONS)
+    assert {"&lt;i&gt;", "<b>bold</b><b…", "2026-01-01", "1", "__proto__"} <= set(labels)
+    assert tab.locator("#all a, #all img, #all svg a").count() == 0
+    for place in range(len(INJECTIONS)):
+        tab.click(f"#runs tbody tr >> nth={place}")
+        tab.wait_for_selector("#detail[open] dl")
+        assert tab.locator("#detail a, #detail img").count() == 0
+        tab.click("#close")
+    tab.select_option("#family", "=" + INJECTIONS[0])
+    wait_for_count(tab, 1)
+    ready(tab)
+    assert tab.evaluate(PAINTED, "heat-cpu") > 0  # a single cell has a size, too
+    tab.hover("#heat-cpu .nsewdrag")
+    tab.screenshot(path=tmp_path / "hover.png")
+    tab.wait_for_selector("#heat-cpu .hoverlayer text")
+    assert INJECTIONS[0] in (tab.locator("#heat-cpu .hoverlayer .hovertext").text_content() or "")
+    assert tab.evaluate("window.hurt") is None
+    assert tab.evaluate(OVERFLOW) <= 0
+    ready(tab)
+
+
+def test_five_thousand_runs(opened: Opener, long_dashboard: Path, dashboard: Path, tmp_path: Path) -> None:
+    for file, number in ((dashboard, RUNS), (long_dashboard, MANY)):
+        tab = opened(file)
+        heatmap_ms, ready_ms = (tab.get_attribute("html", f"data-{name}") for name in ("first-heatmap", "ready"))
+        size_mb = file.stat().st_size / 1e6
+        print(f"{number} runs: {size_mb:.1f} MB, first heatmap {heatmap_ms} ms, everything {ready_ms} ms")  # noqa: T201  measured, not asserted
+        assert count(tab) == number
+        assert size_mb < 8
+        assert tab.evaluate(PAINTED, "heat-cpu") > 5
+        # Rows are made as they are looked at.
+        assert tab.locator("#runs tbody tr").count() <= number / 1.1
+    tab.locator("#more").scroll_into_view_if_needed()
+    tab.wait_for_selector("#runs tbody tr >> nth=100")
+    tab.screenshot(path=tmp_path / "many.png")

@@ -1,0 +1,373 @@
+"""The HTML page of past runs, and the command that makes it."""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.cli.report import command
+from profiler.dashboard.data import MOST_STEPS, block, escaped, outcome, steps_of_each
+from profiler.dashboard.page import Assets, page
+from profiler.dashboard.runs import Run, chosen, gathered
+from profiler.dashboard.series import Step, steps_of_checkpoints, steps_of_points, thinned
+from profiler.errors import TaskProfilerError, UsageError
+from profiler.points import Point
+from profiler.record import Container, Distribution, Interval, Metrics, Record, RecordType, Report, Status, encode
+from profiler.sinks.history import History
+from tests.fakes import FakeClock
+
+INJECTIONS = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]><img src=x onerror=alert(1)>",
+    "&lt;b&gt;",
+    "\u2028\u2029\u202e",
+    "\"'`${alert(1)}",
+    "\x00\x1b[31m",
+    "%{x}<br><a href='javascript:alert(1)'>",
+)
+ASSETS = Assets(body="<main></main>", style="main {}", plotly="var a = '</script>';", programs=("one();", "two();"))
+
+
+def report(
+    task_id: str = "t",
+    *,
+    day: int = 1,
+    family: str | None = "etl",
+    status: Status = "success",
+    kind: RecordType = "task.report",
+    minute: int = 0,
+    metrics: Metrics | None = None,
+    interval: Interval | None = None,
+    out_of_memory: bool | None = None,
+) -> Report:
+    record = Record(
+        task_id=task_id,
+        family=family,
+        container=Container(name="batch"),
+        status=status,
+        likely_out_of_memory=out_of_memory,
+        started_at=f"2026-11-{day:02d}T06:00:00.000Z",
+        metrics=metrics or Metrics(),
+        interval=interval,
+    )
+    return Report(time=f"2026-11-{day:02d}T06:{minute:02d}:00.000Z", type=kind, record=record)
+
+
+def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb: float | None = 100.0) -> Report:
+    interval = Interval(
+        finished_at=f"2026-11-01T06:{minute:02d}:00.000Z",
+        vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
+        memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
+    )
+    return report(task_id, status="running", kind="task.checkpoint", minute=minute, interval=interval)
+
+
+def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0) -> Step:
+    return Step(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_mb=memory_mb)
+
+
+def content(runs: Sequence[Run]) -> Any:
+    return unpacked(block(runs, generated_at="2026-11-20T06:00:00.000Z", version="1"))
+
+
+def unpacked(data: str) -> Any:
+    """What the page's program makes of the block."""
+    found = json.loads(data)
+
+    def text(value: Any) -> Any:
+        return [text(one) for one in value] if isinstance(value, list) else found["texts"][value]
+
+    found["runs"] = [
+        {
+            field: text(value) if field in found["shared"] else value
+            for field, value in zip(found["fields"], run, strict=True)
+            if value is not None
+        }
+        for run in found["runs"]
+    ]
+    return found
+
+
+# --- the course of a run -------------------------------------------------------------------------
+
+
+def test_a_point_of_the_history_is_a_step() -> None:
+    points = (Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=3 * 2**20),)
+    assert steps_of_points(points) == (step(1000, 0.5, 3.0),)
+
+
+def test_what_a_point_does_not_know_its_step_does_not_know() -> None:
+    assert steps_of_points((Point(elapsed_ms=7, vcpu_used=None, memory_used_bytes=None),)) == (step(7, None, None),)
+
+
+def test_checkpoints_are_steps_in_the_order_of_time() -> None:
+    assert steps_of_checkpoints([checkpoint("a", 2), checkpoint("a", 1, vcpu=None, memory_mb=None)]) == (
+        step(60_000, None, None),
+        step(120_000, 0.5, 100.0),
+    )
+
+
+def test_a_checkpoint_that_knows_only_the_percentage_tells_the_vcpu_by_the_size() -> None:
+    interval = Interval(cpu_utilization_percent=Distribution(avg=50.0), memory_used_mb=Distribution(avg=5.0))
+    one = report(minute=1, kind="task.checkpoint", metrics=Metrics(vcpu_size=0.5), interval=interval)
+    assert steps_of_checkpoints([one]) == (step(60_000, 0.25, 5.0),)
+
+
+def test_thinning_keeps_the_largest_memory_and_the_average_cpu() -> None:
+    steps = (step(1000, 1.0, 10.0), step(4000, 2.0, 30.0), step(5000, None, 20.0), step(6000, 3.0, None))
+    assert thinned(steps, 2) == (step(4000, 1.75, 30.0), step(6000, 3.0, 20.0))
+
+
+@given(st.lists(st.floats(0, 64), max_size=300), st.integers(1, 50))
+def test_thinning_keeps_cpu_time_and_peak(vcpus: list[float], most: int) -> None:
+    steps = [step(1000 * place, vcpu, vcpu) for place, vcpu in enumerate(vcpus, start=1)]
+    thin = thinned(steps, most)
+    assert len(thin) <= most
+    starts = [0, *(one.elapsed_ms for one in thin)]
+    cpu_ms = sum((one.vcpu_used or 0) * (one.elapsed_ms - start) for one, start in zip(thin, starts, strict=False))
+    assert cpu_ms == pytest.approx(1000 * sum(vcpus))
+    assert max((one.memory_used_mb or 0 for one in thin), default=0) == max(vcpus, default=0)
+
+
+# --- lines to runs -------------------------------------------------------------------------------
+
+
+def test_a_report_and_its_checkpoints_are_one_run() -> None:
+    end = report("a", minute=3)
+    (run,) = gathered([checkpoint("a", 1), end, checkpoint("a", 2)])
+    assert run.report == end
+    assert [one.elapsed_ms for one in run.steps] == [60_000, 120_000]
+
+
+def test_without_a_report_the_last_checkpoint_counts() -> None:
+    (run,) = gathered([checkpoint("a", 2), checkpoint("a", 1)])
+    assert run.report.time == "2026-11-01T06:02:00.000Z"
+    assert outcome(run.report.record) == "running"
+
+
+def test_runs_come_newest_first() -> None:
+    runs = gathered([report("a", day=1), report("c", day=3), report("b", day=2), report("b", day=2)])
+    assert [run.report.record.task_id for run in runs] == ["c", "b", "a"]
+
+
+def test_a_run_is_chosen_by_its_id_or_a_beginning_that_no_other_has() -> None:
+    runs = gathered([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
+    assert chosen(runs, "abc").began == "2026-11-03T06:00:00.000Z"
+    assert chosen(runs, "abd").report.record.task_id == "abd"
+    with pytest.raises(TaskProfilerError, match="3 runs have an id that begins with 'ab'"):
+        chosen(runs, "ab")
+    for name in ("x", ""):
+        with pytest.raises(TaskProfilerError, match="There is no run with the id"):
+            chosen(runs, name)
+
+
+# --- the data block ------------------------------------------------------------------------------
+
+
+def test_numbers_that_were_not_measured_are_absent() -> None:
+    (run,) = content(gathered([report("a")]))["runs"]
+    assert run.keys() == {"id", "family", "container", "outcome", "began"}
+
+
+def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
+    (run,) = content(gathered([report("a", status="failure", out_of_memory=True)]))["runs"]
+    assert run["outcome"] == "out of memory"
+
+
+def test_numbers_without_an_end_are_left_out() -> None:
+    (run,) = content([Run(report=report(metrics=Metrics(duration_ms=float("inf"), vcpu_size=2.0)))])["runs"]
+    assert "ms" not in run
+    assert run["vcpuSize"] == 2
+
+
+def test_the_page_has_a_bounded_number_of_steps_and_leaves_out_the_oldest_courses() -> None:
+    steps = tuple(step(1000 * place) for place in range(1, 101))
+    shown = content([Run(report=report(str(place)), steps=steps) for place in range(3000)])
+    total = sum(len(course["ms"]) for course in shown["courses"].values())
+    assert MOST_STEPS - 100 < total <= MOST_STEPS
+    assert set(shown["courses"]) == {str(place) for place in range(len(shown["courses"]))}
+    assert steps_of_each(1) > steps_of_each(1000) == 100
+    assert steps_of_each(100_000) == 60
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_no_text_ends_the_script_that_it_stands_in(text: str) -> None:
+    data = block([Run(report=report(text, family=text))], generated_at=text, version=text)
+    assert not set("<>&\u2028\u2029") & set(data)
+    assert unpacked(data)["runs"][0]["family"] == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_family_comes_out_as_it_went_in(family: str) -> None:
+    data = block([Run(report=report(family=family))], generated_at="", version="")
+    assert data.isascii()
+    assert not set("<>&") & set(data)
+    assert unpacked(data)["runs"][0]["family"] == family
+
+
+def test_escaping_changes_nothing_but_the_spelling() -> None:
+    assert json.loads(escaped('["<&>"]')) == ["<&>"]
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+class _Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_names_nothing_to_fetch() -> None:
+    tags = _Tags(page("{}", ASSETS, title="a")).found
+    assert {value for _, attributes in tags for name, value in attributes.items() if name in {"src", "href"}} == {
+        "data:,"
+    }
+    policies = [attributes["content"] for _, attributes in tags if "http-equiv" in attributes]
+    assert policies
+    assert "default-src 'none'" in (policies[0] or "")
+    assert "http" not in (policies[0] or "")
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_no_text_adds_an_element(text: str) -> None:
+    def tags(family: str) -> list[str]:
+        data = block([Run(report=report(family=family))], generated_at="", version="")
+        return [tag for tag, _ in _Tags(page(data, ASSETS, title=family)).found]
+
+    assert tags(text) == tags("etl")
+
+
+def test_a_program_with_an_end_tag_in_it_is_not_cut_short() -> None:
+    text = page("{}", ASSETS, title="a")
+    assert text.count("</script>") == 3
+    assert r"var a = '<\/script>';" in text
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASK_PROFILER_HISTORY", str(tmp_path / "history.sqlite3"))
+    return tmp_path
+
+
+def call(*words: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(command, words, input=given)
+
+
+def data_of(file: Path) -> Any:
+    found = re.search(r'<script type="application/json" id="task-data">(.*)</script>', file.read_text())
+    assert found is not None
+    return unpacked(found[1])
+
+
+def keep(file: Path, *task_ids: str) -> None:
+    history = History(file, FakeClock())
+    for day, task_id in enumerate(task_ids, start=1):
+        point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
+        assert history.add(encode(report(task_id, day=day)), (point,), most_runs=100) is None
+
+
+def test_the_history_becomes_a_page(here: Path) -> None:
+    keep(here / "history.sqlite3", "a", "b")
+    result = call()
+    assert result.exit_code == 0
+    file = here / "task-report.html"
+    assert result.output == f"task-report.html: 2 runs, {file.stat().st_size / 1e6:.1f} MB\n"
+    assert file.stat().st_size < 8_000_000
+    data = data_of(file)
+    assert [run["id"] for run in data["runs"]] == ["b", "a"]
+    assert data["courses"]["0"] == {"ms": [1000], "vcpu": [0.5], "mb": [1]}
+    assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
+
+
+def test_one_run_is_all_there_is_with_run(here: Path) -> None:
+    keep(here / "history.sqlite3", "aa", "b")
+    assert call("--run", "a", "-o", "one.html").exit_code == 0
+    data = data_of(here / "one.html")
+    assert data["onlyOne"]
+    assert [run["id"] for run in data["runs"]] == ["aa"]
+
+
+def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
+    for words in ((), ("--from", "-")):
+        error = call(*words).exception
+        assert isinstance(error, TaskProfilerError)
+        assert error.exit_code == 1
+        assert str(error).startswith("There are no runs in ")
+    assert list(here.glob("*.html")) == []
+
+
+def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
+    lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
+    result = call("--from", "-", given=lines)
+    assert result.exit_code == 0
+    assert result.stderr == "task-profiler: standard input: 3 lines are no records and are left out: 1, 4, 5\n"
+    assert data_of(here / "task-report.html")["courses"]["0"]["ms"] == [60_000]
+
+
+def test_a_long_list_of_lines_is_cut(here: Path) -> None:
+    (here / "lines").write_bytes(b"x\n" * 7 + encode(report("a")))
+    assert call("--from", "lines").stderr.endswith("7 lines are no records and are left out: 1, 2, 3, 4, 5, …\n")
+    (here / "lines").write_bytes(b"x\n" + encode(report("a")))
+    assert call("--from", "lines").stderr.endswith("1 line is no record and is left out: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--from", "nowhere"), "nowhere cannot be read"),
+        (("--from", "."), ". cannot be read"),
+        (("-o", "no/such/folder.html"), "cannot be written"),
+    ],
+)
+def test_files_that_cannot_be_used_are_a_sentence(here: Path, words: tuple[str, ...], sentence: str) -> None:
+    keep(here / "history.sqlite3", "a")
+    error = call(*words).exception
+    assert isinstance(error, TaskProfilerError)
+    assert sentence in str(error)
+
+
+@pytest.mark.parametrize("words", [("--from", "a", "--history", "b"), ("-o", "")])
+def test_options_that_make_no_sense_are_refused(here: Path, words: tuple[str, ...]) -> None:
+    assert isinstance(call(*words).exception, UsageError)
+
+
+def test_without_plotly_a_sentence_says_what_to_install(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    keep(here / "history.sqlite3", "a")
+    error = call().exception
+    assert isinstance(error, TaskProfilerError)
+    assert "pip install 'task-profiler[dashboard]'" in str(error)
+
+
+def test_open_shows_the_page_and_says_when_it_cannot(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(here / "history.sqlite3", "a")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    result = call("--open")
+    assert opened == [(here / "task-report.html").as_uri()]
+    assert result.exit_code == 0
+    assert "No browser could be started here: open task-report.html" in result.stderr
+
+
+def test_a_page_can_go_into_a_pipe_or_device(here: Path) -> None:
+    keep(here / "history.sqlite3", "a")
+    assert call("-o", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()

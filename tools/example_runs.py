@@ -1,0 +1,144 @@
+"""Past runs made up for pictures and tests: the same ones for the same seed."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from profiler.points import Point
+from profiler.record import Container, Distribution, Metrics, Record, Report, Status
+from profiler.times import format_ms
+
+SEED = 20261120
+END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)
+_MB = 2**20
+_KILLED, _FAILED = 137, 1
+_WAITS_FROM, _WAITS_UNTIL = 0.42, 0.5
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """What a family's runs are like. ``cpu`` and ``memory`` are shares of the size."""
+
+    family: str
+    hours: tuple[int, ...]
+    minutes: float
+    vcpu: float
+    memory_mb: int
+    cpu: float
+    memory: float
+    growth: float = 0.0
+    fails: float = 0.01
+
+
+BATCHES = (
+    Batch(family="nightly-etl", hours=(2,), minutes=42, vcpu=2, memory_mb=4096, cpu=0.72, memory=0.66, growth=0.28),
+    Batch(family="invoice-export", hours=(5,), minutes=6.5, vcpu=1, memory_mb=2048, cpu=0.34, memory=0.31),
+    Batch(family="search-index", hours=(0, 6, 12, 18), minutes=18, vcpu=4, memory_mb=8192, cpu=0.88, memory=0.47),
+    Batch(
+        family="thumbnails", hours=tuple(range(0, 24, 3)), minutes=2.2, vcpu=1, memory_mb=1024, cpu=0.93, memory=0.72
+    ),
+    Batch(family="train-ranker", hours=(21,), minutes=95, vcpu=8, memory_mb=32768, cpu=0.55, memory=0.81, fails=0.08),
+    Batch(family="mail-digest", hours=(7, 16), minutes=0.8, vcpu=0.5, memory_mb=1024, cpu=0.12, memory=0.17),
+    Batch(family="geo-tiles", hours=(3, 15), minutes=27, vcpu=2, memory_mb=4096, cpu=0.63, memory=0.54, fails=0.06),
+    Batch(family="db-vacuum", hours=(4,), minutes=11, vcpu=1, memory_mb=2048, cpu=0.21, memory=0.22),
+)
+
+
+def runs(
+    count: int, *, batches: Sequence[Batch] = BATCHES, most_points: int = 2000, seed: int = SEED
+) -> Iterator[tuple[Report, tuple[Point, ...]]]:
+    """The latest ``count`` runs that these batches had before ``END``, oldest first."""
+    chance = random.Random(seed)  # noqa: S311  no secrets
+    starts: list[tuple[datetime, Batch]] = []
+    day = 0
+    while len(starts) < count:
+        midnight = END.replace(hour=0) - timedelta(days=day)
+        for batch in batches:
+            starts += [
+                (midnight + timedelta(hours=hour, seconds=chance.uniform(0, 240)), batch)
+                for hour in batch.hours
+                if midnight + timedelta(hours=hour, minutes=2 * batch.minutes) < END
+            ]
+        day += 1
+    latest = sorted(starts, key=lambda start: start[0])[-count:]
+    for place, (started, batch) in enumerate(latest):
+        yield _run(batch, started, place / max(count - 1, 1), chance, most_points)
+
+
+def _run(
+    batch: Batch, started: datetime, when: float, chance: random.Random, most_points: int
+) -> tuple[Report, tuple[Point, ...]]:
+    duration_ms = int(batch.minutes * 60_000 * chance.lognormvariate(0, 0.18))
+    level = min(batch.memory + batch.growth * when + chance.gauss(0, 0.03), 1.05)
+    status, code, killed = _ending(level, batch, chance)
+    if status == "failure":
+        duration_ms = int(duration_ms * chance.uniform(0.3, 0.9))
+    points = _points(batch, duration_ms, 0.995 if killed else min(level, 0.97), chance, most_points)
+    started_ns = int(started.timestamp()) * 1_000_000_000
+    record = Record(
+        task_id=f"{chance.getrandbits(128):032x}",
+        family=batch.family,
+        launch_type="LOCAL",
+        container=Container(name="batch"),
+        labels={"git.commit": f"{chance.getrandbits(28):07x}", "host": "batch-1"},
+        status=status,
+        exit_code=code,
+        likely_out_of_memory=killed,
+        started_at=format_ms(started_ns),
+        finished_at=format_ms(started_ns + duration_ms * 1_000_000),
+        metrics=_metrics(batch, duration_ms, points),
+    )
+    return Report(
+        time=format_ms(started_ns + (duration_ms + 40) * 1_000_000), type="task.report", record=record
+    ), points
+
+
+def _ending(level: float, batch: Batch, chance: random.Random) -> tuple[Status, int, bool]:
+    if level > 1:
+        return "failure", _KILLED, True
+    if chance.random() < batch.fails:
+        return "failure", _FAILED, False
+    return "success", 0, False
+
+
+def _points(batch: Batch, duration_ms: int, level: float, chance: random.Random, most_points: int) -> tuple[Point, ...]:
+    step_ms = max(1000, duration_ms // most_points)
+    made = []
+    for elapsed_ms in range(step_ms, duration_ms + 1, step_ms):
+        share = elapsed_ms / duration_ms
+        wave = 0.16 * math.sin(share * 19) + (-0.45 if _WAITS_FROM < share < _WAITS_UNTIL else 0)
+        cpu = min(max(batch.cpu + wave + chance.gauss(0, 0.05), 0.01), 1.02)
+        memory = level * (0.22 + 0.78 * min(share * 1.15, 1) ** 0.7) * (1 + chance.gauss(0, 0.006))
+        made.append(
+            Point(
+                elapsed_ms=elapsed_ms,
+                vcpu_used=round(cpu * batch.vcpu, 4),
+                memory_used_bytes=int(min(memory, 0.998) * batch.memory_mb * _MB),
+            )
+        )
+    return tuple(made)
+
+
+def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics:
+    vcpus = sorted(point.vcpu_used or 0 for point in points)
+    bytes_held = [point.memory_used_bytes or 0 for point in points]
+    if not points:
+        return Metrics(duration_ms=duration_ms, memory_size_mb=batch.memory_mb, vcpu_size=batch.vcpu)
+    vcpu = Distribution(avg=round(sum(vcpus) / len(vcpus), 4), p95=vcpus[int(0.95 * (len(vcpus) - 1))], max=vcpus[-1])
+    average_mb = sum(bytes_held) / len(bytes_held) / _MB
+    return Metrics(
+        duration_ms=duration_ms,
+        memory_size_mb=batch.memory_mb,
+        max_memory_used_mb=round(max(bytes_held) / _MB, 2),
+        memory_peak_source="sampled",
+        vcpu_size=batch.vcpu,
+        cpu_seconds=round((vcpu.avg or 0) * duration_ms / 1000, 3),
+        vcpu_used=vcpu,
+        cpu_utilization_percent=Distribution(avg=round(100 * (vcpu.avg or 0) / batch.vcpu, 3)),
+        memory_used_mb=Distribution(avg=round(average_mb, 3)),
+        memory_utilization_percent=Distribution(avg=round(100 * average_mb / batch.memory_mb, 3)),
+        block_read_bytes=int(1.7 * duration_ms * 1000),
+        block_write_bytes=int(0.4 * duration_ms * 1000),
+    )
