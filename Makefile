@@ -10,7 +10,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
-	@$(BIN)/python examples/demo.py $(BIN)/task-profiler
+	@$(BIN)/python examples/demo.py $(BIN)/task-profiler build/demo/task-report.html
 
 test: $(VENV)/.dev ## The tests that need nothing but Python (unit, contract, integration)
 	$(BIN)/pytest
@@ -74,7 +74,7 @@ $(VENV)/.venv:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dashboard]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
