@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from profiler.figures import MIB
 from profiler.sources.container_stats import ContainerSample
 from profiler.summary import Sizes
 
@@ -20,7 +21,6 @@ ROWS = 2
 _SMALLEST_TERMINAL_ROWS = 6
 _NARROWEST_TERMINAL = 30
 _BAR_WIDTH = 30
-_MIB = 1024 * 1024
 _PERCENT = 100
 
 _SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
@@ -73,8 +73,8 @@ def render(
 ) -> list[str]:
     """The two lines, as wide as the terminal at most; what is not known yet is a dash."""
     vcpu = _vcpu(sample, before)
-    memory_mb = None if sample.memory_used_bytes is None else sample.memory_used_bytes / _MIB
-    size_mb = None if sizes.memory_bytes is None else sizes.memory_bytes / _MIB
+    memory_mb = None if sample.memory_used_bytes is None else sample.memory_used_bytes / MIB
+    size_mb = None if sizes.memory_bytes is None else sizes.memory_bytes / MIB
     seconds = max(sample.read_ns - started_ns, 0) // 1_000_000_000
     processes = "" if sample.pids is None else f"{sample.pids} threads"
     table = Table.grid(padding=(0, 1))

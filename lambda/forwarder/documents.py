@@ -15,7 +15,6 @@ from forwarder.times import earlier, parse_time
 from profiler.record import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
 
 _NS_PER_MS = 1_000_000
-_OUTCOMES = {"success": "success", "failure": "failure"}
 _DECIDED_BY_THE_EVENT = "stopped"
 _CHECKPOINT = "task.checkpoint"
 # A longer id makes both engines refuse the whole request, with all other documents in it.
@@ -93,13 +92,18 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
     }
 
 
+def event_outcome(status: str) -> str:
+    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
+    return status if status in {"success", "failure"} else "unknown"
+
+
 def _event(report: Report) -> Fields:
     record = report.record
     duration_ms = record.metrics.duration_ms
     return {
         "kind": "metric",
         "dataset": report.type,
-        "outcome": None if record.status == _DECIDED_BY_THE_EVENT else _OUTCOMES.get(record.status, "unknown"),
+        "outcome": None if record.status == _DECIDED_BY_THE_EVENT else event_outcome(record.status),
         "duration": None if duration_ms is None else round(duration_ms * _NS_PER_MS),
         "start": _known_stamp(record.started_at),
         "end": _known_stamp(record.finished_at),

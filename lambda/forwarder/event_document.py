@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from forwarder.documents import Document, pruned, report_document, stamp
+from forwarder.documents import Document, event_outcome, pruned, report_document, stamp
 from forwarder.lines import Broken
 from forwarder.outcome import Outcome
 from forwarder.run_log import FoundReport
 from forwarder.task_event import EventContainer, StoppedTask
-
-_OUTCOMES = {"success": "success", "failure": "failure"}
 
 
 def event_document(
@@ -56,7 +54,7 @@ def _own_fields(task: StoppedTask, outcome: Outcome) -> dict[str, Any]:
                 "started_by": task.started_by,
                 "out_of_memory": outcome.out_of_memory,
             },
-            "event": {"outcome": _OUTCOMES.get(outcome.verdict, "unknown")},
+            "event": {"outcome": event_outcome(outcome.verdict)},
         }
     )
 
@@ -85,7 +83,6 @@ def _known_fields(task: StoppedTask, batch: EventContainer) -> dict[str, Any]:
                 "revision": task.revision,
                 "launch_type": task.launch_type,
             },
-            "usage": {"duration_ms": task.duration_ms},
         }
     )
 

@@ -52,7 +52,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """Which ended tasks are told to whom. Secrets are in ``slack``, which shows none."""
+    """Which ended tasks are told, and how."""
 
     index_prefix: str = "task"
     only_failures: bool = False

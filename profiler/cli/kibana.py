@@ -10,6 +10,7 @@ import click
 import requests
 
 from profiler.cli.search_servers import ClusterServer, DashboardsServer, signed_in
+from profiler.cli.shipped import shipped_folder
 from profiler.dashboards_import import ClusterBehind, Flavour, flavour_of, import_dashboards, objects_of
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.search_setup import DEFAULT_PREFIX, Engine, Files, set_up
@@ -93,12 +94,7 @@ def _install_dashboards(ui: DashboardsServer, flavour: Flavour, *, prefix: str, 
 
 
 def _folder() -> Path:
-    """From the installed package, or from the repository where it is installed editable."""
-    package = Path(__file__).resolve().parent.parent
-    folder = next((found for found in (package / "kibana", package.parent / "kibana") if found.is_dir()), None)
-    if folder is None:
-        raise TaskProfilerError("The index templates are missing from this installation: install the package again.")
-    return folder
+    return shipped_folder("kibana", what="The index templates are")
 
 
 def _files() -> Files:

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import BinaryIO
 
 import click
 
+from profiler.cli.shipped import shipped_folder
 from profiler.errors import TaskProfilerError
 
 
@@ -26,23 +26,15 @@ def command(event: BinaryIO, dry_run: bool) -> int:
     """
     if find_spec("slack_sdk") is None:
         raise TaskProfilerError("The notice needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
+    forwarder = shipped_folder("lambda", what="The forwarder is")
     options = [] if dry_run else ["--send"]
     done = subprocess.run(  # noqa: S603  our own module
         [sys.executable, "-m", "forwarder.preview", *options],
         input=event.read(),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(_forwarder()), *_present_path()))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder), *_present_path()))},
         check=False,
     )
     return done.returncode
-
-
-def _forwarder() -> Path:
-    """From the installed package, or from the repository where it is installed editable."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "lambda", package.parent / "lambda"):
-        if (folder / "forwarder").is_dir():
-            return folder
-    raise TaskProfilerError("The forwarder is missing from this installation: install the package again.")
 
 
 def _present_path() -> tuple[str, ...]:
