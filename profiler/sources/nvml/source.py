@@ -1,0 +1,203 @@
+"""All GPUs that are visible here, one after the other, through whatever happens to the driver.
+
+One NVML context for the whole life; handles are kept by UUID, because an index may mean another
+GPU after a restart. All calls are made from one thread: whoever owns this source decides how long
+to wait for it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from profiler.clock import Clock
+from profiler.sources import Unavailable
+from profiler.sources.nvml.device import Device, Failure, ask
+from profiler.sources.nvml.library import Nvml
+from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample
+from profiler.sources.nvml.remedies import Remedy
+from profiler.sources.nvml.xids import XidEvents
+from profiler.times import NS_PER_SECOND
+
+_SILENT_READS = 3
+_AGAIN_NS = 30 * NS_PER_SECOND
+# The container agent may bring the driver in a little after us; what never was there is not awaited for long.
+_PROBE_NS = 60 * NS_PER_SECOND
+_MOST_PROBES = 5
+_MIG_ENABLED = 1
+
+
+class NvmlSource:
+    """Reads every visible GPU and MIG instance."""
+
+    name = "nvml"
+
+    def __init__(self, load: Callable[[], Nvml | Unavailable], clock: Clock) -> None:
+        self._load = load
+        self._clock = clock
+        self._nvml: Nvml | None = None
+        self._devices: dict[str, Device] = {}
+        self._lost: dict[str, tuple[GpuFacts, int]] = {}
+        self._events: XidEvents | None = None
+        self._unreadable: dict[int, tuple[str, int]] = {}
+        self._is_open = False
+        self._opened_ns = 0
+        self._next_try_ns = 0
+        self._probes = 0
+        self._ever_opened = False
+        self._reason = Unavailable("NVML was not asked yet")
+        self.hopeless = False
+        self.no_driver = False
+
+    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+        """The GPUs now; ``counters`` asks for energy and ECC errors too, 4 ms a GPU."""
+        if not self._is_open:
+            failure = self._try_to_open()
+            if failure is not None:
+                return failure
+        samples: list[GpuSample] = []
+        gone: list[GpuFacts] = []
+        for uuid, device in list(self._devices.items()):
+            answer = device.read(counters=counters)
+            if not isinstance(answer, Failure):
+                samples.append(answer)
+            elif answer.remedy is Remedy.LOST:
+                self._lose(uuid)
+                gone.append(device.facts)
+            elif answer.remedy is Remedy.START_ANEW or self._was_silent_for_long(device):
+                return self._start_anew(answer)
+        xids = self._events.drain() if self._events is not None else ()
+        self._look_for_the_lost()
+        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(gone), notes=self._all_notes())
+
+    def close(self) -> None:
+        """Shut NVML down."""
+        nvml = self._nvml
+        if nvml is None or not self._is_open:
+            return
+        if self._events is not None:
+            self._events.close()
+        ask(nvml, "nvmlShutdown")
+        self._events = None
+        self._devices = {}
+        self._unreadable = {}
+        self._is_open = False
+
+    def _try_to_open(self) -> Unavailable | None:
+        now_ns = self._clock.monotonic_ns()
+        if self.hopeless or now_ns < self._next_try_ns:
+            return self._reason
+        failure = self._open()
+        if failure is None:
+            self._is_open = self._ever_opened = True
+            self._opened_ns = now_ns
+            return None
+        self._reason = Unavailable(failure.reason)
+        self.no_driver = failure.remedy is Remedy.NO_DRIVER
+        if self._ever_opened or failure.remedy is not Remedy.NO_DRIVER:
+            self._next_try_ns = now_ns + _AGAIN_NS
+        else:
+            self._probes += 1
+            self._next_try_ns = now_ns + _PROBE_NS
+            self.hopeless = self._probes > _MOST_PROBES
+        return self._reason
+
+    def _open(self) -> Failure | None:
+        nvml = self._nvml or self._load()
+        if isinstance(nvml, Unavailable):
+            self.hopeless = True
+            return Failure(Remedy.NEVER_AGAIN, nvml.reason)
+        self._nvml = nvml
+        failure = ask(nvml, "nvmlInit")
+        if isinstance(failure, Failure):
+            return failure
+        count = ask(nvml, "nvmlDeviceGetCount")
+        if not isinstance(count, Failure):
+            self._devices = {device.facts.uuid: device for index in range(count) for device in self._found(nvml, index)}
+        if not self._devices:
+            ask(nvml, "nvmlShutdown")
+            reason = count if isinstance(count, Failure) else Failure(Remedy.NO_DRIVER, "no GPU is visible here")
+            return next((Failure(Remedy.TRY_AGAIN, note) for note, _ in self._unreadable.values()), reason)
+        self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
+        self._events = XidEvents.registered(nvml, (d for d in self._devices.values() if not d.facts.is_instance))
+        return None
+
+    def _found(self, nvml: Nvml, index: int) -> Iterator[Device]:
+        """The GPU of an index or, where it is cut into MIG instances, those instead."""
+        handle = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+        uuid = handle if isinstance(handle, Failure) else ask(nvml, "nvmlDeviceGetUUID", handle)
+        if isinstance(uuid, Failure):
+            note = f"GPU {index} is visible and cannot be read: {uuid.reason}."
+            self._unreadable[index] = (note, self._clock.monotonic_ns())
+            return
+        self._unreadable.pop(index, None)
+        mode = ask(nvml, "nvmlDeviceGetMigMode", handle)
+        if isinstance(mode, Failure) or mode[0] != _MIG_ENABLED:
+            yield Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
+            return
+        most = ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
+        for place in range(0 if isinstance(most, Failure) else most):
+            instance = ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+            own = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
+            if not isinstance(own, Failure):
+                facts = GpuFacts(uuid=own, index=index, name=_name(nvml, instance), is_instance=True)
+                yield Device(nvml, instance, facts)
+
+    def _was_silent_for_long(self, device: Device) -> bool:
+        """Starting anew may help; it is not tried more often than twice a minute."""
+        return device.silent_reads >= _SILENT_READS and self._clock.monotonic_ns() - self._opened_ns >= _AGAIN_NS
+
+    def _start_anew(self, failure: Failure) -> Unavailable:
+        self.close()
+        self._reason = Unavailable(failure.reason)
+        self._next_try_ns = 0
+        return self._reason
+
+    def _lose(self, uuid: str) -> None:
+        self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
+
+    def _look_for_the_lost(self) -> None:
+        """A GPU that was reset is found again by its UUID, one that was never readable by its index."""
+        nvml, now_ns = self._nvml, self._clock.monotonic_ns()
+        if nvml is None:
+            return
+        for index, (_, asked_ns) in list(self._unreadable.items()):
+            if now_ns - asked_ns >= _AGAIN_NS:
+                for device in self._found(nvml, index):
+                    self._take(device)
+        for uuid, (facts, asked_ns) in list(self._lost.items()):
+            if now_ns - asked_ns < _AGAIN_NS:
+                continue
+            self._lost[uuid] = (facts, now_ns)
+            handle = ask(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            if not isinstance(handle, Failure):
+                device = Device(nvml, handle, facts)
+                if not isinstance(device.read(counters=False), Failure):
+                    self._take(device)
+                    del self._lost[uuid]
+
+    def _take(self, device: Device) -> None:
+        """A device that came later than the others."""
+        self._devices[device.facts.uuid] = device
+        if self._events is not None and not device.facts.is_instance:
+            self._events.watch(device)
+
+    def _all_notes(self) -> tuple[str, ...]:
+        found = (
+            *(note for note, _ in self._unreadable.values()),
+            *(note for device in self._devices.values() for note in device.notes),
+        )
+        return tuple(dict.fromkeys(found))
+
+
+def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver's
+    uuid = ask(nvml, "nvmlDeviceGetUUID", handle)
+    return uuid if isinstance(uuid, Failure) else _text(uuid)
+
+
+def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver's
+    name = ask(nvml, "nvmlDeviceGetName", handle)
+    return None if isinstance(name, Failure) else _text(name)
+
+
+def _text(value: str | bytes) -> str:
+    """Old bindings answer with bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
