@@ -62,3 +62,16 @@ class JsonLog:
 
 def _serialize(event: dict[str, object], **_options: object) -> bytes:
     return msgspec.json.encode(event, enc_hook=repr)
+
+
+class SilentLog:
+    """Says nothing: for a program whose output belongs to somebody else."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Nothing."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Nothing."""
+
+    def error(self, event: str, **fields: object) -> None:
+        """Nothing."""

@@ -1,0 +1,83 @@
+"""What the lives of the monitor and of ``run`` know of GPUs and Neuron cores, whichever there are.
+
+Each accelerator is watched beside the main loop, in a thread of its own: a driver that hangs
+costs its own numbers and nothing else.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from profiler.gpu_advice import idle_advice
+from profiler.record import Recommendation, Record
+from profiler.sources.task_metadata import ContainerMetadata
+
+WHOLE_INSTANCE = "instance"
+
+
+class Accelerator(Protocol):
+    """One kind of accelerator, watched from ``start`` to ``stop``."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in ``sampling.sources``."""
+        ...
+
+    @property
+    def has_read(self) -> bool:
+        """Whether there was anything to read."""
+        ...
+
+    @property
+    def complaint(self) -> str | None:
+        """Why there is nothing to read although it was asked for, as a sentence."""
+        ...
+
+    def start(self) -> None:
+        """Begin to watch; returns at once."""
+        ...
+
+    def batch_seen(self, container: ContainerMetadata) -> None:
+        """The batch runs now: what only its processes tell can be found out."""
+        ...
+
+    def settle(self, at_most_seconds: float) -> None:
+        """Take one last reading before a report is written."""
+        ...
+
+    def stop(self, at_most_seconds: float) -> None:
+        """End the watch and whatever runs for it."""
+        ...
+
+    def onto(self, record: Record) -> Record:
+        """The record with what is known of this kind."""
+        ...
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of the numbers has to know, as sentences."""
+        ...
+
+
+def with_accelerators(record: Record, accelerators: Iterable[Accelerator]) -> Record:
+    """The record with GPUs and Neuron cores, their sources and warnings, and what to do about idle GPUs."""
+    for accelerator in accelerators:
+        record = accelerator.onto(record)
+        if accelerator.has_read and record.sampling is not None:
+            sources = (*record.sampling.sources, accelerator.name)
+            record = replace(record, sampling=replace(record.sampling, sources=sources))
+        if record.monitor is not None:
+            warnings = (*record.monitor.warnings, *accelerator.warnings())
+            record = replace(record, monitor=replace(record.monitor, warnings=warnings))
+    return _advised(record)
+
+
+def _advised(record: Record) -> Record:
+    """Idle GPUs that are known to be the batch's own are said plainly."""
+    if record.gpu_scope == WHOLE_INSTANCE or record.status == "running":
+        return record
+    advice = idle_advice(record.gpus)
+    if advice is None:
+        return record
+    known = record.recommendation or Recommendation()
+    return replace(record, recommendation=replace(known, reasons=(*known.reasons, advice)))

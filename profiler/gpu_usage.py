@@ -1,0 +1,189 @@
+"""What the GPUs were used for so far: readings in, aggregates of constant size out."""
+
+from collections.abc import Collection
+
+from profiler.figures import MIB, mebibytes
+from profiler.record import Gpu
+from profiler.series import Counter, TimeWeighted
+from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample, Xid
+from profiler.times import NS_PER_SECOND, format_ms
+
+_MOST_GPUS = 64
+_MOST_XIDS = 16
+# A reading stands for the time since the one before, but not for a gap in which nobody looked.
+_LONGEST_STEP = 2
+_MILLIJOULES_PER_JOULE = 1000
+_PERCENT = 100
+
+# nvmlClocksThrottleReason…: the bits that mean "slower than it could be". Bit 0 (idle) does not.
+THROTTLE_REASONS = {
+    0x002: "applicationsClocksSetting",
+    0x004: "swPowerCap",
+    0x008: "hwSlowdown",
+    0x010: "syncBoost",
+    0x020: "swThermalSlowdown",
+    0x040: "hwThermalSlowdown",
+    0x080: "hwPowerBrakeSlowdown",
+    0x100: "displayClockSetting",
+}
+
+
+class GpuUsage:
+    """Follows every GPU by its UUID."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval_ns = interval_ns
+        self._gpus: dict[str, _OneGpu] = {}
+        self._read_ns: int | None = None
+        self._lost: dict[str, str] = {}
+        self._notes: dict[str, None] = {}
+        self._stray_xids: list[int] = []
+        self.readings = 0
+
+    def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
+        """Take a reading made at ``now_ns`` (monotonic); ``wall_ns`` stamps what happened."""
+        since_ns = self._interval_ns if self._read_ns is None else now_ns - self._read_ns
+        step_ns = min(since_ns, _LONGEST_STEP * self._interval_ns)
+        for sample in reading.samples:
+            uuid = sample.facts.uuid
+            if uuid not in self._gpus and len(self._gpus) < _MOST_GPUS:
+                self._gpus[uuid] = _OneGpu(sample.facts)
+            if uuid in self._gpus:
+                self._gpus[uuid].add(sample, step_ns)
+        for xid in reading.xids:
+            self._note_xid(xid)
+        for facts in reading.lost:
+            self._lost.setdefault(facts.uuid, f"{_called(facts)} was lost by its driver at {format_ms(wall_ns)}.")
+        self._notes.update(dict.fromkeys(reading.notes))
+        self._read_ns = now_ns
+        self.readings += 1
+
+    def _note_xid(self, xid: Xid) -> None:
+        gpu = self._gpus.get(xid.uuid or "")
+        codes = self._stray_xids if gpu is None else gpu.xids
+        if xid.code not in codes and len(codes) < _MOST_XIDS:
+            codes.append(xid.code)
+
+    def gpus(self, wanted: Collection[str] | None) -> tuple[Gpu, ...]:
+        """The record's entries, by index; only those in ``wanted`` (UUIDs, or indices as text) if that is given."""
+        chosen = [gpu for gpu in self._gpus.values() if wanted is None or _is_wanted(gpu.facts, wanted)]
+        return tuple(gpu.record() for gpu in sorted(chosen, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid)))
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers has to know, as sentences."""
+        strays = ", ".join(str(code) for code in self._stray_xids)
+        stray_note = (f"A GPU that could not tell its name had the driver errors (Xid) {strays}.",) if strays else ()
+        return (*self._notes, *self._lost.values(), *stray_note)
+
+    def now(self) -> tuple[float | None, int | None]:
+        """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs."""
+        last = [gpu.last for gpu in self._gpus.values()]
+        percents = [sample.utilization_percent for sample in last if sample.utilization_percent is not None]
+        memories = [sample.memory_used_bytes for sample in last if sample.memory_used_bytes is not None]
+        return sum(percents) / len(percents) if percents else None, sum(memories) if memories else None
+
+
+def _is_wanted(facts: GpuFacts, wanted: Collection[str]) -> bool:
+    return facts.uuid in wanted or str(facts.index) in wanted
+
+
+def _called(facts: GpuFacts) -> str:
+    return f"GPU {facts.index} ({facts.uuid})"
+
+
+class _OneGpu:
+    """The aggregates of one GPU."""
+
+    def __init__(self, facts: GpuFacts) -> None:
+        self.facts = facts
+        self.last = GpuSample(facts=facts)
+        self.xids: list[int] = []
+        self._utilization = TimeWeighted()
+        self._memory = TimeWeighted()
+        self._power = TimeWeighted()
+        self._temperature = TimeWeighted()
+        self._clock = TimeWeighted()
+        self._memory_size_bytes: int | None = None
+        self._energy_mj = _Growth()
+        self._power_seconds = 0.0
+        self._ecc = _Growth()
+        self._reasons_ns = dict.fromkeys(THROTTLE_REASONS, 0)
+        self._reasons_watched_ns = 0
+
+    def add(self, sample: GpuSample, step_ns: int) -> None:
+        for series, value in (
+            (self._utilization, sample.utilization_percent),
+            (self._memory, sample.memory_used_bytes),
+            (self._power, sample.power_watts),
+            (self._temperature, sample.temperature_celsius),
+            (self._clock, sample.sm_clock_mhz),
+        ):
+            if value is not None:
+                series.add(max(value, 0), step_ns)
+        if sample.power_watts is not None:
+            self._power_seconds += sample.power_watts * step_ns / NS_PER_SECOND
+        if sample.memory_size_bytes is not None:
+            self._memory_size_bytes = sample.memory_size_bytes
+        self._energy_mj.add(sample.energy_millijoules)
+        self._ecc.add(sample.ecc_uncorrected)
+        self._add_reasons(sample.throttle_reasons, step_ns)
+        self.last = sample
+
+    def _add_reasons(self, bits: int | None, step_ns: int) -> None:
+        if bits is None:
+            return
+        self._reasons_watched_ns += step_ns
+        for bit in self._reasons_ns:
+            if bits & bit:
+                self._reasons_ns[bit] += step_ns
+
+    def record(self) -> Gpu:
+        return Gpu(
+            uuid=self.facts.uuid,
+            index=self.facts.index,
+            name=self.facts.name,
+            utilization_percent=self._utilization.distribution(),
+            memory_used_mb=self._memory.distribution(per=MIB),
+            memory_size_mb=mebibytes(self._memory_size_bytes),
+            power_watts=self._power.distribution(),
+            energy_joules=self._energy_joules(),
+            temperature_celsius=self._temperature.distribution(),
+            sm_clock_mhz=self._clock.distribution(),
+            throttle_reasons=self._throttle_percents(),
+            xids=tuple(self.xids),
+            ecc_uncorrected=self._ecc.total,
+        )
+
+    def _energy_joules(self) -> float | None:
+        """By the driver's own counter (Volta and newer), else power times time."""
+        if self._energy_mj.total is not None:
+            return round(self._energy_mj.total / _MILLIJOULES_PER_JOULE, 3)
+        return round(self._power_seconds, 3) if self._power.maximum is not None else None
+
+    def _throttle_percents(self) -> dict[str, float] | None:
+        """By reason the share of the watched time; only those that occurred."""
+        if not self._reasons_watched_ns:
+            return None
+        return {
+            name: round(_PERCENT * self._reasons_ns[bit] / self._reasons_watched_ns, 3)
+            for bit, name in THROTTLE_REASONS.items()
+            if self._reasons_ns[bit]
+        }
+
+
+class _Growth:
+    """By how much a counter of the driver grew between its first and its last reading; a reload sets it back to 0."""
+
+    def __init__(self) -> None:
+        self._counter = Counter()
+        self._first: int | None = None
+        self.total: int | None = None
+
+    def add(self, value: int | None) -> None:
+        if value is None:
+            return
+        self._counter.add(value)
+        if self._first is None:
+            self._first = value
+        elif self._counter.total is not None:
+            self.total = self._counter.total - self._first

@@ -1,0 +1,278 @@
+"""The thread beside the main loop, and which GPUs are whose."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.accelerators import with_accelerators
+from profiler.gpu_scope import Choice, GpuScope, choice_of
+from profiler.gpu_watch import GpuWatch
+from profiler.record import Container, Monitor, Record, Sampling
+from profiler.sources import Unavailable
+from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample
+from profiler.sources.nvml.source import NvmlSource
+from profiler.sources.task_metadata import ContainerMetadata
+from tests.fake_nvml import MIB, FakeGpu, FakeNvml
+from tests.fakes import FakeClock, FakeLog, seconds
+
+BATCH = ContainerMetadata(name="batch", docker_id="b" * 64)
+RECORD = Record(
+    task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+)
+
+
+class ScriptedSource:
+    """Answers what it is told; ``blocks`` makes a reading wait as a hung driver does."""
+
+    name = "nvml"
+    no_driver = False
+
+    def __init__(self, *answers: GpuReading | Unavailable) -> None:
+        self._answers = list(answers)
+        self.asked: list[bool] = []
+        self.hopeless = False
+        self.closed = False
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.called = threading.Event()
+
+    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+        self.asked.append(counters)
+        self.called.set()
+        self.let_go.wait()
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def reading(*uuids: str, percent: float = 0.0) -> GpuReading:
+    return GpuReading(
+        samples=tuple(
+            GpuSample(facts=GpuFacts(uuid=uuid, index=index), utilization_percent=percent, memory_used_bytes=MIB)
+            for index, uuid in enumerate(uuids)
+        )
+    )
+
+
+class Watched:
+    def __init__(
+        self, source: ScriptedSource | NvmlSource, *, asked_for: bool = False, scope: GpuScope | None = None
+    ) -> None:
+        self.clock = FakeClock()
+        self.log = FakeLog()
+        self.heard: list[tuple[float | None, int | None]] = []
+        self.watch = GpuWatch(
+            source,
+            scope or GpuScope(()),
+            self.clock,
+            self.log,
+            seconds(1),
+            asked_for=asked_for,
+            listener=lambda percent, used: self.heard.append((percent, used)),
+        )
+
+    def record(self) -> Record:
+        return with_accelerators(RECORD, (self.watch,))
+
+    def warnings(self) -> tuple[str, ...]:
+        monitor = self.record().monitor
+        assert monitor is not None
+        return monitor.warnings
+
+
+@pytest.mark.parametrize(("gpus", "at"), [(1, [0, 10, 20, 30]), (3, [0, 30])])
+def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_when_asked(
+    gpus: int, at: list[int]
+) -> None:
+    source = ScriptedSource(reading(*(f"GPU-{index}" for index in range(gpus))))
+    world = Watched(source)
+    for _ in range(31):
+        world.watch.tick()
+        world.clock.advance(1)
+    assert [second for second, counters in enumerate(source.asked) if counters] == at
+    world.watch.tick(counters=True)
+    assert source.asked[-1]
+
+
+def test_the_record_has_the_gpus_the_source_and_the_scope() -> None:
+    world = Watched(ScriptedSource(reading("GPU-a", "GPU-b")))
+    world.watch.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
+    assert record.gpu_scope == "instance"
+    assert record.sampling is not None
+    assert record.sampling.sources == ("nvml",)
+    assert record.recommendation is None
+    assert world.heard == [(0.0, 2 * MIB)]
+
+
+def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with_advice() -> None:
+    world = Watched(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
+    world.watch.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
+    assert record.gpu_scope is None
+    assert record.recommendation is not None
+    assert "never used" in record.recommendation.reasons[0]
+
+
+def test_a_checkpoint_gives_no_advice() -> None:
+    world = Watched(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-a",)))
+    world.watch.tick()
+    assert with_accelerators(replace(RECORD, status="running"), (world.watch,)).recommendation is None
+
+
+def test_uuids_that_nobody_has_are_pointed_out() -> None:
+    world = Watched(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
+    world.watch.tick()
+    assert world.record().gpus == ()
+    assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in world.warnings())
+
+
+def test_a_machine_without_a_gpu_is_silent() -> None:
+    source = ScriptedSource(Unavailable("NVML Shared Library Not Found (NVML error 12)"))
+    source.no_driver = True
+    world = Watched(source)
+    world.watch.tick()
+    assert world.record() == RECORD
+    assert (world.log.lines, world.watch.complaint) == ([], None)
+
+
+def test_a_gpu_that_was_asked_for_and_is_not_there_is_missed_once_on_each_side() -> None:
+    source = ScriptedSource(Unavailable("no GPU is visible here"))
+    source.no_driver = True
+    world = Watched(source, asked_for=True)
+    for _ in range(3):
+        world.watch.tick()
+    assert len(world.log.events("warning")) == 1
+    assert world.warnings() == (world.log.events("warning")[0],)
+    assert world.watch.complaint == world.warnings()[0]
+    assert "no GPU is visible here" in world.warnings()[0]
+    assert "NVIDIA_VISIBLE_DEVICES=all" in world.warnings()[0]
+
+
+def test_a_gpu_that_is_there_and_cannot_be_read_is_noted_in_the_record_alone() -> None:
+    world = Watched(ScriptedSource(Unavailable("fake error 999")))
+    world.watch.tick()
+    assert world.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
+    assert world.log.lines == []
+
+
+def test_a_failure_in_the_middle_is_logged_once_and_costs_no_numbers() -> None:
+    world = Watched(ScriptedSource(reading("GPU-a", percent=50), Unavailable("x"), Unavailable("x"), reading("GPU-a")))
+    for _ in range(4):
+        world.watch.tick()
+    assert len(world.log.events("warning")) == 1
+    assert len(world.log.events("info")) == 1
+    assert len(world.record().gpus) == 1
+
+
+def test_a_hung_driver_delays_nobody_and_is_told() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = Watched(source)
+    world.watch.tick()
+    source.let_go.clear()
+    source.called.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+    world.watch.settle(0.01)
+    world.clock.advance(35)
+    assert world.warnings() == ("The GPU driver has not answered for 35 s; the GPUs' numbers end there.",)
+    assert len(world.record().gpus) == 1
+    world.watch.stop(0.01)
+    source.let_go.set()
+
+
+def test_settling_takes_one_reading_with_all_counters_and_stopping_closes_the_source() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = Watched(source)
+    world.watch.tick()
+    world.watch.start()
+    world.watch.settle(10)
+    assert source.asked[-1]
+    world.watch.stop(10)
+    assert source.closed
+    world.watch.stop(10)
+
+
+def test_nothing_is_settled_where_nothing_was_read() -> None:
+    source = ScriptedSource(Unavailable("x"))
+    world = Watched(source)
+    world.watch.settle(10)
+    source.hopeless = True
+    world.watch.start()
+    world.watch.settle(10)
+    world.watch.stop(10)
+    assert source.asked == []
+
+
+def test_a_whole_run_on_a_driver_that_is_reloaded_in_the_middle() -> None:
+    """60 s at 40 % and 100 W with a reload after half of the time: energy is not counted twice."""
+    gpu = FakeGpu(utilization_percent=40, energy_millijoules=9_000_000)
+    nvml = FakeNvml(gpu)
+    clock = FakeClock()
+    world = Watched(NvmlSource(lambda: nvml, clock))
+    world.clock = clock
+    world.watch = GpuWatch(NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), asked_for=False)
+    for second in range(61):
+        if second == 30:
+            nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+            gpu.energy_millijoules = 0
+        world.watch.tick(counters=second == 60)
+        clock.advance(1)
+        gpu.energy_millijoules += 100_000
+    (seen,) = world.record().gpus
+    assert seen.utilization_percent is not None
+    assert seen.utilization_percent.avg == 40
+    # 0 to 20 s by the old counter (2000 J), 0 at 30 s, then to 60 s by the new one (3000 J).
+    assert seen.energy_joules == 2000 + 3000
+    assert nvml.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "is_known"),
+    [
+        ("GPU-a,GPU-b", {"GPU-a", "GPU-b"}, True),
+        (" 0, 1 ", {"0", "1"}, True),
+        ("all", None, True),
+        ("none", set(), True),
+        ("void", set(), True),
+        ("", None, False),
+    ],
+)
+def test_what_the_batchs_environment_says_of_its_gpus(value: str, wanted: set[str] | None, *, is_known: bool) -> None:
+    choice = choice_of(value)
+    assert choice == Choice(wanted=None if wanted is None else frozenset(wanted), is_known=is_known)
+
+
+def asking(answers: dict[str, str | None], asked: list[str]) -> Callable[[str], str | None]:
+    def ask(docker_id: str) -> str | None:
+        asked.append(docker_id)
+        return answers.get(docker_id)
+
+    return ask
+
+
+def test_the_batchs_processes_are_asked_until_they_have_answered() -> None:
+    asked: list[str] = []
+    answers: dict[str, str | None] = {}
+    scope = GpuScope((), asking(answers, asked))
+    scope.look(BATCH)
+    assert scope.of("batch") == Choice()
+    answers["b" * 64] = "GPU-a"
+    scope.look(BATCH)
+    scope.look(BATCH)
+    assert scope.of("batch") == Choice(wanted=frozenset({"GPU-a"}), is_known=True)
+    assert scope.of("another") == Choice()
+    assert len(asked) == 2
+
+
+def test_the_setting_goes_before_the_environment() -> None:
+    asked: list[str] = []
+    scope = GpuScope(("GPU-x",), asking({"b" * 64: "GPU-a"}, asked))
+    scope.look(BATCH)
+    assert scope.of("batch").wanted == frozenset({"GPU-x"})
+    assert asked == []
