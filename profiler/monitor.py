@@ -5,6 +5,9 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
                      └─ (at once)            no: "stopped" ────┘
 """
 
+from collections.abc import Sequence
+
+from profiler.accelerators import Accelerator
 from profiler.batch import choose_batch
 from profiler.clock import Clock, Grid, Stop
 from profiler.delivery import Delivery, log_target
@@ -23,6 +26,9 @@ _ASK_AGAIN_SECONDS = 0.1
 _READS_BEFORE_LOST = 3
 # What is kept of the stop budget for printing the line if the put fails.
 _PRINT_SECONDS = 1.0
+# A last reading of the accelerators may delay the report by so much; ending them comes after it.
+_SETTLE_SECONDS = 0.3
+_ACCELERATOR_END_SECONDS = 1.5
 
 
 class Target:
@@ -50,6 +56,7 @@ class Monitor:
         clock: Clock,
         stop: Stop,
         log: Log,
+        accelerators: Sequence[Accelerator] = (),
     ) -> None:
         self._settings = settings
         self._observation = observation
@@ -59,6 +66,7 @@ class Monitor:
         self._clock = clock
         self._stop = stop
         self._log = log
+        self._accelerators = accelerators
         self._targets: dict[str, Target] = {}
         self._problem: str | None = None
         self._stop_deadline_ns: int | None = None
@@ -69,6 +77,13 @@ class Monitor:
         """Returns when every target has its report, or the stop has been answered."""
         for warning in self._reporter.warnings:
             self._log.warning(warning)
+        for accelerator in self._accelerators:
+            accelerator.start()
+        self._watch()
+        for accelerator in self._accelerators:
+            accelerator.stop(_ACCELERATOR_END_SECONDS)
+
+    def _watch(self) -> None:
         while True:
             if self._observation.tick(self._open_names()):
                 self._look_for_ends()
@@ -102,8 +117,16 @@ class Monitor:
         for target in self._targets.values():
             if not target.reported:
                 end = self._end_of(target, task)
-                if end is not None:
+                if end is None:
+                    self._introduce(target)
+                else:
                     self._report(target, task, end)
+
+    def _introduce(self, target: Target) -> None:
+        """What only a running batch tells of itself is asked for as long as it runs."""
+        if target.container is not None:
+            for accelerator in self._accelerators:
+                accelerator.batch_seen(target.container)
 
     def _end_of(self, target: Target, task: TaskMetadata) -> End | None:
         container = task.container(target.name)
@@ -169,6 +192,8 @@ class Monitor:
     def _report(self, target: Target, task: TaskMetadata, end: End) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         target.reported = True
+        for accelerator in self._accelerators:
+            accelerator.settle(_SETTLE_SECONDS)
         line = self._reporter.report(container, task, end)
         self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
 

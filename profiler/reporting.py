@@ -1,10 +1,11 @@
 """Puts a target's record together: the batch's numbers and what the monitor knows of itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from profiler import __version__
+from profiler.accelerators import Accelerator, with_accelerators
 from profiler.clock import Clock, Grid
 from profiler.delivery import log_target
 from profiler.line import encode_line
@@ -33,6 +34,7 @@ class Reporter:
         clock: Clock,
         host: Host,
         own_usage: Callable[[], OwnUsage],
+        accelerators: Sequence[Accelerator] = (),
     ) -> None:
         self._settings = settings
         self._observation = observation
@@ -40,6 +42,7 @@ class Reporter:
         self._clock = clock
         self._host = host
         self._own_usage = own_usage
+        self._accelerators = accelerators
         self._interval_started_ns: dict[str, int] = {}
         problems = problems_message(settings.problems) if settings.problems else None
         self.warnings = [text for text in (problems, unsupported_message(settings)) if text is not None]
@@ -71,7 +74,8 @@ class Reporter:
         target = log_target(container, task, self._settings)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        return replace(record, sampling=self._sampling(usage), monitor=self._monitor())
+        record = replace(record, sampling=self._sampling(usage), monitor=self._monitor())
+        return with_accelerators(record, self._accelerators)
 
     def _others(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()

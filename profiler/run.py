@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler import __version__
+from profiler.accelerators import Accelerator, with_accelerators
 from profiler.beside import Beside
 from profiler.clock import Clock, Grid
+from profiler.joined_samples import JoinedSamples
 from profiler.labels import merged
 from profiler.launch import NotStarted, Started, callers_environment, launch
 from profiler.local_record import (
@@ -42,13 +43,14 @@ from profiler.sources.own_process import own_usage
 from profiler.sources.process_tree import ProcessTree, children_of
 from profiler.supervisor import HANDLED, Supervisor, become_subreaper
 from profiler.times import NS_PER_SECOND
-from profiler.usage import ContainerUsage
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be followed (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: of its children only the CPU time up to the last sample before their end is known."
 )
 _ASK_SECONDS = 1.0
+_SETTLE_SECONDS = 0.3
+_ACCELERATOR_END_SECONDS = 1.5
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
@@ -73,6 +75,7 @@ class BesideIt(Struct, frozen=True, kw_only=True):
 
     find_labels: Callable[[], Mapping[str, str]]
     ask_task: Callable[[], Placement | None] | None = None
+    accelerators: tuple[Accelerator, ...] = ()
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -85,11 +88,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Finished(Struct, frozen=True, kw_only=True):
-    """What came of it: the exit code to end with, the report, and a sentence if it did not start."""
+    """What came of it: the exit code to end with, the report, and a sentence if it did not start.
+
+    ``warnings`` are sentences on what was asked for and could not be had.
+    """
 
     exit_code: int
     report: Report
     complaint: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def run(
@@ -163,13 +170,15 @@ class _Session:
         """Sample until the command has ended, then settle the account."""
         asked = None if beside.ask_task is None else Beside(beside.ask_task, self._clock, _ASK_SECONDS)
         labels = merged(beside.find_labels(), self._identity.labels)
+        for accelerator in beside.accelerators:
+            accelerator.start()
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
         supervisor = Supervisor(started.pid, self._clock, self._strangers)
         tree = ProcessTree(os.getpid(), self._strangers, self._clock.monotonic_ns)
         source = LocalSource(
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, not_its_cpu_ns=started.own_cpu_ns
         )
-        samples = _Samples(self._interval_ns, self._started_wall_ns)
+        samples = JoinedSamples(self._interval_ns, self._started_wall_ns)
         grid = Grid(self._started_ns, self._interval_ns)
         while not supervisor.ended_by(self._next_tick(grid)):
             now_ns = self._clock.monotonic_ns()
@@ -198,10 +207,17 @@ class _Session:
             oom_kills=self._oom_kills(),
             counts_blocks=proc.read("/proc/self/io") is not None,
         )
+        for accelerator in beside.accelerators:
+            accelerator.settle(_SETTLE_SECONDS)
         found = Found(placement=None if asked is None else asked.answer(), labels=labels)
-        return self._finished(observed, samples.failures, grid.missed, found)
+        finished = self._finished(observed, samples.failures, grid.missed, found, beside.accelerators)
+        for accelerator in beside.accelerators:
+            accelerator.stop(_ACCELERATOR_END_SECONDS)
+        return finished
 
-    def _finished(self, observed: Observed, failures: int, missed: int, found: Found) -> Finished:
+    def _finished(
+        self, observed: Observed, failures: int, missed: int, found: Found, accelerators: Sequence[Accelerator]
+    ) -> Finished:
         own = self._own_cgroup
         sources = (LocalSource.name, own.name) if own.used else (LocalSource.name,)
         sampling = sampling_facts(
@@ -212,7 +228,11 @@ class _Session:
         warnings = (*self._warnings, *(warning for seen, warning in noticed if seen))
         sizes = bounds(self._cgroups.limits(), self._identity.host, self._usable_cpus)
         record = run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), found=found)
-        return Finished(exit_code=observed.ending.exit_code, report=report(record, self._clock.wall_ns()))
+        record = with_accelerators(record, accelerators)
+        complaints = tuple(each.complaint for each in accelerators if each.complaint is not None)
+        return Finished(
+            exit_code=observed.ending.exit_code, report=report(record, self._clock.wall_ns()), warnings=complaints
+        )
 
     def _next_tick(self, grid: Grid) -> int:
         now_ns = self._clock.monotonic_ns()
@@ -228,46 +248,6 @@ class _Session:
             return own
         now = self._cgroups.oom_kills()
         return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
-
-
-class _Samples:
-    """Feeds the statistics one sample late, so that a short last step can be joined to it.
-
-    A rate over a step of a few milliseconds is mostly the rounding of the counters.
-    """
-
-    def __init__(self, interval_ns: int, started_ns: int) -> None:
-        self.usage = ContainerUsage(interval_ns)
-        self.failures = 0
-        self._interval_ns = interval_ns
-        self._started_ns = started_ns
-        self._waiting: tuple[ContainerSample, int] | None = None
-
-    def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
-        """Take the reading of a tick."""
-        if isinstance(sample, Unavailable):
-            self.failures += 1
-            return
-        self._pass_on()
-        self._waiting = sample, received_ns
-
-    def end(self, final: ContainerSample, received_ns: int) -> None:
-        """Take the counters at the end, if there was any sample before."""
-        if self._waiting is None:
-            return
-        last, _ = self._waiting
-        if final.read_ns - last.read_ns < self._interval_ns // 2:
-            final = replace(last, read_ns=final.read_ns, cpu_ns=final.cpu_ns)
-        else:
-            self._pass_on()
-        self._waiting = final, received_ns
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        if self._waiting is not None:
-            sample, received_ns = self._waiting
-            self.usage.add(sample, docker_id="", received_ns=received_ns, started_ns=self._started_ns)
-            self._waiting = None
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:

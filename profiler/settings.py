@@ -19,6 +19,7 @@ Emf = Literal["off", "report", "live"]
 MINIMUM_INTERVAL_SECONDS = 0.02
 MAXIMUM_SECONDS = 86_400.0
 _PREFIX = "TASK_PROFILER_"
+_UUID_PREFIXES = ("GPU-", "MIG-")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
 
@@ -33,6 +34,15 @@ class PriceOverrides(Struct, frozen=True, kw_only=True):
     storage_gb_hour_usd: float | None = None
 
 
+class AcceleratorSettings(Struct, frozen=True, kw_only=True):
+    """Which accelerators to look for, and which GPUs are the batch's if that was told."""
+
+    gpu: Switch = "auto"
+    neuron: Switch = "auto"
+    gpu_uuids: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
 class MonitorSettings(Struct, frozen=True, kw_only=True):
     """What the sidecar was told. ``problems`` are the bad values, as sentences."""
 
@@ -44,8 +54,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     log_stream: str | None = None
     stop_seconds: float = 25.0
-    gpu: Switch = "auto"
-    neuron: Switch = "auto"
+    accelerators: AcceleratorSettings = AcceleratorSettings()
     prices: PriceOverrides = PriceOverrides()
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = ()
@@ -105,8 +114,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         log_group=reader.text("LOG_GROUP"),
         log_stream=reader.text("LOG_STREAM"),
         stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
-        gpu=reader.parsed("GPU", "auto", _switch, "auto, on or off"),
-        neuron=reader.parsed("NEURON", "auto", _switch, "auto, on or off"),
+        accelerators=_accelerators(reader),
         prices=PriceOverrides(
             vcpu_hour_usd=reader.parsed("PRICE_VCPU_HOUR", None, _price, "a price in USD"),
             gb_hour_usd=reader.parsed("PRICE_GB_HOUR", None, _price, "a price in USD"),
@@ -120,6 +128,20 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
     return replace(settings, problems=tuple(reader.problems))
 
 
+def read_accelerator_settings(environment: Mapping[str, str]) -> AcceleratorSettings:
+    """What ``run`` takes from the environment, too."""
+    reader = _Reader(environment)
+    return replace(_accelerators(reader), problems=tuple(reader.problems))
+
+
+def _accelerators(reader: _Reader) -> AcceleratorSettings:
+    return AcceleratorSettings(
+        gpu=reader.parsed("GPU", "auto", _switch, "auto, on or off"),
+        neuron=reader.parsed("NEURON", "auto", _switch, "auto, on or off"),
+        gpu_uuids=reader.parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
+    )
+
+
 def problems_message(problems: tuple[str, ...]) -> str:
     """One sentence for all bad values."""
     return f"Bad settings, defaults are used instead: {'; '.join(problems)}."
@@ -128,8 +150,6 @@ def problems_message(problems: tuple[str, ...]) -> str:
 def unsupported_message(settings: MonitorSettings) -> str | None:
     """A sentence that names what was asked for and is not there yet; None if nothing was."""
     asked = {
-        "GPU": settings.gpu == "on",
-        "NEURON": settings.neuron == "on",
         "EMF": settings.emf != "off",
         "PROMETHEUS_PORT": settings.prometheus_port is not None,
         "PRICE_…": settings.prices != PriceOverrides(),
@@ -180,6 +200,13 @@ def _price(value: str) -> float | None:
 
 def _names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _gpu_uuids(value: str) -> tuple[str, ...]:
+    uuids = _names(value)
+    if not all(uuid.startswith(_UUID_PREFIXES) for uuid in uuids):
+        raise ValueError
+    return uuids
 
 
 def _port(value: str) -> int | None:

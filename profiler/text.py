@@ -1,6 +1,9 @@
 """A report as one line of text, in the words and with the tabs of Lambda's REPORT line. Pure."""
 
-from profiler.record import Distribution, Number, Report
+from collections.abc import Sequence
+
+from profiler.gpu_advice import is_idle
+from profiler.record import Distribution, Gpu, Neuron, Number, Report
 
 _SEPARATOR = "\t"
 _MILLISECOND_DIGITS = 2
@@ -28,12 +31,53 @@ def report_text(report: Report) -> str:
         ("Avg vCPU Used", _shown(vcpu.avg)),
         ("Avg CPU", _shown(cpu_percent.avg, "%")),
         ("Avg Memory Used", _shown(memory.avg, "MB")),
+        *_gpu_fields(record.gpus),
+        *_neuron_fields(record.neuron),
         ("Name", _one_line(record.family)),
         ("Status", record.status),
         ("Exit Code", _shown(record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
     )
     return _SEPARATOR.join(f"{name}: {value}" for name, value in fields if value is not None)
+
+
+def _gpu_fields(gpus: Sequence[Gpu]) -> tuple[tuple[str, str | None], ...]:
+    """Over all GPUs: the mean of their averages, the largest peaks, and the energy of all."""
+    if not gpus:
+        return ()
+    utilizations = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
+    averages = [utilization.avg for utilization in utilizations if utilization.avg is not None]
+    memories = [gpu.memory_used_mb.max for gpu in gpus if gpu.memory_used_mb and gpu.memory_used_mb.max is not None]
+    energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
+    idle = sum(1 for gpu in gpus if is_idle(gpu))
+    return (
+        ("GPUs", str(len(gpus))),
+        ("Idle GPUs", str(idle) if idle else None),
+        ("Avg GPU", _shown(_mean(averages), "%") if averages else None),
+        ("Max GPU Memory Used", _shown(max(memories, default=None), "MB")),
+        ("GPU Energy", _shown(sum(energies), "J") if energies else None),
+    )
+
+
+def _neuron_fields(neuron: Neuron | None) -> tuple[tuple[str, str | None], ...]:
+    if neuron is None:
+        return ()
+    averages = [
+        core.utilization_percent.avg
+        for core in neuron.cores
+        if core.utilization_percent is not None and core.utilization_percent.avg is not None
+    ]
+    memory = neuron.device_memory_used_mb or _UNKNOWN
+    return (
+        ("Neuron Cores", str(len(neuron.cores)) if neuron.cores else None),
+        ("Avg Neuron Core", _shown(_mean(averages), "%") if averages else None),
+        ("Max Neuron Memory Used", _shown(memory.max, "MB")),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The arithmetic mean of at least one value."""
+    return sum(values) / len(values)
 
 
 def _milliseconds(value: Number | None) -> str | None:

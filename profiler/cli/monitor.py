@@ -7,6 +7,7 @@ from typing import BinaryIO, TextIO
 import requests.adapters
 
 from profiler.bounded import call_within
+from profiler.cli.accelerators import task_accelerators
 from profiler.clock import Grid, SystemClock
 from profiler.delivery import Delivery
 from profiler.errors import TaskProfilerError
@@ -44,9 +45,29 @@ def run_monitor(stop: StopSignals) -> int:
     source = TaskMetadataSource(endpoint, settings.endpoint_version)
     observation = Observation(source, clock, log, interval_ns)
     grid = Grid(clock.monotonic_ns(), interval_ns)
-    reporter = Reporter(settings, observation, grid=grid, clock=clock, host=host_facts(), own_usage=own_usage)
+    accelerators = task_accelerators(settings.accelerators, os.environ, clock, log, interval_ns)
+    reporter = Reporter(
+        settings,
+        observation,
+        grid=grid,
+        clock=clock,
+        host=host_facts(),
+        own_usage=own_usage,
+        accelerators=accelerators,
+    )
     delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, call_within)
-    Monitor(settings, observation, reporter, delivery, grid=grid, clock=clock, stop=stop, log=log).run()
+    monitor = Monitor(
+        settings,
+        observation,
+        reporter,
+        delivery,
+        grid=grid,
+        clock=clock,
+        stop=stop,
+        log=log,
+        accelerators=accelerators,
+    )
+    monitor.run()
     return 0
 
 

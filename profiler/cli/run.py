@@ -2,10 +2,12 @@
 
 import math
 import os
+from collections.abc import Iterable
 from typing import Literal
 
 import click
 
+from profiler.cli.accelerators import local_accelerators
 from profiler.cli.beside_it import find_labels
 from profiler.cli.ecs import task_lookup
 from profiler.cli.live import live_view
@@ -96,18 +98,24 @@ def command(
     if view is not None:
         heard.append(view.sampled)
     wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds, labels=given)
-    beside = BesideIt(find_labels=find_labels, ask_task=task_lookup(os.environ))
+    found = local_accelerators(os.environ, clock, interval_seconds, None)
+    beside = BesideIt(find_labels=find_labels, ask_task=task_lookup(os.environ), accelerators=found.accelerators)
     finished = run(wanted, os.environb, clock, everyone(heard), beside)
     if view is not None:
         view.close()
     if finished.complaint is not None:
         _write_all(_STDERR, f"task-profiler: {finished.complaint}\n".encode(errors="surrogateescape"))
+    _warn((*found.problems, *finished.warnings))
     line = encode_line(finished.report)
     shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
     _deliver(shown + b"\n", descriptor, output)
-    for warning in () if memory is None else memory.add(line, finished.report):
-        _write_all(_STDERR, f"task-profiler: {visible(warning)}\n".encode())
+    _warn(() if memory is None else memory.add(line, finished.report))
     return finished.exit_code
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        _write_all(_STDERR, f"task-profiler: {visible(sentence)}\n".encode())
 
 
 def _opened(path: str) -> int:

@@ -5,15 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-from benchmarks.endpoint import TASK_ID, Task, serve
+from benchmarks.endpoint import TASK_ID
 from tests.aws import PlayedAws, played_aws
+from tests.integration.sidecar import Sidecar
 from tests.waiting import wait_until
 
 GROUP = "/ecs/bench"
@@ -27,50 +27,6 @@ def aws() -> Iterator[PlayedAws]:
         server.create_log_group(GROUP)
         server.create_log_stream(GROUP, STREAM)
         yield server
-
-
-class Sidecar:
-    """A running monitor and the task it watches."""
-
-    def __init__(self, aws_environment: dict[str, str], **settings: str) -> None:
-        self.task = Task(2)
-        self._server = serve(self.task)
-        own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
-        environment = {
-            "PATH": os.environ["PATH"],
-            "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{self._server.server_address[1]}/v4/own",
-            "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
-            **aws_environment,
-            **own,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "profiler", "monitor"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def wait_for_samples(self) -> None:
-        """Wait until the monitor has asked a few times: a real process needs a while to start."""
-        wait_until(lambda: self.task.stats_reads >= 5, 30, "samples of the monitor")
-
-    def end_batch(self) -> None:
-        self.task.ended = time.time()
-
-    def finish(self, seconds: float = 60) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The lines of stdout and of stderr, once it has ended by itself with exit code 0."""
-        output, errors = self.process.communicate(timeout=seconds)
-        assert self.process.returncode == 0, errors
-        return [json.loads(line) for line in output.splitlines()], [json.loads(line) for line in errors.splitlines()]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def new_reports(aws: PlayedAws, before: int) -> list[dict[str, Any]]:

@@ -99,14 +99,14 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "structlog", "psutil", "click", "rich"])
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "structlog", "psutil", "pynvml", "click", "rich"])
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
     reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without=heavy)
     assert "profiler.monitor" in reached
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich", "sqlite3", "structlog"])
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "pynvml", "requests", "rich", "sqlite3", "structlog"])
 def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
     reached = reached_by_top_level_imports("profiler.cli.commands", "profiler.cli.run", without=heavy)
     assert "profiler.run" in reached

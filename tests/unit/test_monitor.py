@@ -12,6 +12,7 @@ from profiler.clock import Grid
 from profiler.delivery import Delivery
 from profiler.monitor import Monitor
 from profiler.observation import Observation
+from profiler.record import Gpu, Record
 from profiler.reporting import Reporter
 from profiler.settings import MonitorSettings
 from profiler.sinks import Undelivered
@@ -37,6 +38,40 @@ MIB = 1024 * 1024
 OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
 
 
+class FakeAccelerator:
+    """Writes down what the monitor does with it, and how many reports were out by then."""
+
+    name = "fake"
+    has_read = True
+    complaint = None
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.told: list[tuple[str, int]] = []
+
+    def _note(self, what: str) -> None:
+        self.told.append((what, len(self._world.streams.lines)))
+
+    def start(self) -> None:
+        self._note("start")
+
+    def batch_seen(self, container: ContainerMetadata) -> None:
+        self._note(f"seen {container.docker_id}")
+
+    def settle(self, at_most_seconds: float) -> None:
+        assert at_most_seconds < 1
+        self._note("settle")
+
+    def stop(self, at_most_seconds: float) -> None:
+        self._note("stop")
+
+    def onto(self, record: Record) -> Record:
+        return replace(record, gpus=(Gpu(uuid="GPU-a"),))
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("A warning.",)
+
+
 class World:
     """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
 
@@ -54,6 +89,7 @@ class World:
         self.task_at: Callable[[float], TaskMetadata | Unavailable] = self.usual_task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
         self.others: tuple[ContainerMetadata, ...] = ()
+        self.accelerators: tuple[FakeAccelerator, ...] = ()
         self.clock = FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
         self.log = FakeLog()
@@ -122,10 +158,19 @@ class World:
             clock=self.clock,
             host=host,
             own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
+            accelerators=self.accelerators,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
         monitor = Monitor(
-            self.settings, observation, reporter, delivery, grid=grid, clock=self.clock, stop=self.stop, log=self.log
+            self.settings,
+            observation,
+            reporter,
+            delivery,
+            grid=grid,
+            clock=self.clock,
+            stop=self.stop,
+            log=self.log,
+            accelerators=self.accelerators,
         )
         monitor.run()
         return self
@@ -435,3 +480,23 @@ def test_memory_is_flat_over_three_simulated_days() -> None:
     assert late_bytes - early_bytes < 20_000
     assert record["sampling"]["samples"] == 72 * 360
     assert record["metrics"]["cpuSeconds"] == 72 * 1800
+
+
+def test_accelerators_are_settled_before_the_report_and_ended_after_it() -> None:
+    world = World(batch_ends=25.5)
+    accelerator = FakeAccelerator(world)
+    world.accelerators = (accelerator,)
+    record = world.run().report()
+    steps = list(dict.fromkeys(accelerator.told))
+    assert steps == [("start", 0), ("seen b", 0), ("settle", 0), ("stop", 1)]
+    assert [gpu["uuid"] for gpu in record["gpus"]] == ["GPU-a"]
+    assert record["sampling"]["sources"] == ["task-metadata-v4", "fake"]
+    assert record["monitor"]["warnings"] == ["A warning."]
+
+
+def test_accelerators_are_ended_after_a_stop_too() -> None:
+    world = World(stop_at=15.5)
+    accelerator = FakeAccelerator(world)
+    world.accelerators = (accelerator,)
+    assert world.run().report()["status"] == "stopped"
+    assert accelerator.told[-2:] == [("settle", 0), ("stop", 1)]

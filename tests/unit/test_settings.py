@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.errors import UsageError
-from profiler.settings import MonitorSettings, PriceOverrides, problems_message, read_settings, unsupported_message
+from profiler.settings import (
+    AcceleratorSettings,
+    MonitorSettings,
+    PriceOverrides,
+    problems_message,
+    read_settings,
+    unsupported_message,
+)
 
 V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
 
@@ -28,6 +35,7 @@ def test_all_settings() -> None:
         "STOP_SECONDS": "100",
         "GPU": "ON",
         "NEURON": "off",
+        "GPU_UUIDS": "GPU-1, MIG-2",
         "PRICE_VCPU_HOUR": "0.04",
         "PRICE_GB_HOUR": "0.004",
         "PRICE_STORAGE_GB_HOUR": "0",
@@ -45,8 +53,7 @@ def test_all_settings() -> None:
         log_group="/ecs/x",
         log_stream="ecs/batch/1",
         stop_seconds=100,
-        gpu="on",
-        neuron="off",
+        accelerators=AcceleratorSettings(gpu="on", neuron="off", gpu_uuids=("GPU-1", "MIG-2")),
         prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0),
         emf="live",
         emf_metrics=("durationMs", "cpuSeconds"),
@@ -82,7 +89,12 @@ def test_bad_values_are_named_together_and_defaults_used() -> None:
     message = problems_message(settings.problems)
     for name in bad:
         assert name in message
-    assert (settings.interval_seconds, settings.checkpoint_seconds, settings.stop_seconds, settings.gpu) == (
+    assert (
+        settings.interval_seconds,
+        settings.checkpoint_seconds,
+        settings.stop_seconds,
+        settings.accelerators.gpu,
+    ) == (
         1,
         60,
         25,
@@ -113,10 +125,8 @@ def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: 
 
 
 def test_what_this_version_does_not_do_is_said() -> None:
-    asked = read_settings(
-        {**V4, "TASK_PROFILER_GPU": "on", "TASK_PROFILER_EMF": "true", "TASK_PROFILER_PRICE_GB_HOUR": "1"}
-    )
+    asked = read_settings({**V4, "TASK_PROFILER_EMF": "true", "TASK_PROFILER_PRICE_GB_HOUR": "1"})
     message = unsupported_message(asked)
     assert message is not None
-    assert "TASK_PROFILER_GPU, TASK_PROFILER_EMF, TASK_PROFILER_PRICE_…" in message
+    assert "TASK_PROFILER_EMF, TASK_PROFILER_PRICE_…" in message
     assert unsupported_message(read_settings({**V4, "TASK_PROFILER_GPU": "auto", "TASK_PROFILER_EMF": "false"})) is None

@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from profiler.record import Container, Distribution, Metrics, Record, Report
+from profiler.record import Container, Distribution, Gpu, Metrics, Neuron, NeuronCore, Record, Report
 from profiler.text import report_text
 
 _METRICS = Metrics(
@@ -67,3 +67,31 @@ def test_a_name_cannot_break_the_line() -> None:
 
 def test_small_numbers_are_not_rounded_to_nothing() -> None:
     assert "CPU Time: 0.0008 s" in _text(replace(_RECORD, metrics=Metrics(cpu_seconds=0.000825)))
+
+
+def test_gpus_are_summed_up_and_idle_ones_counted() -> None:
+    gpus = (
+        Gpu(
+            uuid="a",
+            utilization_percent=Distribution(avg=50, max=90),
+            memory_used_mb=Distribution(max=2048),
+            energy_joules=100.5,
+        ),
+        Gpu(uuid="b", utilization_percent=Distribution(avg=0, max=0), memory_used_mb=Distribution(max=10)),
+    )
+    text = _text(replace(_RECORD, gpus=gpus))
+    assert "\tGPUs: 2\tIdle GPUs: 1\tAvg GPU: 25 %\tMax GPU Memory Used: 2048 MB\tGPU Energy: 100.5 J\t" in text
+
+
+def test_of_gpus_that_told_nothing_only_their_number_is_known() -> None:
+    text = _text(replace(_RECORD, gpus=(Gpu(uuid="a"),)))
+    assert "\tGPUs: 1\tName: " in text
+
+
+def test_neuron_cores_are_summed_up() -> None:
+    cores = tuple(
+        NeuronCore(index=index, utilization_percent=Distribution(avg=avg)) for index, avg in ((0, 20), (1, 40))
+    )
+    neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(max=512))
+    text = _text(replace(_RECORD, neuron=neuron))
+    assert "\tNeuron Cores: 2\tAvg Neuron Core: 30 %\tMax Neuron Memory Used: 512 MB\t" in text

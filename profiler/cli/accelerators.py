@@ -1,0 +1,91 @@
+"""Wires what watches GPUs and Neuron cores; where there are none, nothing of it is imported."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from profiler.accelerators import Accelerator
+from profiler.clock import Clock
+from profiler.logs import Log, SilentLog
+from profiler.settings import AcceleratorSettings, problems_message, read_accelerator_settings
+from profiler.sources.nvml.library import driver_is_near
+from profiler.times import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from profiler.gpu_scope import GpuScope
+
+# The driver's own window for utilization is no shorter.
+_SHORTEST_GPU_STEP_NS = NS_PER_SECOND // 10
+
+
+class LocalAccelerators(Struct, frozen=True, kw_only=True):
+    """What ``run`` watches, and what was wrong with its settings."""
+
+    accelerators: tuple[Accelerator, ...]
+    problems: tuple[str, ...] = ()
+
+
+def task_accelerators(
+    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, log: Log, interval_ns: int
+) -> tuple[Accelerator, ...]:
+    """The accelerators that the monitor watches in its task."""
+    if not _gpus_are_wanted(settings, environment):
+        return ()
+    from profiler.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
+    from profiler.sources.batch_environment import visible_devices  # noqa: PLC0415
+
+    scope = GpuScope(settings.gpu_uuids, visible_devices)
+    return (_gpu_watch(settings, scope, clock, log, interval_ns, None),)
+
+
+def local_accelerators(
+    environment: Mapping[str, str],
+    clock: Clock,
+    interval_seconds: float,
+    listener: Callable[[float | None, int | None], None] | None,
+) -> LocalAccelerators:
+    """The accelerators beside a local command.
+
+    In a container all that is visible is the command's own; elsewhere others may use it too.
+    """
+    settings = read_accelerator_settings(environment)
+    problems = (problems_message(settings.problems),) if settings.problems else ()
+    if not _gpus_are_wanted(settings, environment):
+        return LocalAccelerators(accelerators=(), problems=problems)
+    from profiler.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
+
+    given = Choice(is_known=bool(environment.get("NVIDIA_VISIBLE_DEVICES")))
+    scope = GpuScope(settings.gpu_uuids, otherwise=given)
+    watch = _gpu_watch(settings, scope, clock, SilentLog(), round(interval_seconds * NS_PER_SECOND), listener)
+    return LocalAccelerators(accelerators=(watch,), problems=problems)
+
+
+def _gpus_are_wanted(settings: AcceleratorSettings, environment: Mapping[str, str]) -> bool:
+    if settings.gpu == "auto":
+        return driver_is_near(environment.get("LD_LIBRARY_PATH"), os.path.exists)
+    return settings.gpu == "on"
+
+
+def _gpu_watch(
+    settings: AcceleratorSettings,
+    scope: "GpuScope",
+    clock: Clock,
+    log: Log,
+    interval_ns: int,
+    listener: Callable[[float | None, int | None], None] | None,
+) -> Accelerator:
+    from profiler.gpu_watch import GpuWatch  # noqa: PLC0415  see the module's docstring
+    from profiler.sources.nvml.library import load_binding  # noqa: PLC0415
+    from profiler.sources.nvml.source import NvmlSource  # noqa: PLC0415
+
+    return GpuWatch(
+        NvmlSource(load_binding, clock),
+        scope,
+        clock,
+        log,
+        max(interval_ns, _SHORTEST_GPU_STEP_NS),
+        asked_for=settings.gpu == "on",
+        listener=listener,
+    )

@@ -1,0 +1,125 @@
+"""GPUs as the real Python binding reads them, from a driver library that was made for the test."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from profiler.record import Record, decode
+from tests.aws import played_aws
+from tests.integration.sidecar import Sidecar
+from tests.missing import skip_or_fail
+
+SOURCE = Path(__file__).parent / "nvml" / "fake_nvml.c"
+BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0, 1))
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What a process needs in its environment to find the library."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        skip_or_fail("there is no C compiler: on Debian, apt-get install gcc libc6-dev")
+    folder = tmp_path_factory.mktemp("driver")
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, SOURCE], check=True)
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[Mapping[str, str]]:
+    """An AWS without the log stream, so that the report comes to stdout."""
+    with played_aws() as aws:
+        yield aws.environment()
+
+
+def profiled(driver: Mapping[str, str], *words: str, **settings: str) -> tuple[Record, list[str]]:
+    """The record of a command, and what stood on stderr before it."""
+    own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
+    ran = subprocess.run(
+        [sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *words],
+        env={**os.environ, **driver, **own},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    )
+    *before, line = ran.stderr.splitlines()
+    return decode(line).record, before
+
+
+def test_run_reports_the_gpus_beside_the_command(driver: Mapping[str, str]) -> None:
+    record, before = profiled(driver, "sleep", "2")
+    assert before == []
+    assert [gpu.uuid for gpu in record.gpus] == [BUSY, IDLE]
+    busy, idle = record.gpus
+    assert busy.utilization_percent is not None
+    assert (busy.utilization_percent.avg, busy.utilization_percent.max) == (75, 75)
+    assert busy.memory_used_mb is not None
+    assert (busy.memory_used_mb.max, busy.memory_size_mb) == (2048, 16384)
+    assert busy.power_watts is not None
+    assert busy.power_watts.avg == 150
+    assert busy.sm_clock_mhz is not None
+    assert busy.sm_clock_mhz.max == 1410
+    assert busy.throttle_reasons == {"swPowerCap": 100}
+    assert busy.xids == (31,)
+    assert busy.ecc_uncorrected is None
+    # Read at the start and at the end, and each reading of this library adds 1 J.
+    assert busy.energy_joules == 1
+    assert idle.utilization_percent is not None
+    assert idle.utilization_percent.max == 0
+    assert (idle.throttle_reasons, idle.xids) == ({}, ())
+    assert record.gpu_scope == "instance"
+    assert record.sampling is not None
+    assert record.sampling.sources[-1] == "nvml"
+
+
+def test_the_wanted_gpus_are_chosen_by_the_setting_and_idle_ones_are_told(driver: Mapping[str, str]) -> None:
+    record, _ = profiled(driver, "sleep", "1", GPU_UUIDS=IDLE)
+    assert [gpu.uuid for gpu in record.gpus] == [IDLE]
+    assert record.gpu_scope is None
+    assert record.recommendation is not None
+    assert "never used" in record.recommendation.reasons[0]
+
+
+def test_a_command_that_is_over_at_once_is_not_held_up_by_the_driver(driver: Mapping[str, str]) -> None:
+    record, _ = profiled(driver, "true")
+    assert record.status == "success"
+
+
+def test_off_means_that_nothing_is_looked_for(driver: Mapping[str, str]) -> None:
+    record, before = profiled(driver, "sleep", "0.5", GPU="off")
+    assert (record.gpus, before) == ((), [])
+    assert record.sampling is not None
+    assert "nvml" not in record.sampling.sources
+
+
+def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record() -> None:
+    record, before = profiled({"LD_LIBRARY_PATH": ""}, "sleep", "1", GPU="on")
+    assert record.monitor is not None
+    (warning,) = record.monitor.warnings
+    assert before == [f"task-profiler: {warning}"]
+    assert "TASK_PROFILER_GPU=on, but no GPU can be read" in warning
+
+
+def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
+    record, before = profiled({}, "true", GPU="maybe")
+    assert record.status == "success"
+    assert len(before) == 1
+    assert "TASK_PROFILER_GPU='maybe' is not auto, on or off" in before[0]
+
+
+def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
+    with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        lines, _ = sidecar.finish()
+    (report,) = [line for line in lines if line["type"] == "task.report"]
+    (gpu,) = report["record"]["gpus"]
+    assert gpu["uuid"] == BUSY
+    assert gpu["utilizationPercent"]["avg"] == 75
+    assert report["record"]["sampling"]["sources"] == ["task-metadata-v4", "nvml"]
