@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser lint types check format schema kibana lambda-zip bench bench-local bench-forwarder pictures coverage clean
+.PHONY: help demo test e2e search browser lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench-local: $(VENV)/.dev ## Compare `run` with its rivals from PyPI (about five
 	$(PYTHON) -m venv $(VENV)-rivals
 	$(VENV)-rivals/bin/pip install --quiet con-duct psrecord resource-tracker
 	$(BIN)/python -m benchmarks.local $(VENV)-rivals/bin
+
+bench-nvml: $(VENV)/.dev ## Measure what watching eight GPUs costs (needs a C compiler)
+	$(BIN)/python -m benchmarks.nvml
 
 bench-forwarder: $(VENV)/.dev ## Measure the forwarder, with a real Elasticsearch that crashes (about two minutes)
 	$(BIN)/python -m benchmarks.forwarder

@@ -1,0 +1,120 @@
+"""What watching GPUs costs: a share of one core at one reading a second, beside the bare calls.
+
+    python -m benchmarks.nvml [--gpus 8] [--real]
+
+Without ``--real`` the driver is the tests' own library, built so that each call takes the CPU time
+that was measured on an H200. The floor is the same calls of the binding in a plain loop.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from profiler.clock import SystemClock
+from profiler.gpu_scope import GpuScope
+from profiler.gpu_watch import GpuWatch
+from profiler.logs import SilentLog
+from profiler.sources.nvml.library import load_binding
+from profiler.sources.nvml.source import NvmlSource
+
+_SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvml" / "fake_nvml.c"
+_FIGURE_PERCENT = 0.1
+_READINGS = 160
+_SECOND_NS = 1_000_000_000
+
+
+class SimulatedClock:
+    """A second passes with each reading; nobody waits."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * _SECOND_NS)
+
+
+def build(gpus: int, folder: Path) -> None:
+    """The driver's library with the measured costs."""
+    options = ["-shared", "-fPIC", "-O2", "-DMEASURED_COSTS", f"-DGPUS={gpus}"]
+    subprocess.run(["/usr/bin/cc", *options, "-o", folder / "libnvidia-ml.so.1", _SOURCE], check=True)
+
+
+def cpu_seconds_of(work: Callable[[], None]) -> float:
+    """CPU time of this process while it works."""
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def watch_for(seconds: int) -> Callable[[], None]:
+    """Readings as the monitor makes them, a second apart on a simulated clock."""
+    clock = SimulatedClock()
+    watch = GpuWatch(
+        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, SilentLog(), _SECOND_NS, asked_for=True
+    )
+    watch.tick()
+
+    def work() -> None:
+        for _ in range(seconds):
+            clock.now_ns += _SECOND_NS
+            watch.tick()
+
+    return work
+
+
+def bare_calls(nvml: Any, seconds: int) -> Callable[[], None]:  # noqa: ANN401  the binding has no types
+    """The same calls with nothing around them, energy as seldom as the monitor reads it."""
+    nvml.nvmlInit()
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+
+    def work() -> None:
+        for second in range(seconds):
+            for handle in handles:
+                nvml.nvmlDeviceGetUtilizationRates(handle)
+                nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+                nvml.nvmlDeviceGetPowerUsage(handle)
+                nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+                nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+                nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+                if second % (10 * len(handles)) == 0:
+                    nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+
+    return work
+
+
+def main() -> None:
+    """Build the library, start again with it, measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--real", action="store_true", help="the driver of this machine")
+    options = parser.parse_args()
+    if not options.real and "LD_LIBRARY_PATH" not in os.environ:
+        # The loader reads this variable when a program starts.
+        with tempfile.TemporaryDirectory() as folder:
+            build(options.gpus, Path(folder))
+            words = [sys.executable, "-m", "benchmarks.nvml", "--gpus", str(options.gpus)]
+            sys.exit(subprocess.run(words, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False).returncode)
+    nvml = load_binding()
+    ours = cpu_seconds_of(watch_for(_READINGS)) / _READINGS
+    floor = cpu_seconds_of(bare_calls(nvml, _READINGS)) / _READINGS
+    met = "met" if 100 * ours < _FIGURE_PERCENT else "NOT MET"
+    driver = "this machine's driver" if options.real else f"{options.gpus} GPUs with the costs of an H200"
+    print(f"NVML at 1 Hz, {driver}:")
+    print(f"  watched     {100 * ours:6.3f} % of a core (figure {_FIGURE_PERCENT} %, {met})")
+    print(f"  bare calls  {100 * floor:6.3f} % of a core; ratio {ours / floor:.2f}")
+
+
+if __name__ == "__main__":
+    main()
