@@ -4,10 +4,8 @@ import os
 import sys
 import webbrowser
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import click
 import msgspec
@@ -15,6 +13,7 @@ import msgspec
 from profiler import __version__
 from profiler.cli.history_settings import history_path
 from profiler.cli.visible import visible
+from profiler.cli.whole_file import write_whole
 from profiler.clock import Clock, SystemClock
 from profiler.dashboard.data import MOST_STEPS, block, steps_of_each
 from profiler.dashboard.page import Assets, page
@@ -151,22 +150,9 @@ def _reports(lines: Iterable[bytes], refused: list[int]) -> Iterator[Report]:
 
 
 def _write(path: Path, text: str) -> int:
-    """Put the page in its place as a whole; whoever reads the old one keeps it."""
     data = text.encode("utf-8", errors="replace")
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device
-            path.write_bytes(data)
-            return len(data)
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            try:
-                stream.write(data)
-                stream.flush()
-                Path(stream.name).chmod(_OTHERS_MAY_READ)
-                Path(stream.name).replace(path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(stream.name).unlink()
-                raise
+        write_whole(path, data, mode=_OTHERS_MAY_READ)
     except OSError as error:
         raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): name another by --output.") from error
     return len(data)
