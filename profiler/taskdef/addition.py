@@ -1,0 +1,165 @@
+"""Adds the monitor to a task definition, or says in one sentence why not. Pure.
+
+Other containers and the task's CPU and memory are never changed, and fields that are unknown
+here are kept.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.errors import TaskProfilerError
+from profiler.sources.json_fields import mapping, mappings, text
+from profiler.taskdef.containers import (
+    AWSLOGS,
+    MONITOR_NAME,
+    Container,
+    batch_of,
+    candidates,
+    read_containers,
+    task_memory_mb,
+    waits_for_monitor,
+)
+from profiler.taskdef.monitor_container import RESERVATION_MB, Monitor
+
+_MOST_CONTAINERS = 10
+_WINDOWS = "WINDOWS"
+_PID_MODE_TASK = "task"
+_PID_MODE_HOST = "host"
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """``image`` None: the default for a new monitor, the present one for a monitor that is there already."""
+
+    container: str | None = None
+    image: str | None = None
+    shared_pids: bool = False
+
+
+class Added(Struct, frozen=True, kw_only=True):
+    """The new definition, and sentences for the person who asked for it."""
+
+    definition: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+
+
+def add_monitor(definition: Mapping[str, object], wishes: Wishes, *, default_image: str) -> Added:
+    """``definition`` with the monitor; equal to it if the monitor is there as wished.
+
+    Raises TaskProfilerError where a monitor cannot work or would take what is the batch's.
+    """
+    _refuse_windows(definition)
+    containers = read_containers(definition)
+    if any(one.name == MONITOR_NAME for one in containers):
+        added = _kept(definition, containers, wishes)
+    else:
+        added = _new(definition, containers, wishes, default_image)
+    return _with_shared_pids(added) if wishes.shared_pids else added
+
+
+def _kept(definition: Mapping[str, object], containers: Sequence[Container], wishes: Wishes) -> Added:
+    """A monitor that is there stays as its owner has it, but for another image."""
+    notes = tuple(_other_batch_notes(containers, wishes.container))
+    if wishes.image is None:
+        return Added(definition=definition, notes=notes)
+    parts = [
+        {**raw, "image": wishes.image} if raw.get("name") == MONITOR_NAME else raw
+        for raw in mappings(definition.get("containerDefinitions"))
+    ]
+    return Added(definition={**definition, "containerDefinitions": parts}, notes=notes)
+
+
+def _new(
+    definition: Mapping[str, object], containers: Sequence[Container], wishes: Wishes, default_image: str
+) -> Added:
+    batch = batch_of(containers, wishes.container)
+    if len(containers) >= _MOST_CONTAINERS:
+        raise TaskProfilerError(
+            f"The task definition has {len(containers)} containers already, and ECS allows {_MOST_CONTAINERS}: "
+            "remove one, or start the batch by 'task-profiler run -- CMD' instead of adding a monitor."
+        )
+    if waits_for_monitor(containers, batch.name):
+        raise TaskProfilerError(
+            f"The batch {batch.name!r} depends on {MONITOR_NAME}, which is not in this task definition and will "
+            "itself depend on the batch: remove that dependsOn."
+        )
+    monitor = Monitor(
+        image=wishes.image or default_image,
+        batch=batch,
+        named_batch=wishes.container is not None or len(candidates(containers)) > 1,
+        uses_gpu=any(one.uses_gpu for one in containers),
+        uses_neuron=batch.uses_neuron,
+    )
+    notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch), *_neuron_notes(batch)]
+    if wishes.image is None:
+        notes.append(f"The monitor's image is {default_image}, by default: name the one that you pushed by --image.")
+    parts = [*mappings(definition.get("containerDefinitions")), monitor.definition()]
+    return Added(definition={**definition, "containerDefinitions": parts}, notes=tuple(notes))
+
+
+def _with_shared_pids(added: Added) -> Added:
+    if added.definition.get("pidMode") == _PID_MODE_HOST:
+        note = "pidMode is host already, which shows the monitor the batch's processes too: it is left as it is."
+        return Added(definition=added.definition, notes=(*added.notes, note))
+    return Added(definition={**added.definition, "pidMode": _PID_MODE_TASK}, notes=added.notes)
+
+
+def _refuse_windows(definition: Mapping[str, object]) -> None:
+    system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
+    if system.upper().startswith(_WINDOWS):
+        raise TaskProfilerError(
+            f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
+        )
+
+
+def _other_batch_notes(containers: Sequence[Container], wanted: str | None) -> Iterator[str]:
+    if wanted is None:
+        return
+    batch = batch_of(containers, wanted)
+    monitor = next(one for one in containers if one.name == MONITOR_NAME)
+    if batch.name not in monitor.waits_for:
+        yield (
+            f"The {MONITOR_NAME} that is there already is kept, and it does not depend on {batch.name!r}: "
+            "remove it from the definition first to have it made for that container."
+        )
+
+
+def _memory_notes(definition: Mapping[str, object], containers: Sequence[Container], monitor: Monitor) -> Iterator[str]:
+    """Refuse where the containers may fill the task's memory: the monitor would take what is the batch's."""
+    task_mb = task_memory_mb(definition)
+    if task_mb is None:
+        return
+    taken_mb = sum(one.memory_mb or one.memory_reservation_mb or 0 for one in containers)
+    left_mb = task_mb - taken_mb
+    if left_mb < RESERVATION_MB:
+        raise TaskProfilerError(
+            f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
+            f"{task_mb:g} MiB: raise the task's memory or lower a container's, so that {RESERVATION_MB} MiB are free."
+        )
+    if task_mb < monitor.memory_mb:
+        raise TaskProfilerError(
+            f"No memory is left for the monitor, whose limit of {monitor.memory_mb} MiB is above the task's "
+            f"{task_mb:g} MiB, which ECS refuses: raise the task's memory."
+        )
+    if left_mb < monitor.memory_mb:
+        yield (
+            f"Only {left_mb:g} MiB of the task's memory are promised to no other container, and the monitor may take "
+            f"{monitor.memory_mb} MiB: leave it that much if the batch uses all that it may."
+        )
+
+
+def _log_notes(batch: Container) -> Iterator[str]:
+    if batch.log_driver != AWSLOGS:
+        yield (
+            f"The batch {batch.name!r} does not log by awslogs, so the monitor cannot know its log stream: set "
+            "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM in the monitor's environment, "
+            "and give the monitor a logConfiguration."
+        )
+
+
+def _neuron_notes(batch: Container) -> Iterator[str]:
+    if batch.uses_neuron and not batch.neuron_devices:
+        yield (
+            f"The batch {batch.name!r} has its Neuron devices by a resource requirement, which ECS allows to one "
+            "container of a task: list them in the monitor's linuxParameters.devices, or it will not see them."
+        )

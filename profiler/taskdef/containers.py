@@ -1,0 +1,139 @@
+"""What the containers of a task definition say, as far as the monitor is concerned. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.batch import choose_batch
+from profiler.errors import TaskProfilerError
+from profiler.sources.json_fields import count, mapping, mappings, text
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+
+MONITOR_NAME = "task-monitor"
+AWSLOGS = "awslogs"
+
+_NEURON_DEVICE = "/dev/neuron"
+_GPU = "GPU"
+_NEURON = "NeuronDevice"
+_MB_PER_GB = 1024
+_TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | re.IGNORECASE)
+
+
+class Container(Struct, frozen=True, kw_only=True):
+    """One container definition. Sizes in MiB, None where nothing is said; ``waits_for``: its dependsOn."""
+
+    name: str
+    image: str | None = None
+    essential: bool = True
+    routes_logs: bool = False
+    log_driver: str | None = None
+    log_options: Mapping[str, object] = {}
+    memory_mb: int | None = None
+    memory_reservation_mb: int | None = None
+    requirements: frozenset[str] = frozenset()
+    neuron_devices: tuple[Mapping[str, object], ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether it has a GPU requirement."""
+        return _GPU in self.requirements
+
+    @property
+    def uses_neuron(self) -> bool:
+        """Whether Neuron devices are mapped into it or required by it.
+
+        A requirement of type InferenceAccelerator is none: that is Elastic Inference.
+        """
+        return bool(self.neuron_devices) or _NEURON in self.requirements
+
+
+def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
+    """The containers in their order."""
+    return tuple(_container(raw) for raw in mappings(definition.get("containerDefinitions")))
+
+
+def task_memory_mb(definition: Mapping[str, object]) -> float | None:
+    """The task's memory in MiB, written as ``"2048"``, ``"2GB"`` or ``"2 GB"``; None if it has none."""
+    match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
+    if match is None:
+        return None
+    return float(match[1]) * (_MB_PER_GB if match[2] else 1) or None
+
+
+def candidates(containers: Sequence[Container]) -> tuple[str, ...]:
+    """The names among which the monitor chooses at run time, by its own rule (``profiler.batch``)."""
+    seen = tuple(
+        ContainerMetadata(name=one.name, image=one.image, log_driver=one.log_driver)
+        for one in containers
+        if one.name != MONITOR_NAME
+    )
+    return choose_batch(TaskMetadata(containers=seen), wanted=None, own=None).names
+
+
+def batch_of(containers: Sequence[Container], wanted: str | None) -> Container:
+    """The wanted container, else the only essential one that was not injected.
+
+    Raises TaskProfilerError with the names to choose from.
+    """
+    if wanted is not None:
+        return _wanted(containers, wanted)
+    names = candidates(containers)
+    essential = [one for one in containers if one.name in names and one.essential and not one.routes_logs]
+    if len(essential) > 1:
+        listed = ", ".join(one.name for one in essential)
+        raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
+    if not essential:
+        listed = ", ".join(names) or "none"
+        raise TaskProfilerError(
+            "No essential container of this task definition can be the batch "
+            f"(others that are not injected by AWS: {listed}): choose one by --container."
+        )
+    return essential[0]
+
+
+def waits_for_monitor(containers: Sequence[Container], name: str) -> bool:
+    """Whether the container depends on the monitor, itself or through others."""
+    edges = {one.name: one.waits_for for one in containers}
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in reached:
+            reached.add(one)
+            waiting.extend(edges.get(one, ()))
+    return MONITOR_NAME in reached
+
+
+def _wanted(containers: Sequence[Container], wanted: str) -> Container:
+    others = {one.name: one for one in containers if one.name != MONITOR_NAME}
+    if wanted not in others:
+        listed = ", ".join(others) or "none"
+        raise TaskProfilerError(
+            f"--container names {wanted!r}, which cannot be the batch of this task definition: choose one of {listed}."
+        )
+    return others[wanted]
+
+
+def _container(raw: Mapping[str, object]) -> Container:
+    logs = mapping(raw.get("logConfiguration"))
+    return Container(
+        name=text(raw.get("name")) or "",
+        image=text(raw.get("image")),
+        essential=raw.get("essential") is not False,  # ECS takes it for true when it is not given
+        routes_logs=isinstance(raw.get("firelensConfiguration"), dict),
+        log_driver=text(logs.get("logDriver")),
+        log_options=mapping(logs.get("options")),
+        memory_mb=count(raw.get("memory")) or None,
+        memory_reservation_mb=count(raw.get("memoryReservation")) or None,
+        requirements=frozenset(str(one.get("type")) for one in mappings(raw.get("resourceRequirements"))),
+        neuron_devices=tuple(_neuron_devices(raw)),
+        waits_for=tuple(str(one.get("containerName")) for one in mappings(raw.get("dependsOn"))),
+    )
+
+
+def _neuron_devices(raw: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    for device in mappings(mapping(raw.get("linuxParameters")).get("devices")):
+        if str(device.get("hostPath")).startswith(_NEURON_DEVICE):
+            yield device
