@@ -11,6 +11,7 @@ from profiler.errors import TaskProfilerError
 _COMMANDS = {
     "monitor": "profiler.cli.monitor_command",
     "run": "profiler.cli.run",
+    "taskdef": "profiler.cli.taskdef",
     "replay": "profiler.cli.replay",
     "notify": "profiler.cli.notify",
     "kibana": "profiler.cli.kibana",

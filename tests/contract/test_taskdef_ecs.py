@@ -1,0 +1,156 @@
+"""Task definitions in Amazon ECS, played by moto: the files register, and ``taskdef add-monitor --family``."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import profiler
+from tests.aws import PlayedAws, played_aws
+
+FOLDER = Path(profiler.__file__).parent.parent / "taskdef"
+BATCH = {
+    "name": "batch",
+    "image": "etl:26",
+    "memory": 1024,
+    "logConfiguration": {
+        "logDriver": "awslogs",
+        "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-east-1", "awslogs-stream-prefix": "ecs"},
+    },
+}
+TAGS = [{"key": "team", "value": "data"}]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[PlayedAws]:
+    with played_aws() as played:
+        yield played
+
+
+@pytest.fixture
+def ecs(aws: PlayedAws) -> Any:
+    return boto3.client(
+        "ecs",
+        endpoint_url=aws.url,
+        region_name=aws.region,
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+    )
+
+
+def add_monitor(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", "taskdef", "add-monitor", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize(
+    "name", ["ec2-gpu.json", "fargate-pid-mode.json", "fargate-scheduled.json", "neuron.json", "wrapper.json"]
+)
+def test_a_file_registers_as_it_is(ecs: Any, name: str) -> None:
+    definition = json.loads((FOLDER / name).read_text())
+    registered = ecs.register_task_definition(**definition)["taskDefinition"]
+    assert registered["family"] == definition["family"]
+    names = [container["name"] for container in registered["containerDefinitions"]]
+    assert names == [container["name"] for container in definition["containerDefinitions"]]
+
+
+def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: PlayedAws, ecs: Any) -> None:
+    ecs.register_task_definition(family="nightly", containerDefinitions=[BATCH], tags=TAGS, cpu="512", memory="2048")
+    wanted = ["--family", "nightly", "--image", "own:1", "--pid", "--register"]
+    first = add_monitor(aws.environment(), *wanted)
+    assert (first.returncode, first.stdout) == (0, "nightly:2\n")
+    described = ecs.describe_task_definition(taskDefinition="nightly:2", include=["TAGS"])
+    definition = described["taskDefinition"]
+    assert described["tags"] == TAGS
+    assert (definition["cpu"], definition["memory"], definition["pidMode"]) == ("512", "2048", "task")
+    batch, monitor = definition["containerDefinitions"]
+    assert (batch["name"], batch["memory"], monitor["name"], monitor["image"]) == (
+        "batch",
+        1024,
+        "task-monitor",
+        "own:1",
+    )
+
+    second = add_monitor(aws.environment(), *wanted)
+    assert (second.returncode, second.stdout) == (0, "nightly:2\n")
+    assert "nothing was registered" in second.stderr
+    third = add_monitor(aws.environment(), "--family", "nightly", "--image", "own:2", "--register")
+    assert third.stdout == "nightly:3\n"
+
+
+def test_a_family_is_printed_as_what_can_be_registered(aws: PlayedAws, ecs: Any) -> None:
+    ecs.register_task_definition(family="printed", containerDefinitions=[BATCH], tags=TAGS)
+    done = add_monitor(aws.environment(), "--family", "printed")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert ecs.register_task_definition(**printed)["taskDefinition"]["revision"] == 2
+    assert printed["tags"] == TAGS
+    image = printed["containerDefinitions"][1]["image"]
+    assert image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
+    assert image in done.stderr
+
+
+def test_an_earlier_revision_can_be_the_beginning(aws: PlayedAws, ecs: Any) -> None:
+    for command in ("old", "new"):
+        ecs.register_task_definition(family="revised", containerDefinitions=[{**BATCH, "command": [command]}])
+    done = add_monitor(aws.environment(), "--family", "revised:1", "--image", "own:1")
+    assert json.loads(done.stdout)["containerDefinitions"][0]["command"] == ["old"]
+
+
+def test_what_ecs_refuses_is_one_sentence(aws: PlayedAws) -> None:
+    done = add_monitor(aws.environment(), "--family", "missing", "--register")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "'missing' could not be read" in done.stderr
+
+
+def test_without_a_region_it_is_said(aws: PlayedAws, tmp_path: Path) -> None:
+    environment = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
+    done = add_monitor(environment, "--family", "nightly")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "region" in done.stderr
+
+
+class NewerEcs(BaseHTTPRequestHandler):
+    """Describes with a field that no boto3 knows."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        definition = {
+            "taskDefinitionArn": "arn:aws:ecs:us-east-1:123456789012:task-definition/newer:4",
+            "family": "newer",
+            "containerDefinitions": [{**BATCH, "fromTheFuture": {"a": 1}}],
+        }
+        body = json.dumps({"taskDefinition": definition}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-amz-json-1.1")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def newer_ecs(aws: PlayedAws) -> Iterator[dict[str, str]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), NewerEcs)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield aws.environment() | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_address[1]}"}
+    server.shutdown()
+    server.server_close()
+
+
+def test_fields_that_boto3_does_not_know_are_printed_and_never_lost_by_registering(newer_ecs: dict[str, str]) -> None:
+    printed = add_monitor(newer_ecs, "--family", "newer", "--image", "own:1")
+    assert json.loads(printed.stdout)["containerDefinitions"][0]["fromTheFuture"] == {"a": 1}
+    refused = add_monitor(newer_ecs, "--family", "newer", "--image", "own:1", "--register")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "fromTheFuture" in refused.stderr
+    assert "upgrade boto3" in refused.stderr
