@@ -34,7 +34,7 @@ def task_accelerators(
     if not _gpus_are_wanted(settings, environment):
         return ()
     from profiler.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
-    from profiler.sources.batch_environment import visible_devices  # noqa: PLC0415
+    from profiler.sources.container_processes import visible_devices  # noqa: PLC0415
 
     scope = GpuScope(settings.gpu_uuids, visible_devices)
     return (_gpu_watch(settings, scope, clock, log, interval_ns, None),)

@@ -17,6 +17,7 @@ _COMMANDS = {
     "kibana": "profiler.cli.kibana",
     "history": "profiler.cli.history",
     "report": "profiler.cli.report",
+    "doctor": "profiler.cli.doctor",
     "schema": "profiler.cli.schema",
 }
 

@@ -11,12 +11,14 @@ from msgspec import Struct
 
 from profiler.clock import Clock
 from profiler.sinks import Undelivered
-from profiler.times import NS_PER_MS
+from profiler.times import NS_PER_MS, NS_PER_SECOND
 
 _CONNECT_SECONDS = 3
 _READ_SECONDS = 5
 # More than fit into any stop budget: the budget ends the trying, not the count.
 _ATTEMPTS = 12
+_TRIAL = "task-profiler doctor looks whether it may write here"
+_TOO_OLD_NS = 30 * 24 * 3600 * NS_PER_SECOND
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
 _REJECTIONS = {
     "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
@@ -56,11 +58,24 @@ class CloudWatchLogsSink:
 
     def put(self, line: bytes, target: LogTarget) -> Undelivered | None:
         """One PutLogEvents call, retried by botocore; None means that CloudWatch has the line."""
+        answer = self._send(line.decode(), self._clock.wall_ns(), target)
+        return answer if isinstance(answer, Undelivered) else _rejection(answer, target)
+
+    def try_out(self, target: LogTarget) -> Undelivered | None:
+        """Find out whether a line could be put, without putting one; None means that it could.
+
+        The event is so old that CloudWatch drops it, but only after it has looked at the
+        permission and found the stream.
+        """
+        answer = self._send(_TRIAL, self._clock.wall_ns() - _TOO_OLD_NS, target)
+        return answer if isinstance(answer, Undelivered) else None
+
+    def _send(self, message: str, time_ns: int, target: LogTarget) -> Mapping[str, object] | Undelivered:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  lazily, see the module's docstring
 
-        event = {"timestamp": self._clock.wall_ns() // NS_PER_MS, "message": line.decode()}
+        event = {"timestamp": time_ns // NS_PER_MS, "message": message}
         try:
-            answer = self._connect(target.region).put_log_events(
+            return self._connect(target.region).put_log_events(
                 logGroupName=target.group, logStreamName=target.stream, logEvents=[event]
             )
         except ClientError as error:
@@ -69,7 +84,6 @@ class CloudWatchLogsSink:
             return Undelivered(
                 f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
             )
-        return _rejection(answer, target)
 
 
 def connect(region: str | None) -> LogsClient:

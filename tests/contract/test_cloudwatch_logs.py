@@ -46,6 +46,19 @@ def test_a_missing_stream_is_named(logs: LogsClient) -> None:
     assert "Log stream ecs/other/1 of log group /ecs/jobs does not exist" in failure.reason
 
 
+def test_trying_out_writes_nothing(logs: LogsClient) -> None:
+    assert CloudWatchLogsSink(connect, SystemClock()).try_out(TARGET) is None
+    events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
+    assert events == []
+
+
+def test_trying_out_finds_a_missing_stream(logs: LogsClient) -> None:
+    missing = LogTarget(group=TARGET.group, stream="ecs/other/1", region="eu-west-1")
+    failure = CloudWatchLogsSink(connect, SystemClock()).try_out(missing)
+    assert failure is not None
+    assert "does not exist" in failure.reason
+
+
 class AnsweringClient:
     """Answers, or fails, as a test says; the shapes are those of botocore."""
 

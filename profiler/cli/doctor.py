@@ -1,0 +1,101 @@
+"""``task-profiler doctor``: wires the examination to this container."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import msgspec
+
+from profiler.bounded import call_within
+from profiler.clock import Clock, SystemClock
+from profiler.doctor.examination import Patient, Probes, examine
+from profiler.doctor.finding import Finding
+from profiler.settings import endpoint_address, read_settings
+from profiler.sinks import Undelivered
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
+from profiler.sources import Unavailable
+from profiler.sources.container_processes import pids_of, visible_devices
+from profiler.sources.nvml.library import driver_is_near, load_binding
+from profiler.sources.nvml.readings import GpuReading
+from profiler.sources.nvml.source import NvmlSource
+
+_NETWORK_SECONDS = 15.0
+_DRIVER_SECONDS = 10.0
+_SILENT = Unavailable(f"the driver did not answer within {_DRIVER_SECONDS:.0f} s")
+_SIGNS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
+
+
+@click.command(
+    "doctor",
+    epilog="Example, as the monitor's command in a task definition for one run: "
+    '"command": ["doctor"]; or by ECS Exec: task-profiler doctor --json',
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding: topic, level, text, advice.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 600),
+    default=25.0,
+    show_default=True,
+    help="Watch the stats for so long at most, to tell how often they are refreshed (on Fargate every 10 s).",
+)
+def command(*, as_json: bool, seconds: float) -> None:
+    """Say what can be measured in this container and what to change in the task definition.
+
+    Looks at the task metadata, the batch, its log stream and the right to write there (an event so
+    old that CloudWatch drops it is tried, so nothing is written), the GPUs and Neuron devices.
+    The exit code is 1 if there is a problem.
+    """
+    clock = SystemClock()
+    problems = 0
+    for finding in examine(_patient(os.environ, clock, seconds), _probes(os.environ, clock)):
+        problems += finding.level == "problem"
+        click.echo(msgspec.json.encode(finding) if as_json else _lines(finding))
+    sys.exit(1 if problems else 0)
+
+
+def _lines(finding: Finding) -> str:
+    word, colour = _SIGNS[finding.level]
+    first = f"{click.style(f'{word:8}', fg=colour)} {finding.topic:14} {finding.text}"
+    return first if finding.advice is None else f"{first}\n{'':24}{finding.advice}"
+
+
+def _patient(environment: Mapping[str, str], clock: Clock, seconds: float) -> Patient | None:
+    if endpoint_address(environment) is None:
+        return None
+    import requests.adapters  # noqa: PLC0415  only inside of ECS
+
+    from profiler.sources.endpoint import HttpEndpoint, Patience  # noqa: PLC0415
+    from profiler.sources.task import TaskMetadataSource  # noqa: PLC0415
+
+    settings = read_settings(environment)
+    adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0)
+    endpoint = HttpEndpoint(settings.endpoint_address, adapter, Patience(settings.interval_seconds), clock)
+    source = TaskMetadataSource(endpoint, settings.endpoint_version)
+    return Patient(settings=settings, source=source, clock=clock, at_most_seconds=seconds)
+
+
+def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
+    def read_gpus() -> GpuReading | Unavailable | None:
+        if not driver_is_near(environment.get("LD_LIBRARY_PATH"), os.path.exists):
+            return None
+        source = NvmlSource(load_binding, clock)
+        return call_within(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _SILENT
+
+    def may_put(target: LogTarget) -> Undelivered | None:
+        sink = CloudWatchLogsSink(connect, clock)
+        slow = Undelivered(
+            f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
+        )
+        answers = call_within(_NETWORK_SECONDS, lambda: (sink.try_out(target),))
+        return slow if answers is None else answers[0]
+
+    return Probes(
+        read_gpus=read_gpus,
+        visible_devices=visible_devices,
+        count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
+        find_neuron_monitor=lambda: None,
+        neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
+        may_put=may_put,
+    )

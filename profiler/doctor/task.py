@@ -1,0 +1,88 @@
+"""What the task metadata tells about the task, its batch and the monitor's own container. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from profiler.batch import Choice
+from profiler.doctor.finding import Finding, fine, note, problem
+from profiler.figures import mebibytes
+from profiler.sources import Unavailable
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.summary import task_id
+
+_TASK, _BATCH, _MEMORY, _OWN, _PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
+_PREFERRED_VERSION = 4
+_OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
+
+
+def outside_of_ecs() -> Finding:
+    """There is no task to speak of."""
+    return note(
+        _TASK,
+        "This is no ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
+        "Start it in the monitor's container, or profile a command here: task-profiler run -- CMD.",
+    )
+
+
+def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
+    """Whether the endpoint answers, and which task it is."""
+    if isinstance(task, Unavailable):
+        return problem(
+            _TASK,
+            f"The task metadata endpoint of version {version} does not answer: {task.reason}.",
+            "Look whether a proxy or a firewall in this container stands before 169.254.170.2.",
+        )
+    name = task.family if task.revision is None else f"{task.family}:{task.revision}"
+    launch = "" if task.launch_type is None else f" on {task.launch_type}"
+    text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
+    if version < _PREFERRED_VERSION:
+        return note(
+            _TASK,
+            f"{text} It does not tell where containers log to.",
+            "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 comes with "
+            "Fargate platform 1.4.0 and with container agent 1.39.0.",
+        )
+    return fine(_TASK, text)
+
+
+def batch_finding(choice: Choice) -> Finding:
+    """Which container is reported on."""
+    if choice.problem is not None:
+        return problem(_BATCH, choice.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
+    return fine(_BATCH, f"The batch is the container {', '.join(choice.names)}.")
+
+
+def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
+    """What bounds the batch, and whether the monitor is bounded."""
+    if batch.memory_limit_bytes is not None:
+        yield fine(_MEMORY, f"The batch may use {mebibytes(batch.memory_limit_bytes)} MB, its own limit.")
+    elif task.memory_limit_bytes is not None:
+        yield fine(_MEMORY, f"The batch may use {mebibytes(task.memory_limit_bytes)} MB, the task's limit.")
+    else:
+        yield note(
+            _MEMORY,
+            "Neither the batch nor the task has a memory limit, so a report cannot tell how near the batch came to it.",
+            'Give the batch\'s container a "memory", or the task.',
+        )
+    if own is not None and own.memory_limit_bytes is None:
+        yield note(
+            _OWN,
+            "The monitor has no memory limit of its own.",
+            f"Write {_OWN_LIMIT} into its container definition, so that it can never take the batch's.",
+        )
+
+
+def processes_finding(batch: ContainerMetadata, visible_processes: int) -> Finding:
+    """Whether the batch's processes can be seen from here."""
+    if visible_processes:
+        return fine(_PIDS, f"{visible_processes} processes of the batch are visible (shared pid namespace).")
+    return note(
+        _PIDS,
+        f"The processes of {batch.name} are not visible from this container.",
+        'With "pidMode": "task" in the task definition the monitor can see which GPUs are the batch\'s.',
+    )
+
+
+def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
+    """Bad values in the environment."""
+    for text in problems:
+        yield problem("settings", f"{text}; its default is used.", "Correct it in the monitor's environment.")

@@ -1,0 +1,56 @@
+"""``task-profiler doctor`` as a process, beside a served task and a played CloudWatch Logs."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.endpoint import TASK_ID, Task, serve
+from tests.aws import played_aws
+
+GROUP, STREAM = "/ecs/bench", f"ecs/batch/{TASK_ID}"
+
+
+def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "profiler", "doctor", *options],
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+
+def by_topic(output: str) -> dict[str, Any]:
+    findings = [json.loads(line) for line in output.splitlines()]
+    return {finding["topic"]: finding for finding in findings}
+
+
+def test_a_served_task_is_examined_and_nothing_is_written() -> None:
+    server = serve(Task(2))
+    address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
+    try:
+        with played_aws() as aws:
+            aws.create_log_group(GROUP)
+            refused = doctor("--json", "--seconds", "5", ECS_CONTAINER_METADATA_URI_V4=address, **aws.environment())
+            aws.create_log_stream(GROUP, STREAM)
+            allowed = doctor("--json", "--seconds", "5", ECS_CONTAINER_METADATA_URI_V4=address, **aws.environment())
+            assert aws.events(GROUP, STREAM) == ()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert refused.returncode == 1, refused.stderr
+    assert by_topic(refused.stdout)["log stream"]["level"] == "problem"
+    assert "does not exist" in by_topic(refused.stdout)["log stream"]["text"]
+    assert allowed.returncode == 0, allowed.stdout + allowed.stderr
+    assert by_topic(allowed.stdout)["log stream"]["text"] == (f"The report may be put into {GROUP}, stream {STREAM}.")
+    assert by_topic(allowed.stdout)["stats"]["level"] == "ok"
+
+
+def test_outside_of_ecs_it_says_so_in_plain_words_and_without_colours() -> None:
+    told = doctor()
+    assert told.returncode == 0
+    assert told.stdout.startswith("note     task metadata")
+    assert "\x1b" not in told.stdout
