@@ -1,8 +1,10 @@
-"""The series of one run, for charts: a point for every sample, and never more than a fixed number of them. Pure.
+"""The series of one run, for charts: a point for every sample, and never more than a fixed number of them.
 
 When all places are taken, neighbours are merged two by two, and from then on every point takes
 twice as many samples: the resolution is the same over the whole run, however long it gets.
 """
+
+from threading import Lock
 
 from msgspec import Struct
 
@@ -13,22 +15,49 @@ from profiler.sources.container_stats import ContainerSample
 from profiler.times import NS_PER_MS
 
 MOST_POINTS = 10_000
+_GPU_DIGITS = 2
+
+
+class _Gpu(Struct, frozen=True, gc=False):
+    """What was read of the GPUs in a step: sum and number of the percentages, most memory."""
+
+    percents: float = 0.0
+    readings: int = 0
+    memory_bytes: int | None = None
+
+    @property
+    def percent(self) -> float | None:
+        return round(self.percents / self.readings, _GPU_DIGITS) if self.readings else None
+
+    def plus(self, other: "_Gpu") -> "_Gpu":
+        return _Gpu(
+            self.percents + other.percents, self.readings + other.readings, _most(self.memory_bytes, other.memory_bytes)
+        )
+
+
+_NO_GPU = _Gpu()
 
 
 class _Mark(Struct, frozen=True, gc=False):
-    """The end of a point's step: the CPU counter when it was last known, and the step's most memory.
+    """The end of a point's step: the counters when they were last known, and the step's most memory.
 
-    As the counter is kept rather than a rate, merging loses no CPU time and rounds nothing.
+    As counters are kept rather than rates, merging loses no CPU time and no byte, and rounds nothing.
     """
 
     end_ns: int
     cpu_at_ns: int | None
     cpu_total_ns: int | None
     memory_bytes: int | None
+    read_total_bytes: int | None
+    write_total_bytes: int | None
+    gpu: _Gpu
 
 
 class Timeline:
-    """Collects samples; ``add`` is the listener that ``profiler.run.run`` takes."""
+    """Collects samples; ``add`` is the listener that ``profiler.run.run`` takes.
+
+    ``add_gpu`` may be called from another thread than ``add``.
+    """
 
     def __init__(self, most_points: int = MOST_POINTS) -> None:
         self._most_points = most_points
@@ -36,6 +65,10 @@ class Timeline:
         self._samples_a_mark = 1
         self._samples_in_last = 1
         self._cpu_ns = Counter()
+        self._read_bytes = Counter()
+        self._write_bytes = Counter()
+        self._gpu_lock = Lock()
+        self._gpu = _NO_GPU
 
     def add(self, sample: ContainerSample) -> None:
         """Take a sample; one that is not later than the last is a duplicate."""
@@ -51,29 +84,55 @@ class Timeline:
             self._marks.append(mark)
             self._samples_in_last = 1
 
+    def add_gpu(self, percent: float | None, memory_bytes: int | None) -> None:
+        """Take a reading of the GPUs: their mean utilization, and the memory that they hold together.
+
+        It belongs to the step that the next sample ends. None: not measured.
+        """
+        reading = _Gpu(percent or 0.0, 0 if percent is None else 1, memory_bytes)
+        with self._gpu_lock:
+            self._gpu = self._gpu.plus(reading)
+
     def points(self, started_ns: int) -> tuple[Point, ...]:
-        """The series of a run that began at ``started_ns``, when its CPU counter was 0."""
+        """The series of a run that began at ``started_ns``, when its counters were 0."""
         points = []
-        at_ns, total_ns = started_ns, 0
+        at_ns, total_ns, read_bytes, write_bytes = started_ns, 0, 0, 0
         for mark in self._marks:
             vcpu = None
             if mark.cpu_at_ns is not None and mark.cpu_total_ns is not None and mark.cpu_at_ns > at_ns:
                 vcpu = round((mark.cpu_total_ns - total_ns) / (mark.cpu_at_ns - at_ns), VCPU_DIGITS)
                 at_ns, total_ns = mark.cpu_at_ns, mark.cpu_total_ns
-            elapsed_ms = max(round((mark.end_ns - started_ns) / NS_PER_MS), 0)
-            points.append(Point(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_bytes=mark.memory_bytes))
+            points.append(
+                Point(
+                    elapsed_ms=max(round((mark.end_ns - started_ns) / NS_PER_MS), 0),
+                    vcpu_used=vcpu,
+                    memory_used_bytes=mark.memory_bytes,
+                    block_read_bytes=_growth(mark.read_total_bytes, read_bytes),
+                    block_write_bytes=_growth(mark.write_total_bytes, write_bytes),
+                    gpu_percent=mark.gpu.percent,
+                    gpu_memory_bytes=mark.gpu.memory_bytes,
+                )
+            )
+            read_bytes = read_bytes if mark.read_total_bytes is None else mark.read_total_bytes
+            write_bytes = write_bytes if mark.write_total_bytes is None else mark.write_total_bytes
         return tuple(points)
 
     def _mark(self, sample: ContainerSample) -> _Mark:
-        if sample.cpu_ns is not None:
-            self._cpu_ns.add(sample.cpu_ns)
-        known = sample.cpu_ns is not None
+        cpu_total_ns = _total(self._cpu_ns, sample.cpu_ns)
         return _Mark(
             sample.read_ns,
-            sample.read_ns if known else None,
-            self._cpu_ns.total if known else None,
+            None if cpu_total_ns is None else sample.read_ns,
+            cpu_total_ns,
             sample.memory_used_bytes,
+            _total(self._read_bytes, sample.block_read_bytes),
+            _total(self._write_bytes, sample.block_write_bytes),
+            self._gpu_since_the_last_sample(),
         )
+
+    def _gpu_since_the_last_sample(self) -> _Gpu:
+        with self._gpu_lock:
+            gpu, self._gpu = self._gpu, _NO_GPU
+        return gpu
 
     def _halve(self) -> None:
         marks = self._marks
@@ -86,5 +145,28 @@ class Timeline:
 
 def _merged(first: _Mark, second: _Mark) -> _Mark:
     latest_cpu = first if second.cpu_at_ns is None else second
-    memory = [mark.memory_bytes for mark in (first, second) if mark.memory_bytes is not None]
-    return _Mark(second.end_ns, latest_cpu.cpu_at_ns, latest_cpu.cpu_total_ns, max(memory, default=None))
+    return _Mark(
+        second.end_ns,
+        latest_cpu.cpu_at_ns,
+        latest_cpu.cpu_total_ns,
+        _most(first.memory_bytes, second.memory_bytes),
+        first.read_total_bytes if second.read_total_bytes is None else second.read_total_bytes,
+        first.write_total_bytes if second.write_total_bytes is None else second.write_total_bytes,
+        first.gpu.plus(second.gpu),
+    )
+
+
+def _total(counter: Counter, value: int | None) -> int | None:
+    """What was counted in all, if it is known at this moment."""
+    if value is None:
+        return None
+    counter.add(value)
+    return counter.total
+
+
+def _growth(total_bytes: int | None, before_bytes: int) -> int | None:
+    return None if total_bytes is None else total_bytes - before_bytes
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)

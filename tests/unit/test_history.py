@@ -170,7 +170,11 @@ def test_points_that_cannot_be_read_are_none(history: History, file: Path, damag
 
 @given(
     st.lists(st.builds(Point, elapsed_ms=st.integers(0, 2**53), vcpu_used=st.none() | st.floats(0, 1e4),
-                       memory_used_bytes=st.none() | st.integers(0, 2**53)))
+                       memory_used_bytes=st.none() | st.integers(0, 2**53),
+                       block_read_bytes=st.none() | st.integers(0, 2**53),
+                       block_write_bytes=st.none() | st.integers(0, 2**53),
+                       gpu_percent=st.none() | st.floats(0, 100),
+                       gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
 )  # fmt: skip
 def test_any_points_come_back(tmp_path_factory: pytest.TempPathFactory, points: list[Point]) -> None:
     history = History(tmp_path_factory.mktemp("any") / "h", FakeClock())
