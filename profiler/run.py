@@ -182,7 +182,7 @@ class _Session:
         grid = Grid(self._started_ns, self._interval_ns)
         while not supervisor.ended_by(self._next_tick(grid)):
             now_ns = self._clock.monotonic_ns()
-            sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns)
+            sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns, supervisor.reaped.blocks)
             samples.add(sample, now_ns)
             if not isinstance(sample, Unavailable):
                 on_sample(sample)

@@ -45,6 +45,11 @@ class Reaped(Struct, frozen=True, kw_only=True):
     block_write_bytes: int = 0
     largest_rss_bytes: int = 0
 
+    @property
+    def blocks(self) -> proc.BlockBytes:
+        """What they read from and wrote to storage."""
+        return proc.BlockBytes(read_bytes=self.block_read_bytes, write_bytes=self.block_write_bytes)
+
     def plus(self, cpu_seconds: float, blocks: tuple[int, int], largest_rss_bytes: int) -> "Reaped":
         """These and one more."""
         return Reaped(

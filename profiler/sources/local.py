@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from profiler.sources import Unavailable
+from profiler.sources import Unavailable, proc
 from profiler.sources.cgroup_counters import MemoryReading
 from profiler.sources.container_stats import ContainerSample
 from profiler.sources.own_cgroup import OwnCgroup
 from profiler.sources.process_tree import ProcessReading, ProcessTree
+from profiler.sources.tree_blocks import TreeBlocks
 
 # A parent's children time is shown in whole ticks, user and system apart.
 _ROUNDING_NS = 20_000_000
@@ -144,6 +145,7 @@ class LocalSource:
         self._cgroup = cgroup
         self._cpu = TreeCpu()
         self._memory = TreeMemory()
+        self._blocks = TreeBlocks()
         self._group_memory = GroupMemory(cgroup)
         self._vcpus = vcpus
         self._not_its_cpu_ns = not_its_cpu_ns
@@ -162,17 +164,20 @@ class LocalSource:
         """The control group's mark, when the command has ended."""
         return self._group_memory.at_the_end()
 
-    def sample(self, read_ns: int, reaped_ns: int) -> ContainerSample | Unavailable:
-        """The tree now."""
+    def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
+        """The tree now; the last two are what this process itself has waited for so far."""
         processes = self._tree.read()
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.most_processes = max(self.most_processes, len(processes))
         tree_bytes, group_bytes = self._memory.add(processes), self._group_memory.now(processes)
+        blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
             read_ns=read_ns,
             cpu_ns=self._plausible(self._add_cpu(processes, reaped_ns), read_ns),
             memory_used_bytes=tree_bytes if group_bytes is None else group_bytes,
+            block_read_bytes=None if blocks is None else blocks.read_bytes,
+            block_write_bytes=None if blocks is None else blocks.write_bytes,
             pids=sum(process.threads for process in processes),
         )
 

@@ -37,6 +37,13 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     ignored_signals: int = 0
 
 
+class BlockBytes(Struct, frozen=True, kw_only=True):
+    """``/proc/PID/io``: what a process and all that it has waited for brought from and sent to storage."""
+
+    read_bytes: int
+    write_bytes: int
+
+
 def parse_stat(text: bytes) -> ProcessStat | None:
     """None if the text is cut short or is something else."""
     fields = text[text.rfind(b")") + 1 :].split()
@@ -74,6 +81,14 @@ def parse_status(text: bytes) -> ProcessStatus:
 def parse_pss(rollup: bytes) -> int | None:
     """The proportional set size in ``/proc/PID/smaps_rollup``."""
     return _size(rollup, b"Pss:")
+
+
+def parse_io(text: bytes) -> BlockBytes | None:
+    """None if the file was not ours to read, or the kernel does not count."""
+    read_bytes, write_bytes = _field(text, b"read_bytes:"), _field(text, b"write_bytes:")
+    if read_bytes is None or write_bytes is None or not (read_bytes.isdigit() and write_bytes.isdigit()):
+        return None
+    return BlockBytes(read_bytes=int(read_bytes), write_bytes=int(write_bytes))
 
 
 def parse_pids(children: bytes) -> tuple[int, ...]:

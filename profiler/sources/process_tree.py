@@ -24,7 +24,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     """One process at one moment.
 
     ``children_cpu_ns`` is of the children it has waited for. ``rss_bytes`` counts shared pages
-    in full, ``share_bytes`` proportionally to those who share them. None: a zombie's memory.
+    in full, ``share_bytes`` proportionally to those who share them. None: a zombie's memory, and
+    ``blocks`` of a process that has ended meanwhile or is not ours to ask.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     rss_bytes: int | None = None
     share_bytes: int | None = None
     peak_bytes: int | None = None
+    blocks: proc.BlockBytes | None = None
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -61,7 +63,7 @@ class ProcessTree:
         self._pss_due_ns = 0
 
     def read(self) -> tuple[ProcessReading, ...]:
-        """All processes of the tree that are there now."""
+        """All processes of the tree that are there now, each after its parent."""
         stats = self._descendants()
         self._threads = sum(stat.threads for stat in stats.values())
         if len(stats) > 1 and self._monotonic_ns() >= self._pss_due_ns:
@@ -94,6 +96,7 @@ class ProcessTree:
             rss_bytes=status.rss_bytes,
             share_bytes=share_bytes,
             peak_bytes=status.peak_bytes,
+            blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
         )
 
     def _shared(self, identity: tuple[int, int], status: proc.ProcessStatus) -> int:

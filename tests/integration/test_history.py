@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from profiler.points import decode_points
 from profiler.record import decode
 
 _PROGRAM = (sys.executable, "-m", "profiler")
@@ -62,6 +63,23 @@ def test_the_series_is_kept(history_file: Path) -> None:
     assert [point[0] for point in points] == sorted(point[0] for point in points)
     assert max(point[2] for point in points) > 50 * 2**20
     assert all(point[1] >= 0 for point in points)
+
+
+def test_what_was_written_stands_in_the_series_where_it_was_written(history_file: Path, tmp_path: Path) -> None:
+    """A child of the command writes 8 MiB through to the disk, the command waits for it, then idles."""
+    out = tmp_path / "out"
+    write = f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(8 * 2**20)); f.flush(); os.fsync(f.fileno())"
+    program = f"import subprocess, sys, time\nsubprocess.run([sys.executable, '-c', {write!r}])\ntime.sleep(0.5)\n"
+    finished = _run(sys.executable, "-c", program, options=("--interval", "0.05"))
+    total = decode(finished.stderr).record.metrics.block_write_bytes
+    if not total:
+        pytest.skip("the kernel counts no I/O of processes here, or nothing of this file system")
+    with closing(sqlite3.connect(history_file)) as connection:
+        ((text,),) = connection.execute("SELECT points FROM run").fetchall()
+    written = [point.block_write_bytes for point in decode_points(text) if point.block_write_bytes is not None]
+    assert total >= 8 * 2**20
+    assert sum(written) == pytest.approx(total, abs=64 * 1024)
+    assert written[-1] == 0
 
 
 def test_no_history(history_file: Path) -> None:

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.launch import callers_environment
 from profiler.local_record import Identity, Observed, Peak, Span, bounds, run_record, sampling_facts, settled_peak
@@ -11,6 +12,7 @@ from profiler.sources.cgroup import Limits
 from profiler.sources.host import Host
 from profiler.sources.local import TreeCpu, TreeMemory
 from profiler.sources.process_tree import ProcessReading
+from profiler.sources.tree_blocks import TreeBlocks
 from profiler.summary import Sizes
 from profiler.supervisor import Ending, Reaped
 from profiler.usage import ContainerUsage
@@ -77,6 +79,7 @@ def test_parsers_survive_anything(text: bytes) -> None:
     proc.parse_status(text)
     proc.parse_pss(text)
     proc.parse_pids(text)
+    proc.parse_io(text)
 
 
 def test_time_handed_to_the_parent_is_counted_once() -> None:
@@ -135,6 +138,55 @@ def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
             assert held >= 0
             assert memory.peak_bytes is not None
             assert memory.peak_bytes >= held
+
+
+def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
+    return proc.BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
+
+
+def _io(pid: int, blocks: proc.BlockBytes | None) -> ProcessReading:
+    return replace(_process(pid), blocks=blocks)
+
+
+def test_io_of_a_process() -> None:
+    text = b"rchar: 9\nwchar: 8\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 12288\ncancelled_write_bytes: 1\n"
+    assert proc.parse_io(text) == _blocks(4096, 12288)
+    assert proc.parse_io(b"") is None
+    assert proc.parse_io(b"rchar: 9\nread_bytes: 4096\n") is None
+
+
+def test_what_a_tree_has_read_and_written() -> None:
+    blocks = TreeBlocks()
+    assert blocks.add([_io(1, _blocks(100, 1)), _io(2, _blocks(20, 2))], _blocks(0)) == _blocks(120, 3)
+    # The second has ended, and the first has waited for it; an orphan was waited for here.
+    assert blocks.add([_io(1, _blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
+
+
+def test_bytes_of_a_child_that_nobody_waited_for_are_kept() -> None:
+    blocks = TreeBlocks()
+    blocks.add([_io(1, _blocks(10)), _io(2, _blocks(500, 50))], _blocks(0))
+    assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
+    assert blocks.add([_io(1, _blocks(13))], _blocks(0)) == _blocks(513, 50)
+
+
+def test_the_sum_is_not_known_while_one_of_the_tree_cannot_be_read() -> None:
+    blocks = TreeBlocks()
+    assert blocks.add([_io(1, _blocks(100)), _io(2, None)], _blocks(0)) is None
+    assert blocks.add([_io(1, _blocks(130))], _blocks(0)) == _blocks(130)
+
+
+_counted = st.none() | st.builds(_blocks, st.integers(0, 2**40), st.integers(0, 2**40))
+
+
+@given(st.lists(st.tuples(st.lists(_counted, max_size=4), st.integers(0, 2**40))))
+def test_what_was_read_and_written_never_falls(steps: Sequence[tuple[Sequence[proc.BlockBytes | None], int]]) -> None:
+    blocks = TreeBlocks()
+    last = _blocks(0)
+    for processes, reaped_bytes in steps:
+        total = blocks.add([_io(pid, one) for pid, one in enumerate(processes)], _blocks(reaped_bytes))
+        if total is not None:
+            assert (total.read_bytes >= last.read_bytes, total.write_bytes >= last.write_bytes) == (True, True)
+            last = total
 
 
 def test_a_spike_between_readings_shows_in_the_peak() -> None:
