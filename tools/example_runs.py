@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.points import Point
-from profiler.record import Container, Distribution, Metrics, Record, Report, Status
+from profiler.record import Container, Distribution, Gpu, Metrics, Record, Report, Status
 from profiler.times import format_ms
 
 SEED = 20261120
@@ -16,10 +17,11 @@ END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)
 _MB = 2**20
 _KILLED, _FAILED = 137, 1
 _WAITS_FROM, _WAITS_UNTIL = 0.42, 0.5
+_GPU_MEMORY_MB = 24_576
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """What a family's runs are like. ``cpu`` and ``memory`` are shares of the size."""
+    """What a family's runs are like. ``cpu``, ``memory`` and ``gpu`` are shares of the size."""
 
     family: str
     hours: tuple[int, ...]
@@ -30,16 +32,42 @@ class Batch(Struct, frozen=True, kw_only=True):
     memory: float
     growth: float = 0.0
     fails: float = 0.01
+    read_mb_s: float = 1.6
+    written_mb_s: float = 0.4
+    gpu: float | None = None
 
 
 BATCHES = (
-    Batch(family="nightly-etl", hours=(2,), minutes=42, vcpu=2, memory_mb=4096, cpu=0.72, memory=0.66, growth=0.28),
+    Batch(
+        family="nightly-etl",
+        hours=(2,),
+        minutes=42,
+        vcpu=2,
+        memory_mb=4096,
+        cpu=0.72,
+        memory=0.66,
+        growth=0.28,
+        read_mb_s=24,
+        written_mb_s=9,
+    ),
     Batch(family="invoice-export", hours=(5,), minutes=6.5, vcpu=1, memory_mb=2048, cpu=0.34, memory=0.31),
     Batch(family="search-index", hours=(0, 6, 12, 18), minutes=18, vcpu=4, memory_mb=8192, cpu=0.88, memory=0.47),
     Batch(
         family="thumbnails", hours=tuple(range(0, 24, 3)), minutes=2.2, vcpu=1, memory_mb=1024, cpu=0.93, memory=0.72
     ),
-    Batch(family="train-ranker", hours=(21,), minutes=95, vcpu=8, memory_mb=32768, cpu=0.55, memory=0.81, fails=0.08),
+    Batch(
+        family="train-ranker",
+        hours=(21,),
+        minutes=95,
+        vcpu=8,
+        memory_mb=32768,
+        cpu=0.55,
+        memory=0.81,
+        fails=0.08,
+        read_mb_s=60,
+        written_mb_s=3,
+        gpu=0.86,
+    ),
     Batch(family="mail-digest", hours=(7, 16), minutes=0.8, vcpu=0.5, memory_mb=1024, cpu=0.12, memory=0.17),
     Batch(family="geo-tiles", hours=(3, 15), minutes=27, vcpu=2, memory_mb=4096, cpu=0.63, memory=0.54, fails=0.06),
     Batch(family="db-vacuum", hours=(4,), minutes=11, vcpu=1, memory_mb=2048, cpu=0.21, memory=0.22),
@@ -89,6 +117,7 @@ def _run(
         started_at=format_ms(started_ns),
         finished_at=format_ms(started_ns + duration_ms * 1_000_000),
         metrics=_metrics(batch, duration_ms, points),
+        gpus=_gpus(points),
     )
     return Report(
         time=format_ms(started_ns + (duration_ms + 40) * 1_000_000), type="task.report", record=record
@@ -111,14 +140,47 @@ def _points(batch: Batch, duration_ms: int, level: float, chance: random.Random,
         wave = 0.16 * math.sin(share * 19) + (-0.45 if _WAITS_FROM < share < _WAITS_UNTIL else 0)
         cpu = min(max(batch.cpu + wave + chance.gauss(0, 0.05), 0.01), 1.02)
         memory = level * (0.22 + 0.78 * min(share * 1.15, 1) ** 0.7) * (1 + chance.gauss(0, 0.006))
-        made.append(
-            Point(
-                elapsed_ms=elapsed_ms,
-                vcpu_used=round(cpu * batch.vcpu, 4),
-                memory_used_bytes=int(min(memory, 0.998) * batch.memory_mb * _MB),
-            )
+        point = Point(
+            elapsed_ms=elapsed_ms,
+            vcpu_used=round(cpu * batch.vcpu, 4),
+            memory_used_bytes=int(min(memory, 0.998) * batch.memory_mb * _MB),
         )
+        made.append(_with_devices(point, batch, share, step_ms))
     return tuple(made)
+
+
+def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Point:
+    """What is read comes in the beginning and after the wait, what is written at the end."""
+    waits = _WAITS_FROM < share < _WAITS_UNTIL
+    reads = 0.05 if waits else max(math.cos(share * 17) + 0.6, 0) * (1.2 - share)
+    writes = max(math.sin(share * 31), 0) * share * 2
+    mb_a_step = step_ms / 1000 * _MB
+    point = replace(
+        point,
+        block_read_bytes=int(batch.read_mb_s * reads * mb_a_step),
+        block_write_bytes=int(batch.written_mb_s * writes * mb_a_step),
+    )
+    if batch.gpu is None:
+        return point
+    busy = 0.04 if waits else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
+    held_mb = _GPU_MEMORY_MB * (0.12 + 0.7 * min(share * 5, 1))
+    return replace(point, gpu_percent=round(100 * busy, 2), gpu_memory_bytes=int(held_mb * _MB))
+
+
+def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
+    percents = [point.gpu_percent for point in points if point.gpu_percent is not None]
+    if not percents:
+        return ()
+    held_mb = max(point.gpu_memory_bytes or 0 for point in points) / _MB
+    return (
+        Gpu(
+            uuid="GPU-6b1d",
+            name="NVIDIA A10G",
+            utilization_percent=Distribution(avg=round(sum(percents) / len(percents), 3), max=max(percents)),
+            memory_used_mb=Distribution(max=round(held_mb, 3)),
+            memory_size_mb=_GPU_MEMORY_MB,
+        ),
+    )
 
 
 def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics:
@@ -139,6 +201,6 @@ def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics
         cpu_utilization_percent=Distribution(avg=round(100 * (vcpu.avg or 0) / batch.vcpu, 3)),
         memory_used_mb=Distribution(avg=round(average_mb, 3)),
         memory_utilization_percent=Distribution(avg=round(100 * average_mb / batch.memory_mb, 3)),
-        block_read_bytes=int(1.7 * duration_ms * 1000),
-        block_write_bytes=int(0.4 * duration_ms * 1000),
+        block_read_bytes=sum(point.block_read_bytes or 0 for point in points),
+        block_write_bytes=sum(point.block_write_bytes or 0 for point in points),
     )

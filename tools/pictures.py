@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         photograph(browser, page(history), folder / "report.png", height=930)
-        photograph(browser, page(history, "--run", killed), folder / "report-run.png", height=930)
+        photograph(browser, page(history, "--run", killed), folder / "report-run.png", height=1130)
         browser.close()
 
 

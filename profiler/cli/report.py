@@ -15,7 +15,8 @@ from profiler.cli.history_settings import history_path
 from profiler.cli.visible import visible
 from profiler.cli.whole_file import write_whole
 from profiler.clock import Clock, SystemClock
-from profiler.dashboard.data import MOST_STEPS, block, steps_of_each
+from profiler.dashboard.courses import MOST_STEPS, steps_of_each
+from profiler.dashboard.data import Block, block
 from profiler.dashboard.page import Assets, page
 from profiler.dashboard.runs import Run, chosen, gathered, newest_first
 from profiler.dashboard.series import steps_of_points, thinned
@@ -62,13 +63,33 @@ def command(out: str, source: str | None, name: str | None, opens: bool, file: s
     runs = _runs_of_history(file, clock, name) if source is None else _runs_of_lines(source, name)
     data = block(runs, generated_at=format_ms(clock.wall_ns()), version=__version__, only_one=name is not None)
     title = f"{runs[0].report.record.family or 'Task'} {runs[0].began}" if name is not None else "Task report"
-    text = page(data, _assets(plotly), title=visible(title))
+    text = page(data.text, _assets(plotly), title=visible(title))
     path = Path(out)
     size_bytes = _write(path, text)
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    click.echo(f"{path}: {count}, {size_bytes / _BYTES_PER_MB:.1f} MB")
+    click.echo(f"{path}: {_runs_in_words(data.runs)}, {size_bytes / _BYTES_PER_MB:.1f} MB")
+    _say_what_is_left_out(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
         click.echo(f"task-profiler: No browser could be started here: open {path} in one yourself.", err=True)
+
+
+def _say_what_is_left_out(data: Block, runs: int) -> None:
+    """A page that is too long to be opened or sent is of no use, and one that is silently short of no worth."""
+    if data.runs < runs:
+        click.echo(
+            f"task-profiler: The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left "
+            "out: choose with task-profiler history --json --last N --family GLOB | task-profiler report --from -",
+            err=True,
+        )
+    if data.without_details:
+        click.echo(
+            f"task-profiler: Labels, warnings and GPUs of {_runs_in_words(data.without_details)} do not fit into a "
+            "page of 8 MB and are left out: task-profiler report --run ID shows those of one run.",
+            err=True,
+        )
+
+
+def _runs_in_words(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _plotly() -> str:

@@ -1,109 +1,45 @@
 """What the page's program works on: one JSON text, safe inside a script element. Pure."""
 
-import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
+from profiler.dashboard.courses import courses
+from profiler.dashboard.embedded import embedded, short
+from profiler.dashboard.packed import SHARED_TEXTS, packed
 from profiler.dashboard.runs import Run
-from profiler.dashboard.series import Step, thinned
-from profiler.record import Distribution, Gpu, Number, Record
+from profiler.record import Distribution, Gpu, Record
 from profiler.times import NS_PER_MS, parse_ns
 
-MOST_STEPS = 100_000
-MOST_STEPS_OF_A_RUN = 600
-FEWEST_STEPS_OF_A_RUN = 60
-# With plotly's 5 MB the page stays below 8 MB; courses that do not fit are left out, the oldest first.
+# With plotly's 5 MB the page stays below 8 MB: labels and courses that do not fit are left out, then whole runs,
+# the oldest first.
 MOST_BYTES = 2_700_000
-_DIGITS = 3
+# The names of the block's parts and what stands between them.
+_KEYS_BYTES = 200
 _NONE = Distribution()
-SHARED_TEXTS = frozenset({"family", "container", "outcome", "peakBy", "cluster", "launch", "labels", "warnings"})
-# What HTML, or JavaScript in an old browser, would take for the end of the text; the rest is ASCII by json's own rule.
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def steps_of_each(runs: int) -> int:
-    """How finely the course of a run is shown among so many."""
-    return max(FEWEST_STEPS_OF_A_RUN, min(MOST_STEPS_OF_A_RUN, MOST_STEPS // max(runs, 1)))
+class Block(Struct, frozen=True, kw_only=True):
+    """The JSON text, how many of the runs are in it, and how many of these without their labels, warnings and GPUs."""
+
+    text: str
+    runs: int
+    without_details: int
 
 
-def block(runs: Sequence[Run], *, generated_at: str, version: str, only_one: bool = False) -> str:
-    """The JSON text of these runs, newest first."""
-    rows = [_run(run) for run in runs]
-    fields = list(dict.fromkeys(name for row in rows for name in row))
-    texts = _Texts()
-    content = {
-        "version": version,
-        "generatedAt": generated_at,
-        "onlyOne": only_one,
-        "fields": fields,
-        "runs": [list(texts.placed(row, fields)) for row in rows],
-        "texts": texts.all,
-        "shared": sorted(SHARED_TEXTS),
-    }
-    without = _text(content)
-    courses = _courses(runs, MOST_BYTES - len(without))
-    return f'{without[:-1]},"courses":{{{",".join(courses)}}}}}'
-
-
-class _Texts:
-    """Texts that many runs have in common stand in the page once; a run names their places."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        """Where the text stands."""
-        if text not in self._places:
-            self._places[text] = len(self.all)
-            self.all.append(text)
-        return self._places[text]
-
-    def placed(self, row: Mapping[str, Any], fields: Iterable[str]) -> Iterator[object]:
-        """The values of a run, with places for texts."""
-        for field in fields:
-            value = row.get(field)
-            if field not in SHARED_TEXTS or value is None:
-                yield value
-            elif isinstance(value, list):
-                yield [self.place(text) for text in value]
-            else:
-                yield self.place(value)
-
-
-def _text(content: object) -> str:
-    return escaped(json.dumps(content, separators=(",", ":"), allow_nan=False))
-
-
-def escaped(json_text: str) -> str:
-    """JSON that means the same and cannot end the script element that it stands in."""
-    for character, escape in _ESCAPES.items():
-        json_text = json_text.replace(character, escape)
-    return json_text
-
-
-def _courses(runs: Sequence[Run], most_bytes: int) -> Iterator[str]:
-    """By the run's place in the list: columns of elapsed milliseconds, vCPU used and MB held."""
-    of_each = steps_of_each(sum(1 for run in runs if run.steps))
-    left_steps, left_bytes = MOST_STEPS, most_bytes
-    for place, run in enumerate(runs):
-        steps = thinned(run.steps, of_each)
-        text = f'"{place}":{_text(_columns(steps))}'
-        if not steps or len(steps) > left_steps or len(text) > left_bytes:
-            continue
-        left_steps -= len(steps)
-        left_bytes -= len(text) + 1
-        yield text
-
-
-def _columns(steps: Iterable[Step]) -> dict[str, list[Number | None]]:
-    steps = tuple(steps)
-    return {
-        "ms": [step.elapsed_ms for step in steps],
-        "vcpu": [_short(step.vcpu_used) for step in steps],
-        "mb": [_short(step.memory_used_mb, digits=1) for step in steps],
-    }
+def block(
+    runs: Sequence[Run], *, generated_at: str, version: str, only_one: bool = False, most_bytes: int = MOST_BYTES
+) -> Block:
+    """These runs, newest first, as far as they fit."""
+    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "shared": sorted(SHARED_TEXTS)}
+    kept = packed([_run(run) for run in runs], most_bytes - len(embedded(about)) - _KEYS_BYTES)
+    left_out = {"runs": len(runs) - len(kept.rows), "details": kept.without_details}
+    content = {**about, "leftOut": left_out, "fields": kept.fields, "runs": kept.rows, "texts": kept.texts}
+    without_courses = embedded(content)
+    shown = ",".join(courses(runs[: len(kept.rows)], most_bytes - len(without_courses) - _KEYS_BYTES))
+    text = f'{without_courses[:-1]},"courses":{{{shown}}}}}'
+    return Block(text=text, runs=len(kept.rows), without_details=kept.without_details)
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -121,17 +57,17 @@ def _run(run: Run) -> dict[str, Any]:
             "outcome": outcome(record),
             "exit": record.exit_code,
             "began": None if began_ns is None else began_ns // NS_PER_MS,
-            "ms": _short(metrics.duration_ms),
-            "cpu": _short(cpu.avg),
-            "memory": _short(memory.avg),
-            "vcpuSize": _short(metrics.vcpu_size),
-            "vcpuP95": _short(vcpu.p95),
-            "vcpuMax": _short(vcpu.max),
-            "cpuSeconds": _short(metrics.cpu_seconds),
-            "size": _short(metrics.memory_size_mb),
-            "peak": _short(metrics.max_memory_used_mb),
+            "ms": short(metrics.duration_ms),
+            "cpu": short(cpu.avg),
+            "memory": short(memory.avg),
+            "vcpuSize": short(metrics.vcpu_size),
+            "vcpuP95": short(vcpu.p95),
+            "vcpuMax": short(vcpu.max),
+            "cpuSeconds": short(metrics.cpu_seconds),
+            "size": short(metrics.memory_size_mb),
+            "peak": short(metrics.max_memory_used_mb),
             "peakBy": metrics.memory_peak_source,
-            "usd": _short(record.cost.usd, digits=6) if record.cost else None,
+            "usd": short(record.cost.usd, digits=6) if record.cost else None,
             "cluster": record.cluster,
             "launch": record.launch_type,
             "read": metrics.block_read_bytes,
@@ -155,9 +91,9 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     return _known(
         {
             "name": gpu.name or gpu.uuid,
-            "percent": _short(used.avg),
-            "mb": _short(memory.max),
-            "size": _short(gpu.memory_size_mb),
+            "percent": short(used.avg),
+            "mb": short(memory.max),
+            "size": short(gpu.memory_size_mb),
         }
     )
 
@@ -168,11 +104,3 @@ def _labels(labels: Mapping[str, str] | None) -> list[str] | None:
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _short(value: Number | None, digits: int = _DIGITS) -> Number | None:
-    """Whole where it can be; digits that nobody sees would make the page long."""
-    if value is None or not math.isfinite(value):
-        return None
-    rounded = round(value, digits)
-    return int(rounded) if rounded == int(rounded) else rounded

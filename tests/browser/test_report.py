@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from profiler.record import Container, Distribution, Metrics, Record, Report, encode
+from profiler.points import Point
+from profiler.record import Container, Distribution, Interval, Metrics, Record, Report, encode
+from profiler.sinks.history import History
 from tests.browser.conftest import MANY, RUNS, make_page
+from tests.fakes import FakeClock
 from tools.example_runs import runs
 
 pytestmark = pytest.mark.browser
@@ -181,6 +185,67 @@ def test_a_click_on_a_run_shows_its_course(opened: Opener, dashboard: Path, tmp_
     tab.keyboard.press("Escape")
     tab.wait_for_selector("#detail", state="hidden")
     assert tab.locator("#course-cpu").count() == 0
+
+
+def test_a_course_has_a_chart_for_what_was_measured(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+    tab = opened(dashboard)
+    traces = "(id) => document.getElementById(id).data.map((trace) => trace.name)"
+    charts = "[...document.querySelectorAll('#detail .chart')].map((place) => place.id)"
+    everywhere = ["course-cpu", "course-memory", "course-io"]
+    for family, expected in (("nightly-etl", everywhere), ("train-ranker", [*everywhere, "course-gpu"])):
+        tab.click(f"#runs tbody tr:has-text('{family}') >> nth=0")
+        tab.wait_for_selector(f"#detail[open] #{expected[-1]} .scatterlayer path.js-line >> nth=1", state="attached")
+        assert tab.evaluate(charts) == expected
+        assert tab.evaluate(traces, "course-io") == ["read", "written"]
+        tab.locator(f"#{expected[-1]}").scroll_into_view_if_needed()
+        tab.screenshot(path=tmp_path / f"{family}.png")
+        if family == "nightly-etl":
+            tab.click("#close")
+    assert tab.evaluate(traces, "course-gpu") == ["utilization, mean of the GPUs", "memory of all GPUs"]
+    assert tab.evaluate("document.getElementById('course-gpu').layout.yaxis2.side") == "right"
+
+
+def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener, tmp_path: Path) -> None:
+    """In MB/s: 2 MB in the first second, 6 MB in the three after it, in the second of which nothing was known."""
+    mb = 2**20
+    points = (
+        Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=mb, block_read_bytes=2 * mb, gpu_percent=40.0),
+        Point(elapsed_ms=2000, vcpu_used=0.5, memory_used_bytes=mb),
+        Point(elapsed_ms=4000, vcpu_used=0.5, memory_used_bytes=mb, block_read_bytes=6 * mb, gpu_percent=60.0),
+        Point(elapsed_ms=7000, vcpu_used=0.5, memory_used_bytes=mb, block_read_bytes=0),
+        Point(elapsed_ms=9000, vcpu_used=0.5, memory_used_bytes=mb, gpu_percent=80.0),
+    )
+    record = Record(
+        task_id="a",
+        container=Container(name="batch"),
+        status="success",
+        started_at="2026-11-20T06:00:00.000Z",
+        metrics=Metrics(duration_ms=9000),
+    )
+    line = encode(Report(time="2026-11-20T06:00:09.000Z", type="task.report", record=record))
+    file = tmp_path / "history.sqlite3"
+    assert History(file, FakeClock()).add(line, points, most_runs=1) is None
+    tab = opened(make_page(tmp_path / "page.html", "--history", str(file), "--run", "a"))
+    course = "(id) => document.getElementById(id).data.map(({ x, y }) => [[...x], [...y]])"
+    assert tab.evaluate(course, "course-io") == [[[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]]
+    # The last reading of the GPUs is too long after the one before to reach back to it.
+    assert tab.evaluate(course, "course-gpu") == [[[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]]
+
+
+def test_a_course_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_path: Path) -> None:
+    record = Record(
+        task_id="a", container=Container(name="batch"), status="running", started_at="2026-11-20T06:00:00.000Z"
+    )
+    interval = Interval(vcpu_used=Distribution(avg=0.5), memory_used_mb=Distribution(max=10.0))
+    checkpoint = replace(record, interval=interval)
+    file = tmp_path / "lines"
+    file.write_bytes(encode(Report(time="2026-11-20T06:01:00.000Z", type="task.checkpoint", record=checkpoint)))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(file), "--run", "a"))
+    assert tab.evaluate("[...document.querySelectorAll('.chart')].map((place) => place.id).filter(Boolean)")[-2:] == [
+        "course-cpu",
+        "course-memory",
+    ]
+    assert tab.locator("#course-io, #course-gpu").count() == 0
 
 
 def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:

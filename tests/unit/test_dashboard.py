@@ -2,8 +2,10 @@
 
 import json
 import re
+import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.cli.report import command
-from profiler.dashboard.data import MOST_STEPS, block, escaped, outcome, steps_of_each
+from profiler.dashboard.courses import MOST_STEPS, columns, courses, steps_of_each
+from profiler.dashboard.data import MOST_BYTES, block, outcome
+from profiler.dashboard.embedded import embedded, escaped, significant
+from profiler.dashboard.packed import packed
 from profiler.dashboard.page import Assets, page
 from profiler.dashboard.runs import Run, chosen, gathered
 from profiler.dashboard.series import Step, steps_of_checkpoints, steps_of_points, thinned
@@ -71,12 +77,19 @@ def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb
     return report(task_id, status="running", kind="task.checkpoint", minute=minute, interval=interval)
 
 
-def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0) -> Step:
-    return Step(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_mb=memory_mb)
+def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0, **more: Any) -> Step:
+    return Step(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_mb=memory_mb, **more)
+
+
+def io_checkpoint(minute: int, read_bytes: int | None, write_bytes: int | None) -> Report:
+    """A checkpoint with what was read and written since the run's start."""
+    one = checkpoint("a", minute)
+    totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
+    return replace(one, record=replace(one.record, metrics=totals))
 
 
 def content(runs: Sequence[Run]) -> Any:
-    return unpacked(block(runs, generated_at="2026-11-20T06:00:00.000Z", version="1"))
+    return unpacked(block(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
 
 
 def unpacked(data: str) -> Any:
@@ -103,6 +116,10 @@ def unpacked(data: str) -> Any:
 def test_a_point_of_the_history_is_a_step() -> None:
     points = (Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=3 * 2**20),)
     assert steps_of_points(points) == (step(1000, 0.5, 3.0),)
+    more = replace(points[0], block_read_bytes=7, block_write_bytes=0, gpu_percent=50.0, gpu_memory_bytes=2**31)
+    assert steps_of_points([more]) == (
+        step(1000, 0.5, 3.0, block_read_bytes=7, block_write_bytes=0, gpu_percent=50.0, gpu_memory_mb=2048.0),
+    )
 
 
 def test_what_a_point_does_not_know_its_step_does_not_know() -> None:
@@ -122,6 +139,43 @@ def test_a_checkpoint_that_knows_only_the_percentage_tells_the_vcpu_by_the_size(
     assert steps_of_checkpoints([one]) == (step(60_000, 0.25, 5.0),)
 
 
+def test_between_checkpoints_the_totals_have_grown_by_what_was_read_and_written() -> None:
+    lines = [io_checkpoint(2, 150, 8), io_checkpoint(1, 100, None), io_checkpoint(3, None, 8), io_checkpoint(4, 175, 9)]
+    steps = steps_of_checkpoints(lines)
+    assert [(one.block_read_bytes, one.block_write_bytes) for one in steps] == [
+        (100, None),
+        (50, 8),
+        (None, 0),
+        (25, 1),
+    ]
+    assert all(one.gpu_percent is None and one.gpu_memory_mb is None for one in steps)
+
+
+def test_totals_that_began_again_between_two_checkpoints_are_no_negative_growth() -> None:
+    steps = steps_of_checkpoints([io_checkpoint(1, 100, 5), io_checkpoint(2, 30, 6)])
+    assert [(one.block_read_bytes, one.block_write_bytes) for one in steps] == [(100, 5), (30, 1)]
+
+
+def test_thinning_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_memory() -> None:
+    steps = (
+        step(1000, block_read_bytes=5, gpu_percent=10.0, gpu_memory_mb=1.0),
+        step(4000, block_read_bytes=7, block_write_bytes=1, gpu_percent=30.0, gpu_memory_mb=3.0),
+        step(5000, gpu_memory_mb=2.0),
+        step(6000),
+    )
+    assert thinned(steps, 2) == (
+        step(4000, block_read_bytes=12, block_write_bytes=1, gpu_percent=25.0, gpu_memory_mb=3.0),
+        step(6000, gpu_memory_mb=2.0),
+    )
+
+
+@given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
+def test_thinning_keeps_every_byte(grown_bytes: list[int | None], most: int) -> None:
+    steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
+    total_bytes = sum(grown or 0 for grown in grown_bytes)
+    assert sum(one.block_read_bytes or 0 for one in thinned(steps, most)) == total_bytes
+
+
 def test_thinning_keeps_the_largest_memory_and_the_average_cpu() -> None:
     steps = (step(1000, 1.0, 10.0), step(4000, 2.0, 30.0), step(5000, None, 20.0), step(6000, 3.0, None))
     assert thinned(steps, 2) == (step(4000, 1.75, 30.0), step(6000, 3.0, 20.0))
@@ -136,6 +190,35 @@ def test_thinning_keeps_cpu_time_and_peak(vcpus: list[float], most: int) -> None
     cpu_ms = sum((one.vcpu_used or 0) * (one.elapsed_ms - start) for one, start in zip(thin, starts, strict=False))
     assert cpu_ms == pytest.approx(1000 * sum(vcpus))
     assert max((one.memory_used_mb or 0 for one in thin), default=0) == max(vcpus, default=0)
+
+
+def test_a_course_has_a_column_for_each_kind_of_number_that_was_measured() -> None:
+    steps = (step(2000, None, 1.26, block_read_bytes=3 * 2**20), step(3000, 0.5, None, gpu_percent=33.33))
+    assert columns(steps) == {
+        "ms": [2000, 3000],
+        "vcpu": [None, 0.5],
+        "mb": [1.3, None],
+        "read": [1.5, None],
+        "gpu": [None, 33.3],
+    }
+    assert columns([step(1000, None, None)]) == columns([]) == {}
+
+
+def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
+    steps = (step(1000, block_write_bytes=2**20), step(2000), step(3000, block_write_bytes=2**20), step(3000))
+    assert columns(steps)["written"] == [1, None, 0.5, None]
+    assert "read" not in columns(steps)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, 0), (2.0, 2), (12.345, 12.3), (98765.4, 98800), (0.00012345, 0.000123)]
+)
+def test_three_digits_are_enough_for_a_rate(value: float, shown: float) -> None:
+    assert repr(significant(value)) == repr(shown)
+
+
+def test_a_course_without_any_number_is_none() -> None:
+    assert list(courses([Run(report=report(), steps=(step(1000, None, None),))], MOST_BYTES)) == []
 
 
 # --- lines to runs -------------------------------------------------------------------------------
@@ -199,16 +282,79 @@ def test_the_page_has_a_bounded_number_of_steps_and_leaves_out_the_oldest_course
     assert steps_of_each(100_000) == 60
 
 
+LABELS = {f"label{place}": "x" * 200 for place in range(30)}
+
+
+def labelled(task_id: str, labels: Mapping[str, str]) -> Run:
+    one = report(task_id)
+    return Run(report=replace(one, record=replace(one.record, labels=labels)), steps=(step(1000),))
+
+
+def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
+    runs = [labelled(str(place), {**LABELS, "own": f"{place}" * 200}) for place in range(100)]
+    made = block(runs, generated_at="", version="", most_bytes=30_000)
+    shown = unpacked(made.text)
+    assert len(made.text) <= 30_000
+    assert (made.runs, len(shown["runs"])) == (100, 100)
+    labels = ["labels" in run for run in shown["runs"]]
+    assert labels == sorted(labels, reverse=True)
+    assert labels.count(False) == made.without_details == shown["leftOut"]["details"] == 100 - labels.count(True)
+    assert 0 < made.without_details < 100
+    assert set(shown["courses"]) == {str(place) for place in range(100)}
+
+
+def test_labels_that_runs_have_in_common_cost_their_length_once() -> None:
+    made = block([labelled(str(place), LABELS) for place in range(100)], generated_at="", version="", most_bytes=50_000)
+    assert made.without_details == 0
+
+
+def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
+    runs = [Run(report=report(f"{place:0200}")) for place in range(100)]
+    made = block(runs, generated_at="", version="", most_bytes=10_000)
+    shown = unpacked(made.text)
+    assert len(made.text) <= 10_000
+    assert 30 < made.runs < 100
+    assert shown["leftOut"] == {"runs": 100 - made.runs, "details": 0}
+    assert [run["id"] for run in shown["runs"]] == [f"{place:0200}" for place in range(made.runs)]
+
+
+VALUES = st.fixed_dictionaries(
+    {"id": st.text(max_size=30)},
+    optional={
+        "family": st.sampled_from(["a", "b", "<c>", "d" * 50]),
+        "ms": st.integers(0, 10**9),
+        "labels": st.lists(st.text(max_size=40), max_size=4),
+        "gpus": st.lists(st.just({"name": "GPU"}), max_size=2),
+    },
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=40), st.integers(0, 2000))
+def test_packed_runs_are_no_longer_than_they_may_be_and_the_newest_is_there(
+    runs: list[dict[str, Any]], most_bytes: int
+) -> None:
+    kept = packed(runs, most_bytes)
+    length = sum(len(embedded(row)) + 1 for row in kept.rows) + sum(len(embedded(text)) + 1 for text in kept.texts)
+    assert len(kept.rows) >= 1
+    assert length <= most_bytes or len(kept.rows) == 1
+    for row, run in zip(kept.rows, runs, strict=False):
+        assert row[kept.fields.index("id")] == run["id"]
+        if "family" in run:
+            place = row[kept.fields.index("family")]
+            assert isinstance(place, int)
+            assert kept.texts[place] == run["family"]
+
+
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_no_text_ends_the_script_that_it_stands_in(text: str) -> None:
-    data = block([Run(report=report(text, family=text))], generated_at=text, version=text)
+    data = block([Run(report=report(text, family=text))], generated_at=text, version=text).text
     assert not set("<>&\u2028\u2029") & set(data)
     assert unpacked(data)["runs"][0]["family"] == text
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_family_comes_out_as_it_went_in(family: str) -> None:
-    data = block([Run(report=report(family=family))], generated_at="", version="")
+    data = block([Run(report=report(family=family))], generated_at="", version="").text
     assert data.isascii()
     assert not set("<>&") & set(data)
     assert unpacked(data)["runs"][0]["family"] == family
@@ -245,7 +391,7 @@ def test_the_page_names_nothing_to_fetch() -> None:
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_no_text_adds_an_element(text: str) -> None:
     def tags(family: str) -> list[str]:
-        data = block([Run(report=report(family=family))], generated_at="", version="")
+        data = block([Run(report=report(family=family))], generated_at="", version="").text
         return [tag for tag, _ in _Tags(page(data, ASSETS, title=family)).found]
 
     assert tags(text) == tags("etl")
@@ -295,6 +441,39 @@ def test_the_history_becomes_a_page(here: Path) -> None:
     assert [run["id"] for run in data["runs"]] == ["b", "a"]
     assert data["courses"]["0"] == {"ms": [1000], "vcpu": [0.5], "mb": [1]}
     assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
+
+
+def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
+    point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
+    history = History(here / "history.sqlite3", FakeClock())
+    assert history.add(encode(report("a")), (point,), most_runs=100) is None
+    assert call().exit_code == 0
+    course = data_of(here / "task-report.html")["courses"]["0"]
+    assert course == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
+
+
+def test_a_history_from_before_io_and_gpus_draws_as_before(here: Path) -> None:
+    keep(here / "history.sqlite3", "a")
+    with closing(sqlite3.connect(here / "history.sqlite3")) as connection, connection:
+        connection.execute("UPDATE run SET points = '[[1000,0.5,1048576],[2000,null,2097152]]'")
+    assert call().exit_code == 0
+    course = data_of(here / "task-report.html")["courses"]["0"]
+    assert course == {"ms": [1000, 2000], "vcpu": [0.5, None], "mb": [1, 2]}
+
+
+def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:
+    ids = [f"{place:02}" + "i" * 40_000 for place in range(80)]
+    lines = b"\n".join(encode(labelled(task_id, {"own": task_id * 10}).report) for task_id in ids)
+    result = call("--from", "-", given=lines)
+    assert result.exit_code == 0
+    shown = data_of(here / "task-report.html")
+    kept = len(shown["runs"])
+    assert 50 < kept < 80
+    assert result.stdout.startswith(f"task-report.html: {kept} runs, ")
+    runs, details = result.stderr.splitlines()
+    assert runs.startswith(f"task-profiler: The oldest {80 - kept} of 80 runs do not fit into a page of 8 MB")
+    assert details.startswith(f"task-profiler: Labels, warnings and GPUs of {kept} runs do not fit")
+    assert (here / "task-report.html").stat().st_size < 8_000_000
 
 
 def test_one_run_is_all_there_is_with_run(here: Path) -> None:

@@ -125,33 +125,94 @@ function drawDuration(place, runs) {
   }));
 }
 
-// One run: what it used in the step that ends at each point.
-function drawCourse(places, run, course) {
-  const ms = [0, ...course.ms];
-  const before = (values) => [values[0], ...values];
-  const inPercent = isKnown(run.vcpuSize) && run.vcpuSize > 0;
-  const cpu = before(course.vcpu.map((vcpu) => (isKnown(vcpu) && inPercent ? (100 * vcpu) / run.vcpuSize : vcpu)));
-  const memory = before(course.mb);
-  const end = Math.max(ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
-  const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10e3, 15e3, 30e3, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR]
-    .find((one) => end / one <= (isNarrow() ? 4 : 9)) ?? Math.ceil(end / 6 / DAY) * DAY;
+// One run: what it used in the step that ends at each point. A chart for each kind of number that was measured.
+const COURSES = [
+  { id: "cpu", title: (run) => (hasVcpuSize(run) ? "CPU, in % of the vCPU size" : "CPU"), columns: ["vcpu"], draw: drawCpu },
+  { id: "memory", title: () => "Memory", columns: ["mb"], draw: drawMemory },
+  { id: "io", title: () => "I/O: read and written", columns: ["read", "written"], draw: drawIo },
+  { id: "gpu", title: () => "GPU", columns: ["gpu", "gpuMb"], draw: drawGpu },
+];
+const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
+const coursesOf = (run) => COURSES.filter(({ columns }) => columns.some((name) => run.course?.[name]));
+const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10e3, 15e3, 30e3, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR];
+const COURSE_MARGIN = { l: 8, r: 14, t: 26, b: 30 };
+// GPUs are read once a second, beside the samples: a reading holds until the next, but not over a failure.
+const GPU_HOLDS_MS = 3000;
+
+function timeAxis(run) {
+  const end = Math.max(run.course.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
+  const step = TIME_STEPS.find((one) => end / one <= (isNarrow() ? 4 : 9)) ?? Math.ceil(end / 6 / DAY) * DAY;
   const tickvals = [];
   for (let at = 0; at <= end; at += step) tickvals.push(at);
-  const xaxis = { range: [0, end], tickvals, ticktext: tickvals.map((at) => (at ? asDuration(at) : "0")), tickangle: 0 };
-  const line = (y, name, fill, text) => ({
-    type: "scatter", mode: "lines", name, x: ms, y, line: { color: fill, width: 1.8, shape: "vh" }, fill: "tozeroy", fillcolor: `${fill}26`,
-    hoverinfo: "text", hovertext: ms.map((at, point) => `${asDuration(at)}<br>${text(y[point])}`), connectgaps: false,
-  });
-  const margin = { l: 8, r: 14, t: 26, b: 30 };
-  draw(places.cpu, [line(cpu, "CPU", colour("accent"), inPercent ? asPercent : (vcpu) => `${asVcpu(vcpu)} vCPU`)], layout(210, {
-    margin, xaxis, showlegend: false,
-    yaxis: { range: [0, Math.max(inPercent ? 105 : 1, ...cpu.filter(isKnown)) * 1.03], ticksuffix: inPercent ? " %" : " vCPU", nticks: 6 },
+  return { range: [0, end], tickvals, ticktext: tickvals.map((at) => (at ? asDuration(at) : "0")), tickangle: 0 };
+}
+
+function line(ms, values, name, fill, text, more = {}) {
+  const x = [0, ...ms], y = [values[0], ...values];
+  return {
+    type: "scatter", mode: "lines", name, x, y, line: { color: fill, width: 1.8, shape: "vh" }, fill: "tozeroy", fillcolor: `${fill}26`,
+    hoverinfo: "text", hovertext: x.map((at, point) => `${asDuration(at)}<br>${text(y[point])}`), connectgaps: false, ...more,
+  };
+}
+
+const upTo = (values, least, room) => [0, Math.max(least, ...values.filter(isKnown)) * room];
+
+function drawCpu(place, run) {
+  const inPercent = hasVcpuSize(run);
+  const cpu = run.course.vcpu.map((vcpu) => (isKnown(vcpu) && inPercent ? (100 * vcpu) / run.vcpuSize : vcpu));
+  return draw(place, [line(run.course.ms, cpu, "CPU", colour("accent"), inPercent ? asPercent : (vcpu) => `${asVcpu(vcpu)} vCPU`)], layout(210, {
+    margin: COURSE_MARGIN, xaxis: timeAxis(run), showlegend: false,
+    yaxis: { range: upTo(cpu, inPercent ? 105 : 1, 1.03), ticksuffix: inPercent ? " %" : " vCPU", nticks: 6 },
   }));
-  const traces = [line(memory, "memory", colour("failure"), asMemory)];
+}
+
+function drawMemory(place, run) {
+  const memory = run.course.mb, xaxis = timeAxis(run);
+  const traces = [line(run.course.ms, memory, "memory", colour("failure"), asMemory)];
   if (isKnown(run.size)) {
-    traces.push({ type: "scatter", mode: "lines", name: `limit ${asMemory(run.size)}`, x: [0, end], y: [run.size, run.size], hoverinfo: "name", line: { color: colour("oom"), width: 2, dash: "dash" } });
+    traces.push({ type: "scatter", mode: "lines", name: `limit ${asMemory(run.size)}`, x: xaxis.range, y: [run.size, run.size], hoverinfo: "name", line: { color: colour("oom"), width: 2, dash: "dash" } });
   }
-  return draw(places.memory, traces, layout(230, {
-    margin, xaxis, showlegend: true, yaxis: { range: [0, Math.max(1, run.size ?? 0, ...memory.filter(isKnown)) * 1.08], ticksuffix: " MB", nticks: 6 },
+  return draw(place, traces, layout(230, {
+    margin: COURSE_MARGIN, xaxis, showlegend: true, yaxis: { range: upTo([...memory, run.size], 1, 1.08), ticksuffix: " MB", nticks: 6 },
+  }));
+}
+
+function drawIo(place, run) {
+  const { ms, read, written } = run.course;
+  const traces = [];
+  // A rate is that since the bytes were last known.
+  if (read) traces.push(line(...held(ms, read, Infinity), "read", colour("accent"), (rate) => `read ${asRate(rate)}`));
+  if (written) traces.push(line(...held(ms, written, Infinity), "written", colour("failure"), (rate) => `written ${asRate(rate)}`));
+  return draw(place, traces, layout(210, {
+    margin: COURSE_MARGIN, xaxis: timeAxis(run), showlegend: true,
+    yaxis: { range: upTo([...(read ?? []), ...(written ?? [])], 0.001, 1.08), ticksuffix: " MB/s", nticks: 6 },
+  }));
+}
+
+// What is known of a step reaches back to the last that was known, if that is no longer ago than it may be.
+function held(ms, values, longestMs) {
+  const kept = [];
+  let known = 0, waiting = [];
+  values.forEach((value, place) => {
+    if (!isKnown(value)) { waiting.push(place); return; }
+    if (ms[place] - known > longestMs) kept.push(...waiting);
+    kept.push(place);
+    known = ms[place];
+    waiting = [];
+  });
+  kept.push(...waiting);
+  return [kept.map((place) => ms[place]), kept.map((place) => values[place])];
+}
+
+function drawGpu(place, run) {
+  const { ms, gpu, gpuMb } = run.course;
+  const traces = [];
+  if (gpu) traces.push(line(...held(ms, gpu, GPU_HOLDS_MS), "utilization, mean of the GPUs", colour("accent"), asPercent));
+  if (gpuMb) traces.push(line(...held(ms, gpuMb, GPU_HOLDS_MS), "memory of all GPUs", colour("failure"), asMemory, { yaxis: gpu ? "y2" : "y", fill: "none" }));
+  const percents = { range: upTo(gpu ?? [], 105, 1.03), ticksuffix: " %", nticks: 6 };
+  const memory = { range: upTo([...(gpuMb ?? []), total(known(run.gpus ?? [], (one) => one.size))], 1, 1.08), ticksuffix: " MB", nticks: 6 };
+  return draw(place, traces, layout(230, {
+    margin: COURSE_MARGIN, xaxis: timeAxis(run), showlegend: true, yaxis: gpu ? percents : memory,
+    ...(gpu && gpuMb ? { yaxis2: { ...memory, tickmode: "auto", overlaying: "y", side: "right", showgrid: false, fixedrange: true, automargin: true } } : {}),
   }));
 }

@@ -191,12 +191,12 @@ function facts(run) {
 let detailed;
 function drawDetail(place, run) {
   detailed = { place, run };
-  const cpu = element("div", { className: "chart", id: "course-cpu" }), memory = element("div", { className: "chart", id: "course-memory" });
+  const courses = coursesOf(run).map((course) => ({ ...course, place: element("div", { className: "chart", id: `course-${course.id}` }) }));
   const body = [element("h2", { textContent: shown(familyOf(run)) }), outcomeCell(run), facts(run)];
-  if (run.course) body.push(element("h2", { textContent: isKnown(run.vcpuSize) ? "CPU, in % of the vCPU size" : "CPU" }), cpu, element("h2", { textContent: "Memory" }), memory);
-  else body.push(element("p", { className: "empty", textContent: "The course of this run is not in this page: the run has none, or the page would be too long. For one run: task-profiler report --run ID" }));
+  for (const course of courses) body.push(element("h2", { textContent: course.title(run) }), course.place);
+  if (!courses.length) body.push(element("p", { className: "empty", textContent: "The course of this run is not in this page: the run has none, or the page would be too long. For one run: task-profiler report --run ID" }));
   place.replaceChildren(...body);
-  if (run.course) drawCourse({ cpu, memory }, run, run.course);
+  for (const course of courses) course.draw(course.place, run);
 }
 
 function openRun(run) {
@@ -206,8 +206,8 @@ function openRun(run) {
 }
 
 function forgetDetail() {
-  for (const id of ["course-cpu", "course-memory"]) {
-    const place = byId(id);
+  for (const { id } of COURSES) {
+    const place = byId(`course-${id}`);
     if (place && charts.delete(place)) Plotly.purge(place);
   }
   byId("detail-body").replaceChildren();
@@ -268,6 +268,12 @@ function options(select, first, names, prefix = "") {
   select.replaceChildren(element("option", { value: "", textContent: first }), ...names.map((name) => element("option", { value: prefix + name, textContent: cut(name, 60) })));
 }
 
+function leftOut() {
+  const { runs, details } = content.leftOut;
+  return (runs ? `. ${runs} older runs are left out: the page would be too long` : "")
+    + (details ? `. ${details} runs are without labels, warnings and GPUs: the page would be too long` : "");
+}
+
 function start() {
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   setTheme(darkness.matches ? "dark" : "light");
@@ -288,7 +294,7 @@ function start() {
   }
   const times = known(content.runs, (run) => run.began);
   const families = [...new Set(content.runs.map(familyOf))].sort((a, b) => a.localeCompare(b));
-  byId("about").textContent = `${content.runs.length} runs of ${families.length} families` + (times.length ? `, ${asTime(times.reduce((a, b) => Math.min(a, b)))} to ${asTime(most(times))}` : "");
+  byId("about").textContent = `${content.runs.length} runs of ${families.length} families` + (times.length ? `, ${asTime(times.reduce((a, b) => Math.min(a, b)))} to ${asTime(most(times))}` : "") + leftOut();
   options(byId("family"), "All families", families, "=");
   options(byId("outcome"), "All outcomes", OUTCOMES.filter((outcome) => content.runs.some((run) => run.outcome === outcome)));
   byId("family").onchange = (event) => { state.family = event.target.value; drawAll(); };

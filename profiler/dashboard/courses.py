@@ -1,0 +1,67 @@
+"""The courses of the runs as columns of numbers, as many as a page can bear. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from profiler.dashboard.embedded import embedded, short, significant
+from profiler.dashboard.runs import Run
+from profiler.dashboard.series import BYTES_PER_MB, Step, thinned
+from profiler.record import Number
+
+MOST_STEPS = 100_000
+MOST_STEPS_OF_A_RUN = 600
+FEWEST_STEPS_OF_A_RUN = 60
+_MS_PER_SECOND = 1000
+
+Column = list[Number | None]
+
+
+def steps_of_each(runs: int) -> int:
+    """How finely the course of a run is shown among so many."""
+    return max(FEWEST_STEPS_OF_A_RUN, min(MOST_STEPS_OF_A_RUN, MOST_STEPS // max(runs, 1)))
+
+
+def courses(runs: Sequence[Run], most_bytes: int) -> Iterator[str]:
+    """JSON members: by the run's place in the list, the columns of its course; those that do not fit are left out."""
+    of_each = steps_of_each(sum(1 for run in runs if run.steps))
+    left_steps, left_bytes = MOST_STEPS, most_bytes
+    for place, run in enumerate(runs):
+        steps = thinned(run.steps, of_each)
+        numbers = columns(steps)
+        if not numbers:
+            continue
+        text = f'"{place}":{embedded(numbers)},'
+        if len(steps) > left_steps or len(text) > left_bytes:
+            continue
+        left_steps -= len(steps)
+        left_bytes -= len(text)
+        yield text[:-1]
+
+
+def columns(steps: Sequence[Step]) -> dict[str, Column]:
+    """Elapsed milliseconds and what was measured up to each; empty if nothing was.
+
+    vCPU, MB of memory, MB read and written a second, percent and MB of the GPUs. A column without
+    a number is left out.
+    """
+    measured: dict[str, Column] = {
+        "vcpu": [short(step.vcpu_used) for step in steps],
+        "mb": [short(step.memory_used_mb, digits=1) for step in steps],
+        "read": list(_rates(steps, lambda step: step.block_read_bytes)),
+        "written": list(_rates(steps, lambda step: step.block_write_bytes)),
+        "gpu": [short(step.gpu_percent, digits=1) for step in steps],
+        "gpuMb": [short(step.gpu_memory_mb, digits=0) for step in steps],
+    }
+    known = {name: column for name, column in measured.items() if any(value is not None for value in column)}
+    return {"ms": [step.elapsed_ms for step in steps], **known} if known else {}
+
+
+def _rates(steps: Iterable[Step], of: Callable[[Step], int | None]) -> Iterator[Number | None]:
+    """MB a second, over the time since the bytes were last known."""
+    known_at_ms = 0
+    for step in steps:
+        grown_bytes, length_ms = of(step), step.elapsed_ms - known_at_ms
+        if grown_bytes is None or length_ms <= 0:
+            yield None
+            continue
+        known_at_ms = step.elapsed_ms
+        yield significant(grown_bytes / BYTES_PER_MB * _MS_PER_SECOND / length_ms)
