@@ -1,19 +1,25 @@
-"""What each panel of the dashboards searches for, on real servers, over documents that the real handlers wrote."""
+"""What each panel of the dashboards searches for, on real servers, over documents that profiler and forwarder wrote.
 
-import json
+The lines are the real monitor's (see :mod:`tests.search.produced`), the documents those of the real
+handlers; the numbers are worked out by hand from what each script says.
+"""
+
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import boto3
 import pytest
 
 import handler
 from kibana.aggregations import metric_id, rows_id, search_body, time_id
 from kibana.panels import PANELS
 from tests.fake_slack import FakeSlack
+from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report, search
-from tests.search.test_task_stopped import TASK_ID, LambdaContext, aws, put, run_report, slack
+from tests.search.test_forwarder import Context, Forward, event, forward, search
+from tests.search.test_task_stopped import LambdaContext, aws, put, slack
+from tests.unit.test_task_event import container, definition
 from tests.unit.test_task_event import event as task_event
 
 __all__ = ["aws", "forward", "slack"]  # the fixtures
@@ -22,92 +28,64 @@ pytestmark = pytest.mark.search
 
 START, END = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
 TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
+ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
 PANEL = {panel.key: panel for panel in PANELS}
-REASON = "Essential container in task exited"
+SCRIPT = {script.task_id: script for script in SCRIPTS}
+EXITED, BY_USER = "Essential container in task exited", "Task stopped by user"
 
 Bucket = dict[str, Any]
 Ask = Callable[[str], dict[str, Any]]
 
 
-def ended(
-    task_id: str,
-    end: str,
-    seconds: int,
-    cpu: float,
-    memory: float,
-    *,
-    usd: float = 0.01,
-    saving: float = 50.0,
-    **more: Any,
-) -> str:
-    """A run that ended at 10 or 11 o'clock and so many minutes, of a task with 2 vCPU and 1000 MB."""
-    metrics = {
-        "durationMs": seconds * 1000,
-        "vcpuSize": 2,
-        "memorySizeMB": 1000,
-        "maxMemoryUsedMB": memory * 12,
-        "cpuUtilizationPercent": {"avg": cpu, "max": cpu + 5},
-        "memoryUtilizationPercent": {"avg": memory},
-    }
-    return report(
-        task_id,
-        startedAt="2026-03-01T09:00:00Z",
-        finishedAt=f"2026-03-01T{end}:00Z",
-        cluster="jobs",
-        **{
-            "exitCode": 0,
-            "metrics": metrics,
-            "cost": {"usd": usd},
-            "recommendation": {"vcpu": 1, "memoryMB": 512, "savingPercent": saving},
-            **more,
-        },
+def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
+    """ECS's event of the task's end."""
+    batch = {"name": "batch", "exitCode": code, "lastStatus": "STOPPED", "image": "etl:7"}
+    return task_event(
+        taskArn=arn(script),
+        taskDefinitionArn=f"arn:aws:ecs:us-west-2:111122223333:task-definition/{script.family}:1",
+        containers=[batch if reason is None else {**batch, "reason": reason}, {"name": "task-monitor", "exitCode": 0}],
+        createdAt=script.started,
+        pullStartedAt=script.started,
+        startedAt=script.started,
+        executionStoppedAt=stopped_at,
+        stoppedAt=stopped_at,
+        group=f"family:{script.family}",
+        **more,
     )
 
 
-REPORTS = (
-    ended("a", "10:05", 10, cpu=30.0, memory=20.0, usd=0.01),
-    ended("b", "10:35", 30, cpu=50.0, memory=45.0, usd=0.03),
-    ended("c", "11:10", 20, cpu=90.0, memory=70.0, usd=0.04, saving=25.0),
-    # The same task once more, by another container: one document more, no task more.
-    ended("a", "10:06", 10, cpu=0, memory=0, container={"name": "side"}, metrics={}, cost=None, recommendation=None),
-    ended("d", "10:20", 600, cpu=10.0, memory=5.0, usd=0.5, saving=60.0, family="hourly"),
-    ended("e", "11:40", 700, cpu=20.0, memory=9.0, usd=0.7, saving=60.0, family="hourly", status="failure", exitCode=3),
+KILLED = told_by_ecs(
+    SCRIPT["killed"],
+    code=137,
+    reason="OutOfMemoryError: Container killed due to memory usage",
+    stopped_at="2026-03-01T10:45:20.500Z",
 )
-
-
-def checkpoint(minute: int, cpu: float, memory: float, gpu: float, received: int) -> str:
-    line = report(
-        "a",
-        status="running",
-        finishedAt=None,
-        container={"name": "batch", "image": "etl:7"},
-        metrics={"memorySizeMB": 1000, "networkRxBytes": received, "networkTxBytes": 5, "blockReadBytes": 6,
-                 "blockWriteBytes": 7},
-        interval={"cpuUtilizationPercent": {"avg": cpu}, "memoryUsedMB": {"max": memory}},
-        gpus=[
-            {"uuid": "G0", "utilizationPercent": {"avg": gpu, "max": gpu + 10}, "memoryUsedMB": {"max": 4000}},
-            {"uuid": "G1", "utilizationPercent": {"avg": gpu + 20, "max": 99}, "memoryUsedMB": {"max": 6000}},
-        ],
-        neuron={"cores": [{"index": 0, "utilizationPercent": {"avg": gpu, "max": gpu + 1}}]},
-    )  # fmt: skip
-    written = json.loads(line)
-    return json.dumps({**written, "type": "task.checkpoint", "time": f"2026-03-01T10:{minute:02d}:00Z"})
-
-
-CHECKPOINTS = (
-    checkpoint(1, cpu=40.0, memory=300.0, gpu=10.0, received=100),
-    checkpoint(2, cpu=60.0, memory=350.0, gpu=30.0, received=300),
+STOPPED = told_by_ecs(
+    SCRIPT["stopped"],
+    code=143,
+    stopped_at="2026-03-01T11:45:30.000Z",
+    stopCode="UserInitiated",
+    stoppedReason=BY_USER,
 )
 
 
 @pytest.fixture
 def ask(aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServer) -> Ask:
-    """Ask what a panel asks. Of one task, TASK_ID, ECS's event came too, and it had failed."""
-    put(aws, run_report(status="failure", exitCode=1))
-    answer = handler.task_stopped(task_event(), LambdaContext())
-    assert (answer["status"], answer["indexed"]) == ("failure", True)
-    lines = (*REPORTS, *CHECKPOINTS, run_report(status="failure", exitCode=1))
-    assert forward(event(*lines), Context()) == {"indexed": len(lines), "skipped": 0, "failed": 0}
+    """Ask what a panel asks, when all lines have come through the handlers.
+
+    Of two tasks ECS's event comes too: of the killed one before its report comes by subscription, but
+    with the report in the log stream; of the stopped one after it.
+    """
+    register("hourly")
+    batch = stream("batch", SCRIPT["killed"])
+    aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
+    lines = {name: of_it for run in produced() for name, of_it in run.by_stream.items()}
+    put(aws, lines[batch][0], batch)
+    assert handler.task_stopped(KILLED, LambdaContext())["indexed"] is True
+    for name, of_it in lines.items():
+        answer = forward(event(*of_it, stream=name), Context())
+        assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
+    assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
 
     def answers(key: str) -> dict[str, Any]:
         panel = PANEL[key]
@@ -117,6 +95,12 @@ def ask(aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServe
         return aggregations
 
     return answers
+
+
+def register(family: str) -> None:
+    """Have ECS know the family's task definition, as it knows nightly's."""
+    described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
+    boto3.client("ecs").register_task_definition(family=family, containerDefinitions=described["containerDefinitions"])
 
 
 def table(answer: dict[str, Any], key: str) -> dict[tuple[str, ...], tuple[Any, ...]]:
@@ -148,6 +132,17 @@ def close(value: float) -> Any:
     return pytest.approx(value, rel=1e-5)  # fields are 32-bit floats
 
 
+def test_the_documents_are_of_lines_that_the_monitor_wrote(ask: Ask, search_server: SearchServer) -> None:
+    """Eight reports (one task has two containers) and two checkpoints; each document holds its line."""
+    ask("task-count-by-family")
+    written = {line for run in produced() for of_it in run.by_stream.values() for line in of_it}
+    for index, number_of_lines in (("reports", 8), ("checkpoints", 2)):
+        hits = search(search_server, f"task-{index}-*")["hits"]["hits"]
+        found = {hit["_source"]["record"] for hit in hits}
+        assert len(hits) == len(found) == number_of_lines
+        assert found <= written
+
+
 def test_every_panel_has_buckets_and_a_number_in_each_column(ask: Ask) -> None:
     for panel in PANELS:
         found = table(ask(panel.key), panel.key)
@@ -159,20 +154,36 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(ask: Ask) -> None:
 def test_a_cell_of_the_heatmap(ask: Ask) -> None:
     """Worked out by hand: the family nightly, CPU %, between 10 and 11 o'clock.
 
-    Ended in that hour: `a` at 10:05 with a mean of 30 %, `b` at 10:35 with 50 %, the second container of `a`, and at
-    10:12 the task of ECS's event. The second container measured nothing and counts nothing; the task of the event says
-    50 %.
-    So (30 + 50 + 50) / 3 = 43.33. `c` ended at 11:10 and is the next cell alone: 90.
+    Three batches ended in that hour, each of 2 vCPU, read once a second until half a second before its end:
+
+    - `a`, 10:02:30.5. Its counter stood at 24 s of CPU after the first 60 s (0.4 vCPU), and at 24 + 72 = 96 s after
+      90 s more (0.8 vCPU): 96 s / 150 s = 0.64 vCPU, which is 0.64 / 2 = 32 %.
+    - `b`, 10:30:00.5: 600 s in 600 s, 1 vCPU, 50 %.
+    - `killed`, 10:45:20.5: 32 s in 20 s, 1.6 vCPU, 80 %.
+
+    The second container of `a` had ended before it could be read and counts nothing. So (32 + 50 + 80) / 3 = 54. `c`
+    ended at 11:10 and is the next cell alone: 1620 s in 900 s, 1.8 vCPU, 90 %.
     """
     found = table(ask("task-usage-cpu"), "task-usage-cpu")
     assert found == {
         ("hourly", TEN): (close(10),),
-        ("hourly", ELEVEN): (close(20),),
-        ("nightly", TEN): (close(43.3333333),),
+        ("hourly", ELEVEN): (close(25),),  # failed 20 %, stopped 30 %
+        ("nightly", TEN): (close(54),),
         ("nightly", ELEVEN): (close(90),),
     }
+
+
+def test_a_cell_of_the_heatmap_of_memory(ask: Ask) -> None:
+    """By hand, of 1024 MiB: `a` (60 s x 256 + 90 s x 512) / 150 s = 409.6, 40 %; `b` 512, 50 %; `killed`
+    (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %. Their mean is 54.609 %.
+    """
     found = table(ask("task-usage-memory"), "task-usage-memory")
-    assert found[("nightly", TEN)] == (close(32.5),)  # 20 and 45; the task of the event has no memory
+    assert found == {
+        ("hourly", TEN): (close(6.25),),
+        ("hourly", ELEVEN): (close(18.75),),
+        ("nightly", TEN): (close((40 + 50 + 73.828) / 3),),
+        ("nightly", ELEVEN): (close(75),),
+    }
     assert next(iter(found))[0] == "hourly"  # rows by name, so that they stay where they are
 
 
@@ -183,47 +194,50 @@ def test_tasks_are_counted_once(ask: Ask) -> None:
         ("nightly", TEN): (3,),
         ("nightly", ELEVEN): (1,),
         ("hourly", TEN): (1,),
-        ("hourly", ELEVEN): (1,),
+        ("hourly", ELEVEN): (2,),
     }
     found = table(ask("task-count-by-outcome"), "task-count-by-outcome")
     assert found == {
-        ("failure", TEN): (1,),
-        ("failure", ELEVEN): (1,),
         ("success", TEN): (3,),
         ("success", ELEVEN): (1,),
+        ("failure", TEN): (1,),
+        ("failure", ELEVEN): (1,),
+        ("unknown", ELEVEN): (1,),  # somebody stopped it
     }
 
 
 def test_durations(ask: Ask) -> None:
     median = table(ask("task-duration-median"), "task-duration-median")
-    assert median[("hourly", TEN)] == (600_000,)
-    assert median[("nightly", ELEVEN)] == (20_000,)
+    assert median[("hourly", TEN)] == (600_500,)
+    assert median[("nightly", ELEVEN)] == (900_500,)
     high = table(ask("task-duration-p95"), "task-duration-p95")
-    assert high[("hourly", ELEVEN)] == (700_000,)
-    assert 10_000 < high[("nightly", TEN)][0] <= 30_000
+    assert high[("hourly", TEN)] == (600_500,)
+    assert 150_500 < high[("nightly", TEN)][0] <= 600_500
     rows = table(ask("task-duration-table"), "task-duration-table")
     assert list(rows) == [("nightly",), ("hourly",)]  # most tasks first
-    tasks, middle, _, longest = rows[("nightly",)]
-    assert (tasks, longest) == (4, 30_000)
-    assert 2_000 <= middle <= 30_000
-    assert rows[("hourly",)][3] == 700_000
+    tasks, middle, _, longest = rows[("nightly",)]  # of 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s
+    assert (tasks, middle, longest) == (4, 150_500, 900_500)
+    tasks, middle, _, longest = rows[("hourly",)]  # of 302.4, 600.5 and 700.5 s
+    assert (tasks, middle, longest) == (3, 600_500, 700_500)
 
 
 def test_failures_and_why(ask: Ask) -> None:
-    """The one of which ECS told has its words; of the other only the monitor's exit code is known."""
+    """Those of which ECS told have its words; of the other only the monitor's exit code is known."""
     rows = table(ask("failures"), "failures")
-    assert set(rows) == {("nightly", "exit", REASON), ("hourly", "__missing__", "__missing__")}
-    assert rows[("nightly", "exit", REASON)] == (1, 1, TASK_ID, "2026-03-01T10:12:32.000Z")
-    assert rows[("hourly", "__missing__", "__missing__")] == (1, 3, "e", "2026-03-01T11:40:00.000Z")
+    assert rows == {
+        ("nightly", "oom", EXITED): (1, 137, "killed", "2026-03-01T10:45:20.500Z"),
+        ("hourly", "user", BY_USER): (1, 143, "stopped", "2026-03-01T11:45:02.400Z"),
+        ("hourly", "__missing__", "__missing__"): (1, 3, "failed", "2026-03-01T11:31:40.500Z"),
+    }
 
 
 def test_cost_and_waste(ask: Ask) -> None:
-    """Waste by hand: nightly 0.01 x 50 % + 0.03 x 50 % + 0.04 x 25 % = 0.03; hourly 1.2 x 60 % = 0.72."""
+    """Waste by hand: nightly 0.01 x 50 % + 0.03 x 50 % + 0.04 x 25 % = 0.03; hourly (0.5 + 0.7 + 0.1) x 60 % = 0.78."""
     cost = table(ask("cost-by-family"), "cost-by-family")
-    assert cost[("nightly", TEN)] == (close(0.04),)
-    assert cost[("hourly", ELEVEN)] == (close(0.7),)
+    assert cost[("nightly", TEN)] == (close(0.01 + 0.03 + 0.002),)
+    assert cost[("hourly", ELEVEN)] == (close(0.8),)
     waste = table(ask("waste-by-family"), "waste-by-family")
-    assert list(waste.items()) == [(("hourly",), (close(0.72),)), (("nightly",), (close(0.03),))]
+    assert list(waste.items()) == [(("hourly",), (close(0.78),)), (("nightly",), (close(0.03),))]
     over_time = table(ask("waste-over-time"), "waste-over-time")
     assert over_time[("nightly", ELEVEN)] == (close(0.01),)
     saving = table(ask("saving-by-family"), "saving-by-family")
@@ -232,21 +246,30 @@ def test_cost_and_waste(ask: Ask) -> None:
 
 def test_the_right_size(ask: Ask) -> None:
     peaks = table(ask("memory-peak-against-size"), "memory-peak-against-size")
-    assert peaks == {("hourly",): (close(108), 1000), ("nightly",): (close(840), 1000)}
+    assert peaks == {("hourly",): (256, 1024), ("nightly",): (1000, 1024)}
     rows = table(ask("right-size-table"), "right-size-table")
-    assert rows[("nightly",)] == (close(0.03), 4, close(125 / 3), 2, 1, close(95), 1000, 512, close(840))
+    assert rows[("nightly",)] == (close(0.03), 4, close(125 / 3), 2, 1, close(90), 1024, 512, 1000)
 
 
 def test_one_task(ask: Ask) -> None:
     summary = table(ask("run-summary"), "run-summary")
-    assert summary[("a", "batch")] == ("success", 0, None, 10_000, close(240), 1000, close(0.01))
-    assert summary[(TASK_ID, "batch")][:3] == ("failure", 1, REASON)
-    one, two = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
-    assert table(ask("run-cpu"), "run-cpu") == {("batch", one): (close(40),), ("batch", two): (close(60),)}
-    assert table(ask("run-memory"), "run-memory") == {(one,): (close(300), 1000), (two,): (close(350), 1000)}
+    assert summary[("a", "batch")] == ("success", 0, None, 150_500, 512, 1024, close(0.01))
+    assert summary[("a", "side")] == ("success", 0, None, 2000, None, 1024, 0)
+    assert summary[("killed", "batch")] == ("failure", 137, EXITED, 20_500, 1000, 1024, close(0.002))
+    assert summary[("stopped", "batch")] == ("unknown", 143, BY_USER, 302_400, 256, 1024, close(0.1))
+
+
+def test_one_task_checkpoint_by_checkpoint(ask: Ask) -> None:
+    """By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had received 120 x 1000."""
+    assert table(ask("run-cpu"), "run-cpu") == {("batch", ONE): (close(20),), ("batch", TWO): (close(40),)}
+    assert table(ask("run-memory"), "run-memory") == {(ONE,): (256, 1024), (TWO,): (512, 1024)}
     assert table(ask("run-containers"), "run-containers") == {
-        ("a", "batch"): (close(50), close(350), 300, 5, 6, 7, "etl:7")
+        ("a", "batch"): (close(30), 512, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
     }
-    assert table(ask("run-gpu"), "run-gpu") == {(one,): (close(20), 99), (two,): (close(40), 99)}
-    assert table(ask("run-gpu-memory"), "run-gpu-memory") == {(one,): (6000,), (two,): (6000,)}
-    assert table(ask("run-neuron"), "run-neuron") == {(one,): (close(10), close(11)), (two,): (close(30), close(31))}
+
+
+def test_the_devices_of_one_task(ask: Ask) -> None:
+    """Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first."""
+    assert table(ask("run-gpu"), "run-gpu") == {(ONE,): (close(20), 99), (TWO,): (close(40), 99)}
+    assert table(ask("run-gpu-memory"), "run-gpu-memory") == {(ONE,): (6000,), (TWO,): (6000,)}
+    assert table(ask("run-neuron"), "run-neuron") == {(ONE,): (close(10), close(11)), (TWO,): (close(30), close(31))}

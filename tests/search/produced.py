@@ -1,0 +1,294 @@
+"""Lines of runs as the profiler really writes them: the real monitor on the fake clock, in tasks played by scripts.
+
+What the endpoint answers are JSON documents of the shape of ECS's, read by the real decoders. Each
+task has 2 vCPU, its batch container at most 1024 MiB; each second a batch receives 1000 bytes,
+sends 10, reads 4096 and writes 512.
+"""
+
+import json
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.record import Cost, Distribution, Gpu, Neuron, NeuronCore, Recommendation, Report, decode, encode
+from profiler.sources.container_stats import StatsReading, decode_stats
+from profiler.sources.task_metadata import TaskMetadata, decode_task
+from profiler.times import NS_PER_SECOND, format_ms, parse_ns
+from tests.unit.test_monitor import MIB, World
+
+GROUP = "/ecs/jobs"
+REGION, ACCOUNT, CLUSTER = "us-west-2", "111122223333", "jobs"
+VCPU, MEMORY_MIB = 2, 1024
+SIDE_SECONDS = 2
+_PULL_SECONDS = 20
+
+
+class Phase(Struct, frozen=True):
+    """So many seconds of a batch, the CPUs it uses and the memory it holds in them."""
+
+    seconds: int
+    vcpu: float
+    memory_mib: int
+
+
+class Script(Struct, frozen=True, kw_only=True):
+    """A run: its phases, and how it ends half a second after them unless the task is told to stop before."""
+
+    task_id: str
+    family: str
+    started: str
+    phases: tuple[Phase, ...]
+    exit_code: int = 0
+    stop_at: float | None = None
+    checkpoint_seconds: float = 0
+    has_side: bool = False
+    usd: float
+    saving_percent: float | None = None
+
+    @property
+    def ends(self) -> float:
+        """Seconds after the start."""
+        return sum(phase.seconds for phase in self.phases) + 0.5
+
+
+class Lines(Struct, frozen=True, kw_only=True):
+    """What the monitor wrote: lines by the log stream in which they stand."""
+
+    script: Script
+    by_stream: dict[str, tuple[str, ...]]
+
+
+SCRIPTS = (
+    Script(
+        task_id="a",
+        family="nightly",
+        started="2026-03-01T10:00:00Z",
+        phases=(Phase(60, 0.4, 256), Phase(90, 0.8, 512)),
+        checkpoint_seconds=60,
+        has_side=True,
+        usd=0.01,
+        saving_percent=50,
+    ),
+    Script(
+        task_id="b",
+        family="nightly",
+        started="2026-03-01T10:20:00Z",
+        phases=(Phase(600, 1.0, 512),),
+        usd=0.03,
+        saving_percent=50,
+    ),
+    Script(
+        task_id="killed",
+        family="nightly",
+        started="2026-03-01T10:45:00Z",
+        phases=(Phase(10, 1.6, 512), Phase(10, 1.6, 1000)),
+        exit_code=137,
+        usd=0.002,
+    ),
+    Script(
+        task_id="c",
+        family="nightly",
+        started="2026-03-01T10:55:00Z",
+        phases=(Phase(900, 1.8, 768),),
+        usd=0.04,
+        saving_percent=25,
+    ),
+    Script(
+        task_id="d",
+        family="hourly",
+        started="2026-03-01T10:10:00Z",
+        phases=(Phase(600, 0.2, 64),),
+        usd=0.5,
+        saving_percent=60,
+    ),
+    Script(
+        task_id="failed",
+        family="hourly",
+        started="2026-03-01T11:20:00Z",
+        phases=(Phase(700, 0.4, 128),),
+        exit_code=3,
+        usd=0.7,
+        saving_percent=60,
+    ),
+    Script(
+        task_id="stopped",
+        family="hourly",
+        started="2026-03-01T11:40:00Z",
+        phases=(Phase(3600, 0.6, 256),),
+        stop_at=300.4,
+        usd=0.1,
+        saving_percent=60,
+    ),
+)
+
+
+def arn(script: Script) -> str:
+    return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/{CLUSTER}/{script.task_id}"
+
+
+@cache
+def produced() -> tuple[Lines, ...]:
+    """All scripts' lines; the monitor's own and those that are added to them (see :func:`with_parts_to_come`)."""
+    return tuple(_lines(script) for script in SCRIPTS)
+
+
+def with_parts_to_come(line: bytes, script: Script) -> str:
+    """Add to a line of the monitor what it does not know in a played task, through the record's own model.
+
+    Cost and recommendation are not worked out by the monitor yet; a played task has neither GPUs
+    nor NeuronCores for its sources to read. Checkpoints get two GPUs and a core, whose utilization is
+    10 % and 20 points more with each; reports get cost and recommendation, if the run was measured.
+    """
+    report = decode(line)
+    more = _devices(report) if report.type == "task.checkpoint" else _advice(report, script)
+    return encode(replace(report, record=replace(report.record, **more))).decode()
+
+
+def _devices(report: Report) -> dict[str, Any]:
+    percent = {60_000: 10.0, 120_000: 30.0}[int(report.record.metrics.duration_ms or 0)]
+    return {
+        "gpus": (
+            Gpu(
+                uuid="G0",
+                utilization_percent=Distribution(avg=percent, max=percent + 10),
+                memory_used_mb=Distribution(max=4000),
+            ),
+            Gpu(
+                uuid="G1",
+                utilization_percent=Distribution(avg=percent + 20, max=99),
+                memory_used_mb=Distribution(max=6000),
+            ),
+        ),
+        "neuron": Neuron(cores=(NeuronCore(index=0, utilization_percent=Distribution(avg=percent, max=percent + 1)),)),
+    }
+
+
+def _advice(report: Report, script: Script) -> dict[str, Any]:
+    if report.record.container.name != "batch":
+        return {}
+    saving = script.saving_percent
+    advice = None if saving is None else Recommendation(vcpu=1, memory_mb=512, saving_percent=saving)
+    return {"cost": Cost(usd=script.usd), "recommendation": advice}
+
+
+def _lines(script: Script) -> Lines:
+    task = PlayedTask(script)
+    task.run()
+    by_stream: dict[str, list[str]] = {}
+    for target, line in task.streams.lines:
+        assert target.group == GROUP
+        by_stream.setdefault(target.stream, []).append(with_parts_to_come(line, script))
+    for line in task.output.lines:
+        by_stream.setdefault(stream("task-monitor", script), []).append(with_parts_to_come(line, script))
+    return Lines(script=script, by_stream={name: tuple(lines) for name, lines in by_stream.items()})
+
+
+def stream(container: str, script: Script) -> str:
+    return f"ecs/{container}/{script.task_id}"
+
+
+class PlayedTask(World):
+    """The monitor's world, in which the endpoint answers what a script says."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(stop_at=script.stop_at, checkpoint_seconds=float(script.checkpoint_seconds))
+        self.script = script
+        self.started_ns = parse_ns(script.started) or 0
+        self.clock.wall_offset_ns = self.started_ns
+        self.task_at = self.answered_task
+        self.stats_at = self.answered_stats
+
+    def answered_task(self, at: float) -> TaskMetadata:
+        task = decode_task(json.dumps(self._task_document(at)).encode())
+        assert isinstance(task, TaskMetadata)
+        return task
+
+    def answered_stats(self, at: float) -> StatsReading:
+        document: dict[str, Any] = {"m": self._stats_document(at, cpu_ns=round(at * 1_000_000), memory_mib=30)}
+        runs = 0 < at < self.script.ends
+        document["b"] = (
+            self._stats_document(at, cpu_ns=self._cpu_ns(at), memory_mib=self._memory_mib(at)) if runs else None
+        )
+        stats = decode_stats(json.dumps(document).encode())
+        assert isinstance(stats, StatsReading)
+        return stats
+
+    def _task_document(self, at: float) -> dict[str, Any]:
+        script = self.script
+        containers = [
+            self._container_document("batch", "b", at, ends=script.ends, code=script.exit_code),
+            self._container_document("task-monitor", "m", at),
+        ]
+        if script.has_side:
+            containers.append(self._container_document("side", "s", at, ends=SIDE_SECONDS))
+        return {
+            "Cluster": CLUSTER,
+            "TaskARN": arn(script),
+            "Family": script.family,
+            "Revision": "5",
+            "DesiredStatus": "RUNNING",
+            "KnownStatus": "RUNNING",
+            "Limits": {"CPU": VCPU, "Memory": 4096},
+            "PullStartedAt": self._stamp(-_PULL_SECONDS),
+            "AvailabilityZone": f"{REGION}b",
+            "LaunchType": "FARGATE",
+            "Containers": containers,
+        }
+
+    def _container_document(
+        self, name: str, docker_id: str, at: float, *, ends: float = float("inf"), code: int = 0
+    ) -> dict[str, Any]:
+        document = {
+            "DockerId": docker_id,
+            "Name": name,
+            "Image": "etl:7",
+            "ImageID": "sha256:59",
+            "Type": "NORMAL",
+            "KnownStatus": "RUNNING",
+            "Limits": {"CPU": 2, "Memory": MEMORY_MIB},
+            "StartedAt": self._stamp(0),
+            "LogDriver": "awslogs",
+            "LogOptions": {
+                "awslogs-group": GROUP,
+                "awslogs-region": REGION,
+                "awslogs-stream": stream(name, self.script),
+            },
+            "Networks": [{"NetworkMode": "awsvpc"}],
+        }
+        if at < ends:
+            return document
+        return {**document, "KnownStatus": "STOPPED", "ExitCode": code, "FinishedAt": self._stamp(ends)}
+
+    def _stats_document(self, at: float, *, cpu_ns: int, memory_mib: int) -> dict[str, Any]:
+        second = int(at)
+        blocks = [{"major": 259, "minor": 0, "op": "Read", "value": 4096 * second},
+                  {"major": 259, "minor": 0, "op": "Write", "value": 512 * second}]  # fmt: skip
+        return {
+            "read": self._stamp(at),
+            "cpu_stats": {"cpu_usage": {"total_usage": cpu_ns}, "online_cpus": 4},
+            "memory_stats": {"usage": memory_mib * MIB, "stats": {"inactive_file": 0}},
+            "networks": {"eth1": {"rx_bytes": 1000 * second, "tx_bytes": 10 * second}},
+            "blkio_stats": {"io_service_bytes_recursive": blocks},
+            "pids_stats": {"current": 3},
+        }
+
+    def _cpu_ns(self, at: float) -> int:
+        """The CPU counter: what all phases so far used."""
+        total, left = 0.0, at
+        for phase in self.script.phases:
+            total += phase.vcpu * min(left, phase.seconds)
+            left = max(left - phase.seconds, 0)
+        return round(total * NS_PER_SECOND)
+
+    def _memory_mib(self, at: float) -> int:
+        """The memory held at the end of the second that ends now."""
+        for phase in self.script.phases:
+            if at <= phase.seconds:
+                return phase.memory_mib
+            at -= phase.seconds
+        return self.script.phases[-1].memory_mib
+
+    def _stamp(self, at: float) -> str:
+        return format_ms(self.started_ns + round(at * NS_PER_SECOND))
