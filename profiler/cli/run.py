@@ -98,7 +98,8 @@ def command(
     if view is not None:
         heard.append(view.sampled)
     wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds, labels=given)
-    found = local_accelerators(os.environ, clock, interval_seconds, None)
+    listener = None if memory is None else memory.timeline.add_gpu
+    found = local_accelerators(os.environ, clock, interval_seconds, listener)
     beside = BesideIt(find_labels=find_labels, ask_task=task_lookup(os.environ), accelerators=found.accelerators)
     finished = run(wanted, os.environb, clock, everyone(heard), beside)
     if view is not None:

@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from profiler.points import decode_points
 from profiler.record import Record, decode
 from tests.aws import played_aws
 from tests.integration.sidecar import Sidecar
@@ -76,6 +79,16 @@ def test_run_reports_the_gpus_beside_the_command(driver: Mapping[str, str]) -> N
     assert record.gpu_scope == "instance"
     assert record.sampling is not None
     assert record.sampling.sources[-1] == "nvml"
+
+
+def test_the_history_has_the_gpus_course(driver: Mapping[str, str], history_file: Path) -> None:
+    record, _ = profiled(driver, "sleep", "2")
+    with closing(sqlite3.connect(history_file)) as history:
+        ((text,),) = history.execute("SELECT points FROM run WHERE task_id = ?", (record.task_id,))
+    points = [point for point in decode_points(text) if point.gpu_percent is not None]
+    # Of the two GPUs one is idle: the mean is half of the other's 75 %.
+    assert {point.gpu_percent for point in points} == {37.5}
+    assert {point.gpu_memory_bytes for point in points} == {2048 * 2**20}
 
 
 def test_the_wanted_gpus_are_chosen_by_the_setting_and_idle_ones_are_told(driver: Mapping[str, str]) -> None:
