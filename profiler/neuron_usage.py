@@ -1,0 +1,169 @@
+"""What the Neuron devices did so far: neuron-monitor's reports in, aggregates of constant size out."""
+
+import threading
+from collections.abc import Iterable
+
+from profiler.figures import MIB, mebibytes
+from profiler.record import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
+from profiler.series import Counter, TimeWeighted
+from profiler.sources.neuron.reports import Latency, NeuronReport, RuntimeReport
+from profiler.times import NS_PER_SECOND
+
+# The first report covers some milliseconds: one core seemed 89 % busy over 62 ms of them.
+_SHORTEST_SHARE_OF_A_PERIOD = 0.5
+_LATENCY_DIGITS = 9
+
+
+class _Core:
+    """One core, by the time that a process used the devices."""
+
+    __slots__ = ("memory_bytes", "utilization_percent")
+
+    def __init__(self) -> None:
+        self.utilization_percent = TimeWeighted()
+        self.memory_bytes = TimeWeighted()
+
+
+class NeuronUsage:
+    """Sums up a run. Reports may come from another thread than the one that asks for the record.
+
+    Every runtime lists all cores of the node, with 0 for those it does not own, so a core's
+    utilization is the largest among the runtimes, its memory the sum. Both count for the period that
+    the report covers, and only while there is a runtime: a node that nobody uses has none,
+    not 0 %. The cores in the record are those that a runtime has listed, the idle ones with their measured
+    0: a batch that uses two of its 32 cores shows it.
+
+    A period shorter than half the configured one says nothing about utilization. Its memory counts,
+    as that is a reading of the moment and weighs as little as the period is short; so do its executions.
+    """
+
+    def __init__(self, period_seconds: int) -> None:
+        self._period_ns = period_seconds * NS_PER_SECOND
+        self._lock = threading.Lock()
+        self._cores: dict[int, _Core] = {}
+        self._device_memory_bytes = TimeWeighted()
+        self._device_memory_size_bytes: int | None = None
+        self._seen = False
+        self._completed: int | None = None
+        self._failed: int | None = None
+        self._latency = Latency()
+        self._ecc: dict[int, Counter] = {}
+        self._ecc_uncorrected = 0
+
+    def add(self, report: NeuronReport) -> None:
+        """Take the next report."""
+        with self._lock:
+            self._seen = self._seen or bool(report.runtimes or report.device_count or report.ecc_uncorrected)
+            self._add_utilization(report.runtimes)
+            self._add_memory(report.runtimes)
+            for runtime in report.runtimes:
+                self._completed = _plus(self._completed, runtime.completed)
+                self._failed = _plus(self._failed, runtime.failed)
+                self._latency = _larger_latency(self._latency, runtime.latency)
+            self._add_devices(report)
+
+    def record(self, restarts: int) -> Neuron | None:
+        """The numbers so far; None if neither a device nor a runtime was ever seen."""
+        with self._lock:
+            if not self._seen:
+                return None
+            executions = NeuronExecutions(completed=self._completed, failed=self._failed)
+            latency = NeuronLatency(
+                p50_max=_rounded(self._latency.p50_seconds),
+                p99_max=_rounded(self._latency.p99_seconds),
+                p100_max=_rounded(self._latency.p100_seconds),
+            )
+            return Neuron(
+                cores=tuple(
+                    NeuronCore(
+                        index=index,
+                        utilization_percent=core.utilization_percent.distribution(),
+                        memory_used_mb=core.memory_bytes.distribution(per=MIB),
+                    )
+                    for index, core in sorted(self._cores.items())
+                ),
+                device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
+                device_memory_size_mb=mebibytes(self._device_memory_size_bytes),
+                executions=executions if executions != NeuronExecutions() else None,
+                latency_seconds=latency if latency != NeuronLatency() else None,
+                ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
+                restarts=restarts,
+            )
+
+    def _core(self, index: int) -> _Core:
+        if index not in self._cores:
+            self._cores[index] = _Core()
+        return self._cores[index]
+
+    def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> None:
+        highest: dict[int, float] = {}
+        held_ns = 0
+        all_known = True
+        for runtime in runtimes:
+            period_ns = self._covered_ns(runtime.utilization_period_ns)
+            if runtime.utilization_percent is None or period_ns < _SHORTEST_SHARE_OF_A_PERIOD * self._period_ns:
+                all_known = False
+                continue
+            held_ns = max(held_ns, period_ns)
+            for index, percent in runtime.utilization_percent.items():
+                highest[index] = max(percent, highest.get(index, 0.0))
+        for index, percent in highest.items():
+            # A core that is 0 for those that answered may be the one of a runtime that did not.
+            if percent > 0 or all_known:
+                self._core(index).utilization_percent.add(percent, held_ns)
+
+    def _add_memory(self, runtimes: Iterable[RuntimeReport]) -> None:
+        by_core: dict[int, int] = {}
+        device_bytes: int | None = None
+        held_ns = 1  # a reading counts, however short its period
+        for runtime in runtimes:
+            if runtime.device_memory_bytes is None and not runtime.core_memory_bytes:
+                continue
+            held_ns = max(held_ns, self._covered_ns(runtime.memory_period_ns))
+            device_bytes = _plus(device_bytes, runtime.device_memory_bytes)
+            for index, used_bytes in runtime.core_memory_bytes.items():
+                by_core[index] = by_core.get(index, 0) + used_bytes
+        for index, used_bytes in by_core.items():
+            self._core(index).memory_bytes.add(used_bytes, held_ns)
+        if device_bytes is not None:
+            self._device_memory_bytes.add(device_bytes, held_ns)
+
+    def _add_devices(self, report: NeuronReport) -> None:
+        """Capacity, and memory errors as growth since the first report.
+
+        It is not documented whether the counts are per period or since the driver was loaded. If they
+        run on, this is their growth during the run, and what was there before is not the
+        batch's. If they are per period, this is at most their sum, and equal to it unless two periods in a
+        row have errors: a count below the one before is new in full. In neither case is an error made up.
+        """
+        if report.device_count and report.device_memory_size_bytes:
+            self._device_memory_size_bytes = report.device_count * report.device_memory_size_bytes
+        for device, errors in report.ecc_uncorrected.items():
+            self._ecc_uncorrected += self._ecc.setdefault(device, Counter()).add(errors) or 0
+
+    def _covered_ns(self, period_ns: int | None) -> int:
+        """A group that does not say how long it covers was there because its period was over."""
+        return self._period_ns if period_ns is None else period_ns
+
+
+def _plus(total: int | None, value: int | None) -> int | None:
+    return total if value is None else (total or 0) + value
+
+
+def _larger_latency(known: Latency, other: Latency | None) -> Latency:
+    """The largest of each percentile: percentiles of several periods cannot be merged."""
+    if other is None:
+        return known
+    return Latency(
+        p50_seconds=_larger(known.p50_seconds, other.p50_seconds),
+        p99_seconds=_larger(known.p99_seconds, other.p99_seconds),
+        p100_seconds=_larger(known.p100_seconds, other.p100_seconds),
+    )
+
+
+def _larger(*values: float | None) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, _LATENCY_DIGITS)

@@ -1,0 +1,226 @@
+"""One line of neuron-monitor, parsed once into immutable values.
+
+Reads the schema of runtime 2.x and that of runtime 1.x (Inf1: ``inference_stats``, the hardware's
+counters inside the runtimes). A metric group that reports an error, or is of another shape, is
+absent; the others stay. Whatever is absent is None or not in its mapping.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from profiler.sources import Unavailable
+from profiler.sources.json_fields import Json, text
+from profiler.sources.neuron import wire
+from profiler.sources.neuron.amounts import (
+    MOST_BYTES,
+    MOST_EVENTS,
+    count_at_most,
+    nanoseconds,
+    percent,
+    seconds,
+    sum_at_most,
+)
+
+# Twice the cores of the largest node, so that a record that shows 128 can say that there are more.
+MOST_CORES = 256
+_MOST_DEVICES = 256
+_LONGEST_INDEX = 4
+_MOST_PROBLEMS = 8
+
+_Group = TypeVar("_Group", bound=wire.Group)
+_Value = TypeVar("_Value")
+
+
+class Latency(Struct, frozen=True, kw_only=True):
+    """Seconds per execution in one period; percentiles as the runtime computed them."""
+
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+    p100_seconds: float | None = None
+
+
+class RuntimeReport(Struct, frozen=True, kw_only=True):
+    """One process that uses the devices, over one period.
+
+    ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node,
+    and every runtime lists all cores: 0 for those that are another's. Memory is that of the moment,
+    ``completed`` and ``failed`` are executions in the period.
+    """
+
+    utilization_percent: Mapping[int, float] | None = None
+    utilization_period_ns: int | None = None
+    core_memory_bytes: Mapping[int, int] = {}
+    device_memory_bytes: int | None = None
+    memory_period_ns: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+    latency: Latency | None = None
+
+
+class NeuronReport(Struct, frozen=True, kw_only=True):
+    """One report. No runtimes means that no process uses the devices.
+
+    ``ecc_uncorrected`` is by device and counts memory and SRAM together; ``device_memory_size_bytes``
+    is of one device; ``problems`` are the errors that neuron-monitor gives for parts of the report.
+    """
+
+    runtimes: tuple[RuntimeReport, ...] = ()
+    ecc_uncorrected: Mapping[int, int] = {}
+    device_count: int | None = None
+    device_memory_size_bytes: int | None = None
+    problems: tuple[str, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(wire.Document)
+
+
+def decode_report(line: bytes) -> NeuronReport | Unavailable:
+    """Read one line."""
+    try:
+        document = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return Unavailable("it printed something else than a JSON object")
+    if document == wire.Document():
+        return Unavailable("it printed a JSON object that is no report")
+    return _Reading().report(document)
+
+
+class _Reading:
+    """Goes through one document and keeps the errors it meets."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, None] = {}
+
+    def report(self, document: wire.Document) -> NeuronReport:
+        runtimes = [entry for entry in _items(document.neuron_runtime_data) if isinstance(entry, wire.Runtime)]
+        for runtime in runtimes:
+            self._is_good(runtime.error)
+        groups = [runtime.report for runtime in runtimes if isinstance(runtime.report, wire.RuntimeGroups)]
+        hardware = [entry.hw_counters for entry in groups]
+        if isinstance(document.system_data, wire.SystemData):
+            hardware.append(document.system_data.neuron_hw_counters)
+        info = document.neuron_hardware_info
+        if not isinstance(info, wire.HardwareInfo) or not self._is_good(info.error):
+            info = wire.HardwareInfo()
+        return NeuronReport(
+            runtimes=tuple(self._runtime(entry) for entry in groups if entry != wire.RuntimeGroups()),
+            ecc_uncorrected=self._ecc_uncorrected(hardware),
+            device_count=count_at_most(_MOST_DEVICES, info.neuron_device_count),
+            device_memory_size_bytes=count_at_most(MOST_BYTES, info.neuron_device_memory_size),
+            problems=tuple(self._problems)[:_MOST_PROBLEMS],
+        )
+
+    def _is_good(self, error: Json) -> bool:
+        problem = text(error)
+        if problem is not None:
+            self._problems[problem] = None
+        return problem is None
+
+    def _good(self, group: Json, kind: type[_Group]) -> _Group:
+        """The group if it could be read, else an empty one."""
+        return group if isinstance(group, kind) and self._is_good(group.error) else kind()
+
+    def _runtime(self, groups: wire.RuntimeGroups) -> RuntimeReport:
+        cores = self._good(groups.neuroncore_counters, wire.CoreCounters)
+        memory = self._good(groups.memory_used, wire.MemoryUsed)
+        used = memory.neuron_runtime_used_bytes
+        if not isinstance(used, wire.UsedBytes):
+            used = wire.UsedBytes()
+        stats = self._good(groups.execution_stats, wire.ExecutionStats)
+        if stats == wire.ExecutionStats():
+            stats = self._good(groups.inference_stats, wire.ExecutionStats)
+        completed, failed = _executions(stats)
+        return RuntimeReport(
+            utilization_percent=_utilization_percent(cores),
+            utilization_period_ns=nanoseconds(cores.period),
+            core_memory_bytes=_core_memory_bytes(used.usage_breakdown),
+            device_memory_bytes=count_at_most(MOST_BYTES, used.neuron_device),
+            memory_period_ns=nanoseconds(memory.period),
+            completed=completed,
+            failed=failed,
+            latency=_latency(stats.latency_stats),
+        )
+
+    def _ecc_uncorrected(self, groups: list[wire.HardwareCounters | wire.Odd]) -> Mapping[int, int]:
+        found: dict[int, int] = {}
+        for group in groups:
+            for device in _items(self._good(group, wire.HardwareCounters).neuron_devices):
+                if not isinstance(device, wire.Device):
+                    continue
+                index = count_at_most(_MOST_DEVICES - 1, device.neuron_device_index)
+                errors = sum_at_most(MOST_EVENTS, (device.mem_ecc_uncorrected, device.sram_ecc_uncorrected))
+                if index is not None and errors is not None:
+                    # Each daemon of runtime 1.x reports the same devices.
+                    found[index] = max(errors, found.get(index, 0))
+        return found
+
+
+def _utilization_percent(group: wire.CoreCounters) -> Mapping[int, float] | None:
+    cores = group.neuroncores_in_use
+    if not isinstance(cores, dict):
+        return None
+    found = {}
+    for index, core in _by_core(cores):
+        used = percent(core.neuroncore_utilization) if isinstance(core, wire.Core) else None
+        if used is not None:
+            found[index] = used
+    return found
+
+
+def _core_memory_bytes(breakdown: wire.Breakdown | wire.Odd) -> Mapping[int, int]:
+    """The sum of whatever categories there are: versions of neuron-monitor add some."""
+    cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
+    found = {}
+    for index, categories in _by_core(cores if isinstance(cores, dict) else {}):
+        used = sum_at_most(MOST_BYTES, categories.values()) if isinstance(categories, dict) else None
+        if used is not None:
+            found[index] = used
+    return found
+
+
+def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
+    """How many were completed, and how many came to any other end."""
+    summary = stats.execution_summary
+    if not isinstance(summary, dict):
+        summary = stats.inference_summary
+    if not isinstance(summary, dict):
+        return None, None
+    others = (value for name, value in summary.items() if name != "completed")
+    return count_at_most(MOST_EVENTS, summary.get("completed")), sum_at_most(MOST_EVENTS, others)
+
+
+def _latency(stats: wire.Latencies | wire.Odd) -> Latency | None:
+    """The total latency, else the device's; None where neither has a number."""
+    if not isinstance(stats, wire.Latencies):
+        return None
+    for percentiles in (stats.total_latency, stats.device_latency):
+        if isinstance(percentiles, dict):
+            latency = Latency(
+                p50_seconds=seconds(percentiles.get("p50")),
+                p99_seconds=seconds(percentiles.get("p99")),
+                p100_seconds=seconds(percentiles.get("p100")),
+            )
+            if latency != Latency():
+                return latency
+    return None
+
+
+def _items(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _by_core(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
+    for key, value in cores.items():
+        index = _core_index(key)
+        if index is not None:
+            yield index, value
+
+
+@lru_cache(2 * MOST_CORES)  # each of 32 runtimes lists the same 32 cores, every second
+def _core_index(key: str) -> int | None:
+    is_index = key.isdecimal() and key.isascii() and len(key) <= _LONGEST_INDEX
+    return int(key) if is_index and int(key) < MOST_CORES else None

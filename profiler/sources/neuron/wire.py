@@ -1,0 +1,122 @@
+"""The part of neuron-monitor's reports that is read, as msgspec types: everything else is skipped unread.
+
+Skipping pays: the list of loaded models, which nothing here needs, is three quarters of a large
+report. Any JSON value is let through where these types expect an object or a list (``Odd``), so that
+a field of another type cannot cost the others.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+Scalar = None | bool | int | float | str
+# What may stand where an object is expected; and where a list is.
+Odd = Scalar | list[Any]
+NoList = Scalar | dict[str, Any]
+Numbers = dict[str, Any] | Odd
+
+
+class Group(Struct, frozen=True):
+    """One metric group: the seconds it covers, and why it could not be read ("" if it could)."""
+
+    period: Any = None
+    error: Any = None
+
+
+class Core(Struct, frozen=True):
+    """A core's counters."""
+
+    neuroncore_utilization: Any = None
+
+
+class CoreCounters(Group, frozen=True):
+    """``neuroncore_counters``: all cores of the node, by their index as text."""
+
+    neuroncores_in_use: dict[str, Core | Odd] | Odd = None
+
+
+class Breakdown(Struct, frozen=True):
+    """Bytes by core and category."""
+
+    neuroncore_memory_usage: dict[str, Numbers] | Odd = None
+
+
+class UsedBytes(Struct, frozen=True):
+    """What a runtime holds on the devices."""
+
+    neuron_device: Any = None
+    usage_breakdown: Breakdown | Odd = None
+
+
+class MemoryUsed(Group, frozen=True):
+    """``memory_used``, without the models."""
+
+    neuron_runtime_used_bytes: UsedBytes | Odd = None
+
+
+class Latencies(Struct, frozen=True):
+    """Seconds by percentile; null where nothing ran."""
+
+    total_latency: Numbers = None
+    device_latency: Numbers = None
+
+
+class ExecutionStats(Group, frozen=True):
+    """``execution_stats``, and ``inference_stats`` with its older name for the summary."""
+
+    execution_summary: Numbers = None
+    inference_summary: Numbers = None
+    latency_stats: Latencies | Odd = None
+
+
+class Device(Struct, frozen=True):
+    """A device's memory errors that could not be corrected."""
+
+    neuron_device_index: Any = None
+    mem_ecc_uncorrected: Any = None
+    sram_ecc_uncorrected: Any = None
+
+
+class HardwareCounters(Group, frozen=True):
+    """``neuron_hw_counters``; null instead of a list where no device is visible."""
+
+    neuron_devices: list[Device | Odd] | NoList = None
+
+
+class RuntimeGroups(Struct, frozen=True):
+    """The groups of one runtime; those of the hardware only from runtime 1.x."""
+
+    neuroncore_counters: CoreCounters | Odd = None
+    memory_used: MemoryUsed | Odd = None
+    execution_stats: ExecutionStats | Odd = None
+    inference_stats: ExecutionStats | Odd = None
+    hw_counters: HardwareCounters | Odd = None
+
+
+class Runtime(Struct, frozen=True):
+    """One process that uses the devices (runtime 1.x: one daemon)."""
+
+    error: Any = None
+    report: RuntimeGroups | Odd = None
+
+
+class SystemData(Struct, frozen=True):
+    """The groups of the node."""
+
+    neuron_hw_counters: HardwareCounters | Odd = None
+
+
+class HardwareInfo(Struct, frozen=True):
+    """What is installed; the memory's size is that of one device."""
+
+    neuron_device_count: Any = None
+    neuron_device_memory_size: Any = None
+    error: Any = None
+
+
+class Document(Struct, frozen=True):
+    """A report."""
+
+    neuron_runtime_data: list[Runtime | Odd] | NoList | UnsetType = UNSET
+    system_data: SystemData | Odd | UnsetType = UNSET
+    neuron_hardware_info: HardwareInfo | Odd | UnsetType = UNSET
