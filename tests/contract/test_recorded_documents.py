@@ -1,7 +1,8 @@
-"""The decoders against documents that others recorded on real ECS.
+"""The decoders against documents that others recorded on real ECS and on real Neuron devices.
 
 They are not part of the project. ``TASK_PROFILER_RECORDINGS`` names a folder of them: answers of
-``/task/stats`` as ``*stats*.json``, answers of ``/task`` as other ``*meta*.json``.
+``/task/stats`` as ``*stats*.json``, answers of ``/task`` as other ``*meta*.json``. A folder ``neuron``
+beside it may hold what neuron-monitor printed, one report a line.
 """
 
 import os
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from profiler.neuron_usage import NeuronUsage
+from profiler.record import Neuron, NeuronExecutions, NeuronLatency
 from profiler.sources.container_stats import StatsReading, decode_stats
+from profiler.sources.neuron.reports import NeuronReport, decode_report
 from profiler.sources.task_metadata import TaskMetadata, decode_task
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
@@ -63,3 +67,82 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     gone = task.container("nonessential")
     assert gone is not None
     assert (gone.docker_id in reading.without_stats, gone.exit_code, gone.stopped) == (True, 0, True)
+
+
+@pytest.fixture(scope="module")
+def neuron() -> dict[str, list[NeuronReport]]:
+    """The recorded reports by the beginning of their file's name."""
+    folder = Path(FOLDER).parent / "neuron"
+    if not folder.is_dir():
+        pytest.skip(f"no reports of neuron-monitor were recorded in {folder}")
+    found: dict[str, list[NeuronReport]] = {}
+    for path in sorted(folder.glob("*.json*")):
+        for line in path.read_bytes().splitlines():
+            report = decode_report(line)
+            assert isinstance(report, NeuronReport), path
+            found.setdefault(path.name.partition("-")[0], []).append(report)
+    return found
+
+
+def neuron_record(reports: list[NeuronReport]) -> Neuron:
+    usage = NeuronUsage(1)
+    for report in reports:
+        usage.add(report)
+    record = usage.record(restarts=0)
+    assert record is not None
+    return record
+
+
+def test_recorded_neuron_reports_agree_with_themselves(neuron: dict[str, list[NeuronReport]]) -> None:
+    """What a runtime holds on its devices is what it holds for all cores together."""
+    assert neuron
+    for reports in neuron.values():
+        for report in reports:
+            assert report.problems == ()
+            for runtime in report.runtimes:
+                assert runtime.utilization_percent
+                assert runtime.completed
+                assert runtime.failed == 0
+                assert runtime.latency is not None
+                cores = runtime.core_memory_bytes
+                assert not cores or sum(cores.values()) == runtime.device_memory_bytes
+
+
+def test_the_recorded_trn1_run_gives_the_numbers_worked_out_by_hand(neuron: dict[str, list[NeuronReport]]) -> None:
+    record = neuron_record(neuron["wandb"])
+    busy, idle = record.cores
+    assert busy.utilization_percent is not None
+    # (1.363157 × 0.999163 + 1.356082 × 1.000533 + 1.312837 × 0.999577) ÷ 2.999274
+    assert (busy.utilization_percent.avg, busy.utilization_percent.max) == (1.344, 1.363)
+    assert idle.utilization_percent is not None
+    assert (idle.utilization_percent.avg, idle.utilization_percent.max) == (0.0, 0.0)
+    assert idle.memory_used_mb is not None
+    assert idle.memory_used_mb.max == 0.031  # 32,768 bytes of code, on a core that did nothing
+    assert record.device_memory_used_mb is not None
+    assert record.device_memory_used_mb.max == 97.559  # 102,298,328 bytes
+    assert record.executions == NeuronExecutions(completed=780, failed=0)
+    assert record.latency_seconds == NeuronLatency(p50_max=0.000095367, p99_max=0.000131845, p100_max=0.000148535)
+    assert (record.device_memory_size_mb, record.ecc_uncorrected) == (None, 0)
+
+
+def test_a_recorded_first_report_says_nothing_about_utilization(neuron: dict[str, list[NeuronReport]]) -> None:
+    """89 % over 62 ms of an Inf1."""
+    record = neuron_record(neuron["kr"])
+    assert [core.utilization_percent for core in record.cores] == [None] * 4
+    assert record.executions == NeuronExecutions(completed=14, failed=0)
+
+
+def test_the_recorded_example_of_runtime_1_is_read(neuron: dict[str, list[NeuronReport]]) -> None:
+    record = neuron_record(neuron["DOCS"])
+    assert [core.utilization_percent and core.utilization_percent.max for core in record.cores] == [
+        42.01,
+        42.02,
+        42.03,
+        42.04,
+    ]
+    assert record.executions == NeuronExecutions(completed=123, failed=0)
+    assert (record.ecc_uncorrected, record.latency_seconds and record.latency_seconds.p100_max) == (0, 0.01100013)
+
+
+def test_a_recorded_idle_node_has_a_size_and_no_numbers(neuron: dict[str, list[NeuronReport]]) -> None:
+    assert neuron_record(neuron["allsmi"]) == Neuron(device_memory_size_mb=32768, restarts=0)
