@@ -1,0 +1,376 @@
+"""The source with a real process that plays neuron-monitor (``tests/fake_neuron_monitor.py``)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.clock import Clock, SystemClock
+from profiler.neuron_usage import NeuronUsage
+from profiler.sources.neuron.program import NEURON_MONITOR, find_neuron_monitor
+from profiler.sources.neuron.reports import NeuronReport
+from profiler.sources.neuron.source import NeuronMonitorSource
+from tests.fake_neuron_monitor import install, starts
+from tests.fakes import FakeClock, FakeLog
+from tests.neuron_documents import inf1_report, report, runtime
+from tests.waiting import wait_until
+
+BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
+STAY = {"stay": True}
+_WAIT_SECONDS = 60
+_FIRST_WAIT_SECONDS = 1
+
+
+class Watched:
+    """A source and what it handed on. Its clock stands still unless a test moves it."""
+
+    def __init__(self, program: Path, clock: Clock, period_seconds: int = 1) -> None:
+        self.program = program
+        self.clock = clock
+        self.log = FakeLog()
+        self.reports: list[NeuronReport] = []
+        self.threads: set[str] = set()
+        self.source = NeuronMonitorSource(
+            str(program), period_seconds, self._listen, clock, self.log, jitter=lambda: 0.0
+        )
+
+    def _listen(self, taken: NeuronReport) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.reports.append(taken)
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        return starts(self.program)
+
+    def wait_for(self, *, reports: int = 0, failures: int = 0, started: int = 0) -> None:
+        def reached() -> bool:
+            return (
+                len(self.reports) >= reports
+                and self.source.failures >= failures
+                and (not started or len(self.starts) >= started)
+            )
+
+        wait_until(reached, _WAIT_SECONDS, f"{reports} reports, {failures} failures, {started} starts")
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the fake clock, and have the source look at it now and not within a second."""
+        assert isinstance(self.clock, FakeClock)
+        self.clock.advance(seconds)
+        if self.source._wake is not None:
+            self.source._wake.set()
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Any]:
+    begun: list[Watched] = []
+
+    def begin(
+        *lives: list[dict[str, Any]], age: int = 0, clock: Clock | None = None, period_seconds: int = 1
+    ) -> Watched:
+        watched = Watched(install(tmp_path, *lives, age=age), clock or FakeClock(), period_seconds)
+        begun.append(watched)
+        watched.source.start()
+        return watched
+
+    yield begin
+    for watched in begun:
+        watched.source.stop(0)
+        thread = watched.source._thread
+        if thread is not None:
+            thread.join(_WAIT_SECONDS)
+            assert not thread.is_alive()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody collects stays as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def status(pid: int, name: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
+
+
+def test_reports_of_two_runtimes_become_the_record(watch: Any) -> None:
+    owner, other = runtime({0: 75, 1: 0}, {0: 10, 1: 0}), runtime({0: 0, 1: 25}, {0: 0, 1: 30})
+    tiny = runtime({0: 99, 1: 0}, {0: 10, 1: 0}, period=0.06)
+    watched = watch([{"line": report(tiny)}, {"line": report(owner, other)}, {"line": report()}, STAY])
+    watched.wait_for(reports=3)
+    usage = NeuronUsage(1)
+    for taken in watched.reports:
+        usage.add(taken)
+    record = usage.record(watched.source.restarts)
+    assert record is not None
+    percents = [core.utilization_percent and core.utilization_percent.max for core in record.cores]
+    assert (percents, record.restarts, watched.source.failures) == ([75.0, 25.0], 0, 0)
+    assert record.executions is not None
+    assert record.executions.completed == 30
+    assert watched.threads == {"neuron-monitor"}
+    assert watched.log.lines == []
+
+
+def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> None:
+    watched = watch([BUSY, STAY], period_seconds=7)
+    watched.wait_for(reports=1)
+    (start,) = watched.starts
+    assert (start["refused"], start["config"]["period"], start["stdin"]) == (None, "7s", "/dev/null")
+    assert watched.source.pid == start["pid"]
+    assert os.getsid(start["pid"]) == os.getpgid(start["pid"]) == start["pid"]
+    assert os.getsid(0) != start["pid"]
+
+
+def test_signals_blocked_here_are_not_blocked_there(watch: Any) -> None:
+    """``run`` blocks the signals it passes on; a child that inherits that cannot be terminated."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    try:
+        watched = watch([BUSY, STAY])
+        watched.wait_for(reports=1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert int(status(watched.starts[0]["pid"], "SigBlk"), 16) == 0
+
+
+def test_lines_of_450_kilobytes_come_whole(watch: Any) -> None:
+    watched = watch([{**BUSY, "pad_to": 450_000}] * 5 + [STAY])
+    watched.wait_for(reports=5)
+    assert (watched.reports, watched.source.failures) == ([watched.reports[0]] * 5, 0)
+
+
+def test_complaints_are_drained_and_their_last_line_is_the_reason(watch: Any) -> None:
+    flood = {"complain": "a lot of words\n" * 100_000}
+    watched = watch([flood, BUSY, {"complain": "driver: no such device\n"}, {"exit": 3}], [STAY])
+    watched.wait_for(reports=1, failures=1)
+    (line,) = watched.log.lines
+    assert line[0] == "warning"
+    assert line[2] == {"reason": "it ended with exit code 3: driver: no such device"}
+
+
+def test_lines_that_are_no_report_are_counted_and_passed_over(watch: Any) -> None:
+    watched = watch([{"text": 'Usage:\n{"half\n\n[]\n'}, BUSY, BUSY, STAY])
+    watched.wait_for(reports=2)
+    assert (watched.source.failures, watched.source.restarts) == (3, 0)
+    assert watched.log.events("warning") == ["neuron-monitor cannot be read and is tried again"]
+    assert watched.log.events("info") == ["neuron-monitor can be read again"]
+
+
+def test_an_error_of_a_part_of_the_report_is_told_once(watch: Any) -> None:
+    broken = runtime({0: 1}, {0: 1})
+    broken["report"]["memory_used"]["error"] = "cannot read the memory"
+    watched = watch([{"line": report(broken)}] * 3 + [STAY])
+    watched.wait_for(reports=3)
+    assert [fields for _, _, fields in watched.log.lines] == [{"reason": "cannot read the memory"}]
+
+
+def test_it_is_started_again_after_half_a_line_and_death(watch: Any) -> None:
+    watched = watch([BUSY, {"text": '{"neuron_runtime_da'}, {"exit": 1}], [BUSY, STAY])
+    watched.wait_for(reports=1, failures=2)
+    assert len(watched.starts) == 1
+    watched.pass_time(_FIRST_WAIT_SECONDS)
+    watched.wait_for(reports=2)
+    assert (watched.source.restarts, watched.source.failures) == (1, 2)
+    assert watched.log.events("info") == ["neuron-monitor can be read again"]
+
+
+def test_waiting_for_the_next_start_costs_nothing(watch: Any) -> None:
+    """A reader that spins on the end of a pipe asks for the time again and again."""
+
+    class CountingClock(FakeClock):
+        asked = 0
+
+        def monotonic_ns(self) -> int:
+            self.asked += 1
+            return super().monotonic_ns()
+
+    clock = CountingClock()
+    watched = watch([BUSY, {"exit": 0}], clock=clock)
+    watched.wait_for(failures=1)
+    before = clock.asked
+    wait_until(lambda: clock.asked > before + 2, _WAIT_SECONDS, "the source to look at the clock again")
+    assert clock.asked < before + 50
+
+
+def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
+    watched = watch([{"ignore_sigterm": True}, BUSY, STAY], [BUSY, STAY])
+    watched.wait_for(reports=1)
+    (first,) = watched.starts
+    watched.pass_time(9.9)
+    watched.pass_time(0.1)
+    # What it has to end by itself passes on the fake clock, too.
+    wait_until(lambda: watched.source.failures or watched.pass_time(0.5), _WAIT_SECONDS, "its end")
+    assert is_gone(first["pid"])
+    assert [fields for _, _, fields in watched.log.lines] == [{"reason": "it was silent for 10 s"}]
+    watched.pass_time(_FIRST_WAIT_SECONDS)
+    watched.wait_for(reports=2)
+    assert (watched.source.restarts, watched.source.failures) == (1, 1)
+
+
+def test_a_process_that_outlives_it_is_ended_with_it(watch: Any) -> None:
+    watched = watch([BUSY, {"leave_child": True}, {"exit": 0}], [STAY])
+    watched.wait_for(reports=1, failures=1)
+    child = int(watched.program.with_name("child.pid").read_text())
+    wait_until(lambda: is_gone(child), _WAIT_SECONDS, "the end of what it left")
+
+
+@pytest.mark.parametrize("age", [1, 2])
+def test_one_that_knows_only_older_names_is_asked_in_those(watch: Any, age: int) -> None:
+    watched = watch([{"line": inf1_report()}, STAY], age=age)
+    for start in range(age):
+        watched.wait_for(failures=start + 1)
+        watched.pass_time(2**start)
+    watched.wait_for(reports=1)
+    assert [start["refused"] is None for start in watched.starts] == [False] * age + [True]
+    assert watched.reports[0].runtimes[0].completed == 123
+
+
+def test_five_ends_without_a_report_make_it_unavailable_and_it_is_still_tried(watch: Any) -> None:
+    watched = watch(*[[{"exit": 1}]] * 6, [BUSY, STAY])
+    for start, wait in enumerate((1, 2, 4, 8, 60, 60)):
+        watched.wait_for(failures=start + 1)
+        assert watched.source.unavailable == (start >= 4)
+        watched.pass_time(wait)
+    watched.wait_for(reports=1)
+    assert not watched.source.unavailable
+    reasons = [fields.get("reason") for _, _, fields in watched.log.lines]
+    assert reasons[0] == "it ended with exit code 1"
+    assert reasons[-2:] == ["it ended 5 times in a row without a report", None]
+    assert len(reasons) <= 6
+
+
+def test_a_program_that_comes_later_is_found(tmp_path: Path) -> None:
+    watched = Watched(tmp_path / "neuron-monitor", FakeClock())
+    watched.source.start()
+    watched.wait_for(failures=1)
+    assert watched.source.unavailable
+    assert watched.log.lines[0][2] == {"reason": f"there is no program {tmp_path}/neuron-monitor"}
+    install(tmp_path, [BUSY, STAY])
+    watched.pass_time(60)
+    watched.wait_for(reports=1)
+    assert (watched.source.restarts, watched.source.unavailable) == (0, False)
+    watched.source.stop(1)
+
+
+def test_what_cannot_be_executed_is_a_reason(tmp_path: Path) -> None:
+    program = tmp_path / "neuron-monitor"
+    program.write_bytes(b"\x7fELF")
+    program.chmod(0o755)
+    watched = Watched(program, FakeClock())
+    watched.source.start()
+    watched.wait_for(failures=1)
+    assert watched.log.lines[0][2]["reason"] == (
+        f"it ended with exit code 1: {program} cannot be executed: Exec format error"
+    )
+    watched.source.stop(1)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -> None:
+    before = open_descriptors()
+    watched = watch([{"ignore_sigterm": True}] * stubborn + [BUSY, STAY], clock=SystemClock())
+    watched.wait_for(reports=1)
+    (start,) = watched.starts
+    watched.source.stop(20)
+    assert is_gone(start["pid"])
+    assert not Path(f"/proc/{start['pid']}").exists()  # collected, no zombie
+    assert (watched.source.failures, watched.source.restarts, watched.log.lines) == (0, 0, [])
+    assert watched.source.pid is None
+    assert open_descriptors() == before
+    watched.source.stop(1)
+
+
+def open_descriptors() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/fd").iterdir() if entry.exists()}
+
+
+def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def hang(_: NeuronReport) -> None:
+        release.wait()
+
+    source = NeuronMonitorSource(str(install(tmp_path, [BUSY, STAY])), 1, hang, SystemClock(), FakeLog())
+    source.start()
+    wait_until(lambda: starts(tmp_path / "neuron-monitor"), _WAIT_SECONDS, "its start")
+    (start,) = starts(tmp_path / "neuron-monitor")
+    source.stop(0.1)
+    wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "its end")
+    release.set()
+    thread = source._thread
+    assert thread is not None
+    thread.join(_WAIT_SECONDS)
+    source.stop(1)
+
+
+def test_stop_before_start_and_without_it_is_nothing(tmp_path: Path) -> None:
+    watched = Watched(install(tmp_path, [STAY]), FakeClock())
+    watched.source.stop(1)
+    watched.source.start()
+    watched.source.stop(1)
+    assert (watched.starts, watched.source._thread) == ([], None)
+
+
+def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
+    watched = watch([{"exit": 0}])
+    watched.wait_for(failures=1)
+    watched.source.stop(_WAIT_SECONDS)
+    thread = watched.source._thread
+    assert thread is not None
+    assert not thread.is_alive()
+
+
+_PARENT = """
+import signal, sys
+from profiler.clock import SystemClock
+from profiler.sources.neuron.source import NeuronMonitorSource
+from tests.fakes import FakeLog
+NeuronMonitorSource(sys.argv[1], 1, print, SystemClock(), FakeLog()).start()
+signal.pause()
+"""
+
+
+def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
+    """It writes nothing and ignores SIGTERM, so that neither a broken pipe nor a polite signal ends it."""
+    program = install(tmp_path, [{"ignore_sigterm": True}, STAY])
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(program)])
+    try:
+        (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
+        assert not is_gone(start["pid"])
+    finally:
+        parent.kill()
+        parent.wait()
+    try:
+        wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "the end of the orphan")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(start["pid"], signal.SIGKILL)
+
+
+def test_the_package_s_own_folder_comes_before_path() -> None:
+    asked: list[str] = []
+
+    def nowhere(path: str) -> bool:
+        asked.append(path)
+        return False
+
+    assert find_neuron_monitor("/usr/bin:relative::/opt/tools/", nowhere) is None
+    assert asked == [NEURON_MONITOR, "/usr/bin/neuron-monitor", "/opt/tools/neuron-monitor"]
+    assert find_neuron_monitor("/usr/bin", lambda _: True) == NEURON_MONITOR
+    assert find_neuron_monitor(None, nowhere) is None
+
+
+def test_it_is_found_in_path_only_as_a_program(tmp_path: Path) -> None:
+    program = install(tmp_path, [STAY])
+    assert find_neuron_monitor(f"/nonexistent:{tmp_path}") in (str(program), NEURON_MONITOR)
+    program.chmod(0o644)
+    assert find_neuron_monitor(str(tmp_path)) in (None, NEURON_MONITOR)
+    assert json.loads((tmp_path / "scenario.json").read_text())["age"] == 0
