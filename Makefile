@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml pictures coverage clean
+.PHONY: help demo test e2e search browser lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-nvml: $(VENV)/.dev ## Measure what watching eight GPUs costs (needs a C co
 
 bench-forwarder: $(VENV)/.dev ## Measure the forwarder, with a real Elasticsearch that crashes (about two minutes)
 	$(BIN)/python -m benchmarks.forwarder
+
+bench-neuron: $(VENV)/.dev ## Measure what neuron-monitor's reports cost (about three minutes)
+	$(BIN)/python -m benchmarks.neuron
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
 	$(BIN)/python tools/pictures.py
