@@ -34,6 +34,11 @@ class Accelerator(Protocol):
         """Why there is nothing to read although it was asked for, as a sentence."""
         ...
 
+    @property
+    def helper_pid(self) -> int | None:
+        """The process that it runs for itself, if any: no part of what is profiled."""
+        ...
+
     def start(self) -> None:
         """Begin to watch; returns at once."""
         ...

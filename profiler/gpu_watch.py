@@ -98,6 +98,7 @@ class GpuWatch:
         self._busy_since_ns: int | None = None
         self._counters_due_ns = 0
         self._thread: threading.Thread | None = None
+        self.helper_pid: int | None = None  # the driver needs no process
 
     @property
     def has_read(self) -> bool:

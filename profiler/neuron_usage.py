@@ -35,6 +35,8 @@ class NeuronUsage:
 
     A period shorter than half the configured one says nothing about utilization. Its memory counts,
     as that is a reading of the moment and weighs as little as the period is short; so do its executions.
+
+    ``seen``: there was a device, or a process on one.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -43,7 +45,7 @@ class NeuronUsage:
         self._cores: dict[int, _Core] = {}
         self._device_memory_bytes = TimeWeighted()
         self._device_memory_size_bytes: int | None = None
-        self._seen = False
+        self.seen = False
         self._completed: int | None = None
         self._failed: int | None = None
         self._latency = Latency()
@@ -53,7 +55,7 @@ class NeuronUsage:
     def add(self, report: NeuronReport) -> None:
         """Take the next report."""
         with self._lock:
-            self._seen = self._seen or bool(report.runtimes or report.device_count or report.ecc_uncorrected)
+            self.seen = self.seen or bool(report.runtimes or report.device_count or report.ecc_uncorrected)
             self._add_utilization(report.runtimes)
             self._add_memory(report.runtimes)
             for runtime in report.runtimes:
@@ -65,7 +67,7 @@ class NeuronUsage:
     def record(self, restarts: int) -> Neuron | None:
         """The numbers so far; None if neither a device nor a runtime was ever seen."""
         with self._lock:
-            if not self._seen:
+            if not self.seen:
                 return None
             executions = NeuronExecutions(completed=self._completed, failed=self._failed)
             latency = NeuronLatency(

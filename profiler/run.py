@@ -41,6 +41,7 @@ from profiler.sources.local import LocalSource
 from profiler.sources.own_cgroup import make_own_cgroup
 from profiler.sources.own_process import own_usage
 from profiler.sources.process_tree import ProcessTree, children_of
+from profiler.sources.strangers import Strangers
 from profiler.supervisor import HANDLED, Supervisor, become_subreaper
 from profiler.times import NS_PER_SECOND
 
@@ -170,14 +171,15 @@ class _Session:
         """Sample until the command has ended, then settle the account."""
         asked = None if beside.ask_task is None else Beside(beside.ask_task, self._clock, _ASK_SECONDS)
         labels = merged(beside.find_labels(), self._identity.labels)
-        for accelerator in beside.accelerators:
-            accelerator.start()
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
-        supervisor = Supervisor(started.pid, self._clock, self._strangers)
-        tree = ProcessTree(os.getpid(), self._strangers, self._clock.monotonic_ns)
+        strangers = Strangers(self._strangers, [_helper_of(each) for each in beside.accelerators])
+        supervisor = Supervisor(started.pid, self._clock, strangers)
+        tree = ProcessTree(os.getpid(), strangers, self._clock.monotonic_ns)
         source = LocalSource(
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, not_its_cpu_ns=started.own_cpu_ns
         )
+        for accelerator in beside.accelerators:
+            accelerator.start()
         samples = JoinedSamples(self._interval_ns, self._started_wall_ns)
         grid = Grid(self._started_ns, self._interval_ns)
         while not supervisor.ended_by(self._next_tick(grid)):
@@ -248,6 +250,10 @@ class _Session:
             return own
         now = self._cgroups.oom_kills()
         return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
+
+
+def _helper_of(accelerator: Accelerator) -> Callable[[], int | None]:
+    return lambda: accelerator.helper_pid
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:

@@ -8,7 +8,7 @@ import ctypes
 import os
 import resource
 import signal
-from collections.abc import Iterable
+from collections.abc import Container
 
 from msgspec import Struct
 
@@ -81,12 +81,12 @@ def become_subreaper() -> bool:
 
 
 class Supervisor:
-    """Follows one command until it ends. ``strangers`` were this process's children before it."""
+    """Follows one command until it ends. ``strangers`` are this process's other children."""
 
-    def __init__(self, pid: int, clock: Clock, strangers: Iterable[int]) -> None:
+    def __init__(self, pid: int, clock: Clock, strangers: Container[int]) -> None:
         self.pid = pid
         self._clock = clock
-        self._strangers = frozenset(strangers)
+        self._strangers = strangers
         self._own_pid = os.getpid()
         self._had_terminal = _has_terminal()
         self._asked: set[int] = set()

@@ -1,7 +1,7 @@
 """Wires what watches GPUs and Neuron cores; where there are none, nothing of it is imported."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,6 +10,7 @@ from profiler.accelerators import Accelerator
 from profiler.clock import Clock
 from profiler.logs import Log, SilentLog
 from profiler.settings import AcceleratorSettings, problems_message, read_accelerator_settings
+from profiler.sources.neuron.program import find_neuron_monitor
 from profiler.sources.nvml.library import driver_is_near
 from profiler.times import NS_PER_SECOND
 
@@ -31,13 +32,15 @@ def task_accelerators(
     settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, log: Log, interval_ns: int
 ) -> tuple[Accelerator, ...]:
     """The accelerators that the monitor watches in its task."""
-    if not _gpus_are_wanted(settings, environment):
-        return ()
-    from profiler.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
-    from profiler.sources.container_processes import visible_devices  # noqa: PLC0415
+    found: list[Accelerator] = []
+    if _gpus_are_wanted(settings, environment):
+        from profiler.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
+        from profiler.sources.container_processes import visible_devices  # noqa: PLC0415
 
-    scope = GpuScope(settings.gpu_uuids, visible_devices)
-    return (_gpu_watch(settings, scope, clock, log, interval_ns, None),)
+        scope = GpuScope(settings.gpu_uuids, visible_devices)
+        found.append(_gpu_watch(settings, scope, clock, log, interval_ns, None))
+    found.extend(_neuron_watches(settings, environment, clock, log, interval_ns))
+    return tuple(found)
 
 
 def local_accelerators(
@@ -52,14 +55,16 @@ def local_accelerators(
     """
     settings = read_accelerator_settings(environment)
     problems = (problems_message(settings.problems),) if settings.problems else ()
-    if not _gpus_are_wanted(settings, environment):
-        return LocalAccelerators(accelerators=(), problems=problems)
-    from profiler.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
+    interval_ns, log = round(interval_seconds * NS_PER_SECOND), SilentLog()
+    found: list[Accelerator] = []
+    if _gpus_are_wanted(settings, environment):
+        from profiler.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
 
-    given = Choice(is_known=bool(environment.get("NVIDIA_VISIBLE_DEVICES")))
-    scope = GpuScope(settings.gpu_uuids, otherwise=given)
-    watch = _gpu_watch(settings, scope, clock, SilentLog(), round(interval_seconds * NS_PER_SECOND), listener)
-    return LocalAccelerators(accelerators=(watch,), problems=problems)
+        given = Choice(is_known=bool(environment.get("NVIDIA_VISIBLE_DEVICES")))
+        scope = GpuScope(settings.gpu_uuids, otherwise=given)
+        found.append(_gpu_watch(settings, scope, clock, log, interval_ns, listener))
+    found.extend(_neuron_watches(settings, environment, clock, log, interval_ns))
+    return LocalAccelerators(accelerators=tuple(found), problems=problems)
 
 
 def _gpus_are_wanted(settings: AcceleratorSettings, environment: Mapping[str, str]) -> bool:
@@ -89,3 +94,24 @@ def _gpu_watch(
         asked_for=settings.gpu == "on",
         listener=listener,
     )
+
+
+def _neuron_watches(
+    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, log: Log, interval_ns: int
+) -> Iterator[Accelerator]:
+    if settings.neuron == "off":
+        return
+    program = find_neuron_monitor(environment.get("PATH"))
+    if program is None and settings.neuron == "auto":
+        return
+    from profiler.neuron_watch import NeuronWatch  # noqa: PLC0415  see the module's docstring
+    from profiler.sources.neuron.config import neuron_period_seconds  # noqa: PLC0415
+    from profiler.sources.neuron.reports import NeuronReport  # noqa: PLC0415
+    from profiler.sources.neuron.source import NeuronMonitorSource  # noqa: PLC0415
+
+    period_seconds = neuron_period_seconds(interval_ns / NS_PER_SECOND)
+
+    def make(listener: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
+        return NeuronMonitorSource(program or "", period_seconds, listener, clock, log)
+
+    yield NeuronWatch(None if program is None else make, period_seconds, log, asked_for=settings.neuron == "on")

@@ -17,6 +17,7 @@ from profiler.sinks import Undelivered
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
 from profiler.sources import Unavailable
 from profiler.sources.container_processes import pids_of, visible_devices
+from profiler.sources.neuron.program import find_neuron_monitor
 from profiler.sources.nvml.library import driver_is_near, load_binding
 from profiler.sources.nvml.readings import GpuReading
 from profiler.sources.nvml.source import NvmlSource
@@ -95,7 +96,7 @@ def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
-        find_neuron_monitor=lambda: None,
+        find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
         may_put=may_put,
     )

@@ -7,7 +7,7 @@ through instead.
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 
 from msgspec import Struct
 
@@ -45,16 +45,16 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
 
 class ProcessTree:
-    """The descendants of one process, without the strangers that were there before and theirs.
+    """The descendants of one process, without the strangers among its children and theirs.
 
     A single process's share is its RSS. With several it is the PSS, where the kernel lets us
     read it (``smaps_rollup``: same user); else the RSS without file and shared memory pages.
     PSS is refreshed as its cost allows; until then the pages shared last time are taken off.
     """
 
-    def __init__(self, root_pid: int, strangers: Iterable[int], monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, root_pid: int, strangers: Container[int], monotonic_ns: Callable[[], int]) -> None:
         self._root_pid = root_pid
-        self._strangers = frozenset(strangers)
+        self._strangers = strangers
         self._monotonic_ns = monotonic_ns
         self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
         self._lists_children = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110

@@ -44,6 +44,7 @@ class FakeAccelerator:
     name = "fake"
     has_read = True
     complaint = None
+    helper_pid = None
 
     def __init__(self, world: "World") -> None:
         self._world = world

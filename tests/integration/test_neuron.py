@@ -1,0 +1,86 @@
+"""Neuron devices in the records of ``run`` and of the monitor, with a program that plays neuron-monitor."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from profiler.record import Record, decode
+from tests.aws import played_aws
+from tests.fake_neuron_monitor import install, starts
+from tests.integration.sidecar import Sidecar
+from tests.neuron_documents import report, runtime
+
+BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
+STAY = {"stay": True}
+
+
+def profiled(program: Path, *words: str, **settings: str) -> tuple[Record, list[str]]:
+    """The record of a command, and what stood on stderr before it."""
+    own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
+    ran = subprocess.run(
+        [sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *words],
+        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", **own},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    )
+    *before, line = ran.stderr.splitlines()
+    return decode(line).record, before
+
+
+def test_run_reports_the_cores_and_its_helper_is_no_part_of_the_command(tmp_path: Path) -> None:
+    """neuron-monitor ends and is started anew while the command runs: neither life is counted as the command's."""
+    burn = {"text": " " * 1000}
+    program = install(tmp_path, [BUSY, burn, {"exit": 1}], [BUSY, STAY])
+    record, before = profiled(program, "sleep", "3")
+    assert before == []
+    assert record.neuron is not None
+    assert record.neuron.cores[0].utilization_percent is not None
+    assert record.neuron.cores[0].utilization_percent.max == 75
+    assert record.neuron.restarts == 1
+    assert record.sampling is not None
+    assert record.sampling.sources[-1] == "neuron-monitor"
+    assert len(starts(program)) == 2
+    # The fake is a Python program: each of its starts takes tens of milliseconds of CPU and 10 MiB.
+    assert record.metrics.cpu_seconds is not None
+    assert record.metrics.cpu_seconds < 0.01
+    assert record.metrics.max_memory_used_mb is not None
+    assert record.metrics.max_memory_used_mb < 8
+    assert record.metrics.max_pids == 1
+
+
+def test_nothing_of_it_is_left_after_the_run(tmp_path: Path) -> None:
+    program = install(tmp_path, [{"ignore_sigterm": True}, BUSY, STAY])
+    profiled(program, "sleep", "1")
+    (start,) = starts(program)
+    assert not Path(f"/proc/{start['pid']}").exists()
+
+
+def test_on_without_neuron_monitor_is_one_warning_on_each_side(tmp_path: Path) -> None:
+    record, before = profiled(tmp_path / "nothing", "true", NEURON="on")
+    assert record.monitor is not None
+    (warning,) = record.monitor.warnings
+    assert before == [f"task-profiler: {warning}"]
+
+
+def test_off_starts_nothing(tmp_path: Path) -> None:
+    program = install(tmp_path, [BUSY, STAY])
+    record, _ = profiled(program, "sleep", "0.5", NEURON="off")
+    assert record.neuron is None
+    assert starts(program) == []
+
+
+def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
+    program = install(tmp_path, [BUSY, BUSY, STAY])
+    with played_aws() as aws:
+        environment = {**aws.environment(), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+        with Sidecar(environment) as sidecar:
+            sidecar.wait_for_samples()
+            sidecar.end_batch()
+            lines, _ = sidecar.finish()
+    (found,) = [line for line in lines if line["type"] == "task.report"]
+    assert found["record"]["neuron"]["cores"][0]["utilizationPercent"]["avg"] == 75
+    assert found["record"]["sampling"]["sources"] == ["task-metadata-v4", "neuron-monitor"]
+    assert not Path(f"/proc/{starts(program)[0]['pid']}").exists()
