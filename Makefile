@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron pictures coverage clean
+.PHONY: help demo test e2e search browser gpu lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch 
 
 browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
 	$(BIN)/pytest tests/browser
+
+gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
+	$(BIN)/pytest tests/gpu
 
 lint: $(VENV)/.dev ## Style and format
 	$(BIN)/ruff check
