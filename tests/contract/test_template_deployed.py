@@ -1,0 +1,309 @@
+"""The template deployed on moto: what is there afterwards, and that reports and events find their way through it."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from moto.awslambda.models import LambdaFunction
+
+import handler
+from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
+from tests.integration.test_lambda_zip import REPORT, PlayedElasticsearch
+from tests.stack import ACCOUNT, LEFT_OUT, LOG_GROUPS, REGION, Stack, deploy, template
+from tests.unit.test_task_event import EVENT, event
+
+CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
+TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alerts"
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_REGION", REGION)
+    with mock_aws():
+        yield
+
+
+def queue_arn(url: str) -> str:
+    return str(
+        boto3.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    )
+
+
+def test_all_that_moto_leaves_out_is_made_by_hand() -> None:
+    """When this fails, moto's CloudFormation can do more or the template has something new: see tests/stack.py."""
+    assert deploy().left_out == set(LEFT_OUT)
+
+
+def test_both_functions_are_there_with_their_roles() -> None:
+    stack = deploy(Architecture="x86_64", Runtime="python3.12", TimeoutSeconds="300", MemorySizeMB="1024")
+    functions = stack.resources("AWS::Lambda::Function")
+    for name, handled in (("ForwardLogs", "forward_logs"), ("TaskStopped", "task_stopped")):
+        configuration = boto3.client("lambda").get_function_configuration(
+            FunctionName=stack.outputs[f"{name}FunctionName"]
+        )
+        assert configuration["Handler"] == f"handler.{handled}"
+        assert callable(getattr(handler, handled))
+        assert (configuration["Runtime"], configuration["Timeout"], configuration["MemorySize"]) == (
+            "python3.12",
+            300,
+            1024,
+        )
+        assert configuration["Role"].endswith(stack.physical_id(f"{name}Role"))
+        # moto leaves these two out.
+        assert functions[f"{name}Function"]["Architectures"] == ["x86_64"]
+        group = functions[f"{name}Function"]["LoggingConfig"]["LogGroup"]
+        (logs,) = boto3.client("logs").describe_log_groups(logGroupNamePrefix=group)["logGroups"]
+        assert (logs["logGroupName"], logs["retentionInDays"]) == (f"/aws/lambda/tp-{handled.replace('_', '-')}", 30)
+
+
+def test_each_log_group_has_one_filter_and_may_invoke_the_function() -> None:
+    stack = deploy()
+    for group in LOG_GROUPS:
+        (filter_,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+        assert filter_["filterPattern"] == '{ $.type = "task.*" }'
+        assert filter_["destinationArn"] == stack.outputs["ForwardLogsFunctionArn"]
+    policy = boto3.client("lambda").get_policy(FunctionName=stack.outputs["ForwardLogsFunctionName"])["Policy"]
+    (statement,) = json.loads(policy)["Statement"]
+    assert statement["Principal"] == {"Service": "logs.amazonaws.com"}
+    assert statement["Condition"] == {
+        "ArnLike": {"AWS:SourceArn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:*"},
+        "StringEquals": {"AWS:SourceAccount": ACCOUNT},
+    }
+
+
+def test_five_log_groups_are_the_most_and_all_are_used() -> None:
+    names = [f"/ecs/{number}" for number in range(5)]
+    for name in names:
+        boto3.client("logs").create_log_group(logGroupName=name)
+    stack = deploy(LogGroups=",".join(names))
+    filters = stack.resources("AWS::Logs::SubscriptionFilter").values()
+    assert [one["LogGroupName"] for one in filters] == names
+    (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
+    assert tails["Resource"] == [f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:log-stream:*" for name in names]
+
+
+def test_all_lines_are_subscribed_to_when_they_are_wanted() -> None:
+    stack = deploy(ForwardLogLines="true")
+    assert {one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()} == {""}
+    assert stack.environment("ForwardLogsFunction")["FORWARD_LOG_LINES"] == "true"
+
+
+def test_events_that_fail_are_kept_with_their_error() -> None:
+    stack = deploy()
+    for name in ("ForwardLogs", "TaskStopped"):
+        queue = stack.outputs[f"{name}DeadLetterQueueUrl"]
+        config = boto3.client("lambda").get_function_event_invoke_config(
+            FunctionName=stack.outputs[f"{name}FunctionName"]
+        )
+        assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
+        assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
+        attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+        assert attributes["MessageRetentionPeriod"] == str(14 * 24 * 60 * 60)
+        assert attributes["SqsManagedSseEnabled"] == "true"
+    assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
+
+
+def test_the_table_is_what_the_function_expects() -> None:
+    stack = deploy()
+    name = stack.environment("TaskStoppedFunction")["IDEMPOTENCY_TABLE"]
+    dynamodb = boto3.client("dynamodb")
+    table = dynamodb.describe_table(TableName=name)["Table"]
+    assert table["KeySchema"] == [{"AttributeName": "id", "KeyType": "HASH"}]
+    assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+    lifetime = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+    assert lifetime == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expiration"}
+
+
+def test_the_rule_hands_ended_tasks_to_the_function() -> None:
+    stack = deploy()
+    (rule,) = boto3.client("events").list_rules()["Rules"]
+    (target,) = boto3.client("events").list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert target["Arn"].endswith(f":function:{stack.outputs['TaskStoppedFunctionName']}")
+    queue = stack.outputs["TaskStoppedDeadLetterQueueUrl"]
+    assert target["DeadLetterConfig"] == {"Arn": queue_arn(queue)}
+    policy = boto3.client("lambda").get_policy(FunctionName=stack.outputs["TaskStoppedFunctionName"])["Policy"]
+    (statement,) = json.loads(policy)["Statement"]
+    assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+    assert statement["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
+    attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["Policy"])["Attributes"]
+    (allowed,) = json.loads(attributes["Policy"])["Statement"]
+    assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
+    assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
+    assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", queue_arn(queue))
+
+
+def matched_by_the_rule(*events: dict[str, Any]) -> list[bool]:
+    """moto has no TestEventPattern, but it brings events to queues: one is made the target of the deployed rule."""
+    queue = boto3.client("sqs").create_queue(QueueName="probe")["QueueUrl"]
+    client = boto3.client("events")
+    (rule,) = client.list_rules()["Rules"]
+    client.remove_targets(Rule=rule["Name"], Ids=["task-stopped"])  # moto calls no functions
+    client.put_targets(Rule=rule["Name"], Targets=[{"Id": "probe", "Arn": queue_arn(queue)}])
+    matched = []
+    for one in events:
+        entry = {"Source": one["source"], "DetailType": one["detail-type"], "Detail": json.dumps(one["detail"])}
+        client.put_events(Entries=[entry])
+        arrived = boto3.client("sqs").receive_message(QueueUrl=queue).get("Messages", [])
+        matched.append(bool(arrived))
+        for message in arrived:
+            boto3.client("sqs").delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    return matched
+
+
+def test_only_ended_tasks_match_the_rule() -> None:
+    deploy()
+    others = [event(lastStatus=status) for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING")]
+    service = {**EVENT, "detail-type": "ECS Service Action"}
+    somebody = {**EVENT, "source": "com.example"}
+    elsewhere = event(clusterArn=f"{CLUSTER}-2")
+    assert matched_by_the_rule(EVENT, *others, service, somebody, elsewhere) == [True, *[False] * 6, True]
+
+
+def test_only_tasks_of_the_named_clusters_match_the_rule() -> None:
+    deploy(ClusterArns=f"{CLUSTER},{CLUSTER}-3")
+    events = [event(clusterArn=f"{CLUSTER}{ending}") for ending in ("", "-2", "-3")]
+    assert matched_by_the_rule(*events) == [True, False, True]
+
+
+def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
+    stack = deploy(AlarmTopicArn=TOPIC)
+    alarms = boto3.client("cloudwatch").describe_alarms()["MetricAlarms"]
+    assert len(alarms) == 11
+    watched = {(one["MetricName"], one["Dimensions"][0]["Value"]) for one in alarms}
+    functions = [stack.outputs["ForwardLogsFunctionName"], stack.outputs["TaskStoppedFunctionName"]]
+    metrics = ("Errors", "Throttles", "AsyncEventAge", "DestinationDeliveryFailures")
+    queues = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", "FailedItemsQueueUrl")
+    depths = {("ApproximateNumberOfMessagesVisible", stack.outputs[queue].rsplit("/", 1)[-1]) for queue in queues}
+    assert watched == {(metric, function) for metric in metrics for function in functions} | depths
+    for alarm in alarms:
+        assert alarm["AlarmName"].startswith("tp-")
+        assert alarm["TreatMissingData"] == "notBreaching"
+        assert alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC]
+
+
+def test_without_a_topic_alarms_call_nobody() -> None:
+    deploy()
+    assert all(not one["AlarmActions"] for one in boto3.client("cloudwatch").describe_alarms()["MetricAlarms"])
+
+
+def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
+    stack = deploy()
+    body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
+    shown = [one["properties"]["query"] for one in body["widgets"] if one["type"] == "log"]
+    saved = [one["QueryString"].replace("\n", " ") for one in stack.resources("AWS::Logs::QueryDefinition").values()]
+    assert sorted(shown) == sorted(f"SOURCE '/ecs/jobs' | SOURCE '/ecs/monitor' | {query}" for query in saved)
+    assert len(shown) == 6
+    assert {one["properties"]["region"] for one in body["widgets"]} == {REGION}
+    assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "made", "not_made"),
+    [
+        ({"ElasticsearchUrl": ""}, "TaskStopped", "ForwardLogs"),
+        ({"TaskStopped": "false"}, "ForwardLogs", "TaskStopped"),
+    ],
+)
+def test_either_function_works_without_the_other(parameters: dict[str, str], made: str, not_made: str) -> None:
+    stack = deploy(**parameters)
+    (function,) = boto3.client("lambda").list_functions()["Functions"]
+    assert function["FunctionName"] == stack.outputs[f"{made}FunctionName"]
+    kinds = {resource["Type"] for resource in template()["Resources"].values()}
+    assert not [name for kind in kinds for name in stack.resources(kind) if name.startswith(not_made)]
+    assert not [name for name in stack.outputs if name.startswith(not_made)]
+
+
+def test_without_log_groups_there_is_neither_filter_nor_dashboard() -> None:
+    stack = deploy(LogGroups="")
+    assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
+    assert stack.resources("AWS::CloudWatch::Dashboard") == {}
+    assert not [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
+    assert all("LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values())
+
+
+def test_two_stacks_live_in_one_account() -> None:
+    first, second = deploy("first"), deploy("second")
+    assert set(first.outputs.values()).isdisjoint(second.outputs.values())
+    assert len(boto3.client("cloudwatch").describe_alarms()["MetricAlarms"]) == 22
+    assert len(boto3.client("lambda").list_functions()["Functions"]) == 4
+
+
+def test_functions_in_a_vpc_are_told_where() -> None:
+    stack = deploy(SubnetIds="subnet-0a,subnet-0b", SecurityGroupIds="sg-0c")
+    for function in stack.resources("AWS::Lambda::Function").values():
+        assert function["VpcConfig"] == {"SubnetIds": ["subnet-0a", "subnet-0b"], "SecurityGroupIds": ["sg-0c"]}
+
+
+def test_the_functions_read_their_settings_from_the_parameters() -> None:
+    stack = deploy(
+        SearchEngine="opensearch",
+        OpenSearchArn=f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs",
+        IndexPrefix="team-a",
+        ForwardLogLines="true",
+        Notify="failure",
+        NotifyFamilies="nightly-*,hourly",
+        NotifyServices="true",
+        ReportWaitSeconds="45",
+        KibanaUrl="https://kibana:5601/",
+    )
+    forwarding = stack.environment("ForwardLogsFunction")
+    assert read_settings(forwarding) == ForwarderSettings(
+        url="https://search:9200",
+        engine="opensearch",
+        credentials=Credentials(aws=True),
+        index_prefix="team-a",
+        forward_log_lines=True,
+        failed_items_queue_url=stack.outputs["FailedItemsQueueUrl"],
+    )
+    noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
+    assert (noticing.only_failures, noticing.families, noticing.services) == (True, ("nightly-*", "hourly"), True)
+    assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
+    assert (noticing.index_prefix, noticing.idempotency_table) == ("team-a", stack.physical_id("IdempotencyTable"))
+
+
+class Invoked:
+    """Calls the handler of this checkout for a deployed function, with the function's own variables."""
+
+    def __init__(self, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers: list[Any] = []
+        outer = self
+
+        def invoke(function: LambdaFunction, body: str, *_headers: Any) -> str:
+            handled = str(function.handler).removeprefix("handler.")
+            logical_id = "ForwardLogsFunction" if handled == "forward_logs" else "TaskStoppedFunction"
+            for name, value in stack.environment(logical_id).items():
+                monkeypatch.setenv(name, value)
+            handler._settings.cache_clear()
+            outer.answers.append(getattr(handler, handled)(json.loads(body), Context()))
+            return ""
+
+        monkeypatch.setattr(LambdaFunction, "invoke", invoke)
+
+
+class Context:
+    function_name = "forwarder"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 30_000
+
+
+def test_a_report_in_a_log_group_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = PlayedElasticsearch()
+    stack = deploy(ElasticsearchUrl=f"http://127.0.0.1:{cluster.port}")
+    invoked = Invoked(stack, monkeypatch)
+    logs = boto3.client("logs")
+    logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123")
+    line = {"timestamp": time.time_ns() // 1_000_000, "message": json.dumps(REPORT)}
+    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123", logEvents=[line])
+    cluster.close()
+    assert invoked.answers == [{"indexed": 1, "skipped": 0, "failed": 0}]
+    ((action, body),) = cluster.bulks
+    assert action["update"]["_id"] == "0123/batch"
+    assert body["doc"]["task"]["complete"] is True

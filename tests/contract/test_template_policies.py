@@ -1,0 +1,322 @@
+"""The roles of lambda/template.yaml allow what the functions do, and nothing else.
+
+The deployed functions' handlers run with the deployed settings; every call that they make is written down, by
+botocore for AWS's APIs and by the played cluster for SigV4, and held against the role's statements.
+"""
+
+import ast
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.client
+import cfnlint.data.AdditionalSpecs
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from botocore import xform_name
+from moto import mock_aws
+
+import handler
+from forwarder.errors import ForwarderError
+from tests.fake_slack import Answer, FakeSlack
+from tests.integration.test_lambda_zip import REPORT, PlayedElasticsearch, subscription_event
+from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
+from tests.unit.test_task_event import event
+
+LAMBDA = Path(handler.__file__).parent
+DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"
+COLLECTION = f"arn:aws:aoss:{REGION}:{ACCOUNT}:collection/abc123"
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"
+
+# Statements for what the functions' code never calls, and who does.
+CALLED_BY_AWS = {
+    "WriteOwnLog": "Lambda, for the function's log",
+    "KeepDeadLetters": "Lambda, for the destination of events that are given up",
+    "DecryptSecrets": "Secrets Manager and Parameter Store, with a customer managed key",
+    "ManageNetworkInterfaces": "Lambda, for functions in a VPC",
+    "FindNetworkInterfaces": "Lambda, for functions in a VPC",
+}
+# Powertools calls it where a refused PutItem does not bring the item along, as before boto3 1.26.194.
+RARELY_CALLED = {"dynamodb:GetItem"}
+# Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
+WITHOUT_RESOURCE = {"ecs:DescribeTaskDefinition", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"}
+
+
+@dataclass
+class Calls:
+    """What was called: actions as IAM names them, and the ARN of what they were about."""
+
+    made: set[tuple[str, str]] = field(default_factory=set)
+    is_on: bool = False
+
+
+def arn_of(action: str, arguments: dict[str, Any]) -> str:
+    """The resource that IAM looks at."""
+    if action == "logs:GetLogEvents":
+        group, stream = arguments["logGroupName"], arguments["logStreamName"]
+        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{stream}"
+    if action == "sqs:SendMessage":
+        return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{arguments['QueueUrl'].rsplit('/', 1)[-1]}"
+    if action.startswith("dynamodb:"):
+        return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{arguments['TableName']}"
+    if action == "secretsmanager:GetSecretValue":
+        return str(boto3.client("secretsmanager").describe_secret(SecretId=arguments["SecretId"])["ARN"])
+    if action == "ssm:GetParameter":
+        return str(boto3.client("ssm").get_parameter(Name=arguments["Name"])["Parameter"]["ARN"])
+    assert action in WITHOUT_RESOURCE, f"say here what resource {action} is about"
+    return "*"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "forwarder")
+    recorded = Calls()
+    call = botocore.client.BaseClient._make_api_call
+
+    def recording(client: Any, operation: str, arguments: dict[str, Any]) -> Any:
+        if recorded.is_on:
+            recorded.is_on = False  # not what arn_of asks
+            action = f"{client.meta.service_model.signing_name}:{operation}"
+            recorded.made.add((action, arn_of(action, arguments)))
+            recorded.is_on = True
+        return call(client, operation, arguments)
+
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", recording)
+    with mock_aws():
+        forget()
+        yield recorded
+    forget()
+
+
+def forget() -> None:
+    """What handlers keep between invocations."""
+    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
+        kept.cache_clear()
+    handler._clients.key = handler._clients.cluster = None
+    parameters.clear_caches()  # type: ignore[no-untyped-call]
+
+
+class Context:
+    function_name = "forwarder"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 30_000
+
+
+class Refusing(PlayedElasticsearch):
+    """Takes no document, finds none, and keeps what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: set[tuple[str, str]] = set()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        path = request.path.split("?")[0]
+        self.requests.add((request.command, path))
+        answer: dict[str, Any] = {"hits": {"hits": []}}
+        if path == "/_bulk":
+            refused = {"status": 400, "error": {"type": "mapper_parsing_exception", "reason": "no"}}
+            answer = {"errors": True, "items": [{"update": refused}]}
+        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        return 200, headers, json.dumps(answer).encode()
+
+
+class Ran:
+    """A stack whose functions were run with its settings: a poison report, and its task's end told three times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, calls: Calls, **given: str) -> None:
+        self._monkeypatch, self._calls = monkeypatch, calls
+        cluster, slack = Refusing(), FakeSlack()
+        self._cluster, self._signs_for = cluster, given.get("OpenSearchArn", "")
+        slack.script = [Answer(404, text="no_service")]  # the first try fails and frees its key
+        keep_secret(given.get("SlackSecretId", ""), slack_failure_webhook_url=slack.webhook_url)
+        keep_secret(given.get("ElasticsearchSecretId", ""), api_key="a2V5")
+        given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
+        url = f"http://127.0.0.1:{cluster.port}"
+        self.stack = deploy(ElasticsearchUrl=url, ReportWaitSeconds="0", **given)
+        report = subscription_event(json.dumps(REPORT))
+        ended = event(taskDefinitionArn=register(), taskArn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123")
+        self.made = {
+            "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, Context())),
+            "TaskStopped": {
+                made
+                for _ in range(3)
+                for made in self._made_by("TaskStopped", lambda: handler.task_stopped(ended, Context()))
+            },
+        }
+        assert len(slack.messages) == 1
+        cluster.close()
+        slack.close()
+
+    def _made_by(self, name: str, invoke: Callable[[], object]) -> set[tuple[str, str]]:
+        forget()
+        with self._monkeypatch.context() as environment, contextlib.suppress(ForwarderError):
+            for variable, value in self.stack.environment(f"{name}Function").items():
+                environment.setenv(variable, value)
+            self._calls.made, self._calls.is_on = set(), True
+            invoke()
+        self._calls.is_on = False
+        requests, self._cluster.requests = self._cluster.requests, set()
+        return self._calls.made | signed(self._signs_for, requests)
+
+
+def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """What IAM makes of signed requests to a domain, or to a Serverless collection."""
+    if arn == COLLECTION:
+        return {("aoss:APIAccessAll", arn) for _ in requests}
+    return {(f"es:ESHttp{method.title()}", f"{arn}{path}") for method, path in requests if arn}
+
+
+def keep_secret(name: str, **content: str) -> None:
+    text = json.dumps(content)
+    if name.startswith("ssm:"):
+        boto3.client("ssm").put_parameter(Name=name.removeprefix("ssm:"), Value=text, Type="SecureString")
+    elif name:
+        boto3.client("secretsmanager").create_secret(Name=name.rsplit(":", 1)[-1], SecretString=text)
+
+
+def secret_arn(name: str) -> str:
+    """Secrets Manager gives a secret's ARN six more characters."""
+    (found,) = [
+        one for one in boto3.client("secretsmanager").list_secrets()["SecretList"] if name.endswith(one["Name"])
+    ]
+    return str(found["ARN"])
+
+
+def register() -> str:
+    containers = []
+    for name, group in zip(("batch", "task-monitor"), LOG_GROUPS, strict=True):
+        options = {"awslogs-group": group, "awslogs-stream-prefix": "ecs", "awslogs-region": REGION}
+        logged = {"logDriver": "awslogs", "options": options}
+        containers.append({"name": name, "image": "x", "memory": 64, "logConfiguration": logged})
+    registered = boto3.client("ecs").register_task_definition(family="nightly", containerDefinitions=containers)
+    return str(registered["taskDefinition"]["taskDefinitionArn"])
+
+
+def listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def is_allowed(stack: Stack, name: str, action: str, arn: str) -> bool:
+    """As IAM would decide, but for conditions: ``*`` and ``?`` in resources are those of ``fnmatch``."""
+    return any(
+        action in listed(one["Action"]) and any(fnmatchcase(arn, pattern) for pattern in listed(one["Resource"]))
+        for one in stack.statements(f"{name}Role")
+    )
+
+
+def unused(stack: Stack, name: str, made: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Each action with each resource that the role allows and that no call needed."""
+    allowed = {
+        (action, pattern)
+        for one in stack.statements(f"{name}Role")
+        for action in listed(one["Action"])
+        for pattern in listed(one["Resource"])
+        if one["Sid"] not in CALLED_BY_AWS and action not in RARELY_CALLED
+    }
+    return {
+        (action, pattern)
+        for action, pattern in allowed
+        if not any(action == called and fnmatchcase(arn, pattern) for called, arn in made)
+    }
+
+
+SECRET = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:"
+SIGN_INS: dict[str, dict[str, str]] = {
+    "none": {},
+    "names": {"ElasticsearchSecretId": "team/search", "SlackSecretId": "team/slack"},
+    "arns": {"ElasticsearchSecretId": f"{SECRET}team-search", "SlackSecretId": f"{SECRET}team-slack"},
+    "parameters": {"ElasticsearchSecretId": "ssm:/team/search", "SlackSecretId": "ssm:/team/slack"},
+    "parameters-without-a-slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
+    "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
+    "serverless": {"SearchEngine": "opensearch", "OpenSearchArn": COLLECTION, "SlackSecretId": "slack"},
+    "vpc-and-key": {
+        "SubnetIds": "subnet-0a",
+        "SecurityGroupIds": "sg-0c",
+        "SecretsKeyArn": KEY,
+        "SlackSecretId": "slack",
+    },
+}
+
+
+@pytest.mark.parametrize("sign_in", SIGN_INS)
+def test_each_role_allows_what_its_function_calls_and_no_more(
+    sign_in: str, monkeypatch: pytest.MonkeyPatch, calls: Calls
+) -> None:
+    given = {"SlackSecretId": "slack", **SIGN_INS[sign_in]}
+    ran = Ran(monkeypatch, calls, **given)
+    for name, made in ran.made.items():
+        assert {call for call in made if not is_allowed(ran.stack, name, *call)} == set()
+        assert unused(ran.stack, name, made) == set()
+
+
+def test_these_are_the_calls(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+    ran = Ran(monkeypatch, calls, **SIGN_INS["names"])
+    assert {name: {action for action, _ in made} for name, made in ran.made.items()} == {
+        "ForwardLogs": {"secretsmanager:GetSecretValue", "sqs:SendMessage"},
+        "TaskStopped": {
+            "secretsmanager:GetSecretValue",
+            "ecs:DescribeTaskDefinition",
+            "logs:GetLogEvents",
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+            "dynamodb:DeleteItem",
+        },
+    }
+
+
+def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+    """Each method of a boto3 client that stands in the forwarder's source has been called above."""
+    made = {
+        action.split(":")[1]
+        for made in Ran(monkeypatch, calls, **SIGN_INS["names"]).made.values()
+        for action, _ in made
+    }
+    trees = [ast.parse(path.read_text()) for path in LAMBDA.rglob("*.py")]
+    called = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    clients = {
+        str(call.args[0].value)
+        for call in called
+        if ast.unparse(call.func) == "boto3.client" and isinstance(call.args[0], ast.Constant)
+    }
+    assert clients == {"ecs", "logs", "sqs"}
+    methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
+    for service in clients:
+        operations = boto3.client(service).meta.service_model.operation_names
+        assert {name for name in operations if xform_name(name) in methods} <= made
+
+
+def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
+    stack = deploy(
+        SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
+        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c",
+    )  # fmt: skip
+    for name in ("ForwardLogs", "TaskStopped"):
+        for statement in stack.statements(f"{name}Role"):
+            actions = listed(statement["Action"])
+            assert not [action for action in actions if "*" in action]
+            if "*" in listed(statement["Resource"]):
+                assert set(actions) <= WITHOUT_RESOURCE
+    # Every statement that the template has was there, so none escaped the look at it.
+    for name in ("ForwardLogs", "TaskStopped"):
+        (policy,) = template()["Resources"][f"{name}Role"]["Properties"]["Policies"]
+        assert len(policy["PolicyDocument"]["Statement"]) == len(stack.statements(f"{name}Role"))
+
+
+def test_the_list_of_actions_without_a_resource_is_that_of_aws() -> None:
+    known = json.loads((Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text())
+    for action in WITHOUT_RESOURCE:
+        service, name = action.split(":")
+        assert "Resources" not in (known[service]["Actions"][name.lower()] or {}), action
+    # A counterexample, so that a moved file cannot make this pass.
+    assert known["logs"]["Actions"]["getlogevents"]["Resources"] == ["log-stream"]
