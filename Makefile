@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron pictures coverage clean
+.PHONY: help demo test e2e search browser gpu lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ kibana: $(VENV)/.dev ## Write the dashboards that are imported from kibana/panel
 
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
+
+deploy: lambda-zip ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
+	@$(BIN)/python tools/deploy.py
+
+redrive: $(VENV)/.runtime ## Send a dead-letter queue's events again: QUEUE=URL FUNCTION=NAME
+	@$(BIN)/python tools/redrive.py
 
 schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json

@@ -1,0 +1,111 @@
+"""The dead-letter queues' events, sent again through moto."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from tests.integration.test_lambda_zip import subscription_event
+from tests.unit.test_task_event import EVENT
+from tools.redrive import event_in, main, redrive
+
+# What Lambda puts into an on-failure destination; shape from "Capturing records of Lambda asynchronous invocations".
+RECORD = {
+    "version": "1.0",
+    "timestamp": "2026-03-01T10:15:00.000Z",
+    "requestContext": {"requestId": "e4b4", "condition": "RetriesExhausted", "approximateInvokeCount": 3},
+    "requestPayload": subscription_event("hello"),
+    "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+    "responsePayload": {"errorMessage": "OpenSearch cannot be reached."},
+}
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with mock_aws():
+        yield str(boto3.client("sqs").create_queue(QueueName="dead")["QueueUrl"])
+
+
+class Functions:
+    """Takes events until it is told not to."""
+
+    def __init__(self, takes: int = 1000) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self._takes = takes
+
+    def invoke(self, **arguments: Any) -> object:
+        if len(self.calls) == self._takes:
+            raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "slow down"}}, "Invoke")
+        self.calls.append(arguments)
+        return {"StatusCode": 202}
+
+
+def waiting(queue: str) -> int:
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
+    return sum(int(attributes[name]) for name in names)
+
+
+def again(sqs: Any, functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf) -> int:
+    return redrive(sqs, functions, queue, function, now_ms=now_ms, wait_seconds=0)
+
+
+def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    for body in (RECORD, EVENT):
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(body))
+    assert again(sqs, functions, queue, "forward-logs") == 2
+    assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
+    assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
+    assert waiting(queue) == 0
+
+
+def test_all_of_a_long_queue_are_sent(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    for number in range(23):
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
+    assert again(sqs, functions, queue) == 23
+    assert sorted(json.loads(call["Payload"])["number"] for call in functions.calls) == list(range(23))
+
+
+def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
+    sqs = boto3.client("sqs")
+    for number in range(3):
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
+    with pytest.raises(ClientError):
+        again(sqs, Functions(takes=1), queue)
+    assert waiting(queue) == 2
+
+
+def test_what_came_back_meanwhile_is_left(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    sqs.send_message(QueueUrl=queue, MessageBody="{}")
+    assert again(sqs, functions, queue, now_ms=0) == 0
+    assert functions.calls == []
+    assert waiting(queue) == 1
+
+
+def test_an_event_that_only_looks_like_a_record_is_left_as_it_is() -> None:
+    assert event_in('{"requestPayload": 1}') == {"requestPayload": 1}
+    assert event_in("[1]") == [1]
+
+
+@pytest.mark.parametrize("environment", [{}, {"QUEUE": "https://q"}, {"FUNCTION": "f"}])
+def test_what_is_missing_is_said(environment: dict[str, str]) -> None:
+    with pytest.raises(SystemExit, match="make redrive QUEUE=URL FUNCTION=NAME"):
+        main(environment)
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_queue_that_is_not_there_is_said() -> None:
+    with pytest.raises(SystemExit, match="could not be sent again") as error:
+        main({"QUEUE": "https://sqs.eu-west-1.amazonaws.com/123456789012/missing", "FUNCTION": "f"})
+    assert "\n" not in str(error.value)

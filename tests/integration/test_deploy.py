@@ -1,0 +1,140 @@
+"""tools/deploy.py with the real AWS CLI against moto's server: uploaded and deployed."""
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import requests
+
+from tests.aws import PlayedAws, played_aws
+from tests.stack import LOG_GROUPS
+from tools.deploy import DeployError, main, parameters
+
+ROOT = Path(__file__).parents[2]
+PARAMETERS = f"ElasticsearchUrl=https://search:9200 LogGroups={','.join(LOG_GROUPS)} 'NotifyFamilies=a b,c'"
+
+
+@pytest.fixture(scope="module")
+def aws_cli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the machine's AWS CLI, else of a new one from PyPI."""
+    found = shutil.which("aws")
+    if found is not None:
+        return Path(found).parent
+    folder = tmp_path_factory.mktemp("aws-cli")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "awscli"], check=True)
+    return folder / "bin"
+
+
+@pytest.fixture
+def aws() -> Iterator[PlayedAws]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out, see tests/stack.py
+        with played_aws() as played:
+            requests.post(f"{played.url}/moto-api/reset", timeout=10)  # what other tests of this process left in moto
+            yield played
+
+
+@pytest.fixture
+def zip_file(tmp_path: Path) -> Path:
+    path = tmp_path / "forwarder.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("handler.py", "")
+    return path
+
+
+def client(aws: PlayedAws, service: str) -> Any:
+    return boto3.client(
+        service,
+        endpoint_url=aws.url,
+        region_name=aws.region,
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+    )
+
+
+def deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    path = f"{aws_cli}{os.pathsep}{os.environ['PATH']}"
+    environment = {**aws.environment(), "PATH": path, "HOME": str(zip_file.parent), "BUCKET": "code", **settings}
+    command = [sys.executable, str(ROOT / "tools" / "deploy.py"), str(zip_file)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def stack_parameters(aws: PlayedAws, name: str) -> dict[str, str]:
+    (stack,) = client(aws, "cloudformation").describe_stacks(StackName=name)["Stacks"]
+    return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
+
+
+def test_it_is_uploaded_and_deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
+    client(aws, "s3").create_bucket(Bucket="code")
+    for group in LOG_GROUPS:
+        aws.create_log_group(group)
+    first = deployed(aws, aws_cli, zip_file, PARAMETERS=PARAMETERS, STACK="runs")
+    assert first.returncode == 0, first.stderr
+    # moto gives no outputs to a stack that a change set made, so the functions are looked for themselves.
+    functions = client(aws, "lambda").list_functions()["Functions"]
+    assert {one["FunctionName"] for one in functions} == {"runs-forward-logs", "runs-task-stopped"}
+    before = stack_parameters(aws, "runs")
+    assert before["NotifyFamilies"] == "a b,c"
+    assert client(aws, "s3").head_object(Bucket="code", Key=before["CodeKey"])
+
+    # The code's key changes with the code, and only then. (Another stack, as moto cannot update log groups.)
+    with zipfile.ZipFile(zip_file, "a") as archive:
+        archive.writestr("more.py", "")
+    assert deployed(aws, aws_cli, zip_file, STACK="changed").returncode == 0
+    assert deployed(aws, aws_cli, zip_file, STACK="unchanged").returncode == 0
+    keys = [stack_parameters(aws, name)["CodeKey"] for name in ("runs", "changed", "unchanged")]
+    assert keys[0] != keys[1] == keys[2]
+
+
+def test_a_bucket_that_is_not_there_is_said(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
+    done = deployed(aws, aws_cli, zip_file)
+    assert done.returncode == 1
+    assert done.stderr.startswith("The bucket code cannot be reached: make it with aws s3 mb s3://code")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_the_cli_cannot_do_is_its_to_say(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
+    client(aws, "s3").create_bucket(Bucket="code")
+    nobody = {"AWS_ENDPOINT_URL_CLOUDFORMATION": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+    done = deployed(aws, aws_cli, zip_file, **nobody)
+    assert done.returncode == 1
+    assert "http://127.0.0.1:9" in done.stderr
+    assert done.stderr.strip().endswith("aws cloudformation deploy failed: see what it says above.")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "No bucket for the code: make deploy BUCKET=NAME"),
+        ({"BUCKET": "code", "PARAMETERS": "LogGroups"}, "'LogGroups', which is not Key=Value"),
+        ({"BUCKET": "code", "PARAMETERS": "=x"}, "'=x', which is not Key=Value"),
+        ({"BUCKET": "code", "PARAMETERS": "A='x"}, "close the quotes"),
+        ({"BUCKET": "code", "PATH": "/nowhere"}, "The AWS CLI is missing"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_done(
+    zip_file: Path, environment: dict[str, str], said: str
+) -> None:
+    with pytest.raises(DeployError, match=said) as error:
+        main([str(zip_file)], environment)
+    assert "\n" not in str(error.value)
+
+
+def test_a_zip_that_is_not_built_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="run make lambda-zip first"):
+        main([str(tmp_path / "missing.zip")], {"BUCKET": "code"})
+
+
+def test_parameters_are_read_as_a_shell_would() -> None:
+    assert parameters("A=1,2\n  B='x y' C=") == ["A=1,2", "B=x y", "C="]
