@@ -46,7 +46,7 @@ kibana: $(VENV)/.dev ## Write the dashboards that are imported from kibana/panel
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
 
-deploy: lambda-zip ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
+deploy: $(VENV)/.dev ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
 	@$(BIN)/python tools/deploy.py
 
 redrive: $(VENV)/.runtime ## Send a dead-letter queue's events again: QUEUE=URL FUNCTION=NAME

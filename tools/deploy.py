@@ -1,9 +1,9 @@
-"""Deploys the forwarder: puts the zip into S3 and the template into CloudFormation, both by the AWS CLI.
+"""Deploys the forwarder: builds the zip, puts it into S3 and the template into CloudFormation, both by the AWS CLI.
 
     BUCKET=NAME [STACK=task-profiler] [PARAMETERS="Key=Value …"] python tools/deploy.py [ZIP]
 
-Region, account and credentials are those that the CLI finds. Parameters that are not named keep the
-value they have in the stack. A value with blanks stands in quotes, as in a shell.
+With ZIP that one is deployed. Region, account and credentials are those that the CLI finds. Parameters that
+are not named keep the value they have in the stack. A value with blanks stands in quotes, as in a shell.
 """
 
 import hashlib
@@ -28,14 +28,13 @@ class DeployError(Exception):
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Upload, deploy, show the outputs. Raises DeployError before anything is changed."""
-    zip_file = Path(arguments[0]) if arguments else ZIP
     bucket = environment.get("BUCKET", "").strip()
     stack = environment.get("STACK", "").strip() or "task-profiler"
     if not bucket:
         raise DeployError("No bucket for the code: make deploy BUCKET=NAME, an S3 bucket in the Region of the stack.")
     given = parameters(environment.get("PARAMETERS", ""))
-    if not zip_file.is_file():
-        raise DeployError(f"{zip_file} is not there: run make lambda-zip first.")
+    if arguments and not Path(arguments[0]).is_file():
+        raise DeployError(f"{arguments[0]} is not there: leave it out, and the zip is built.")
     aws = shutil.which("aws", path=environment.get("PATH"))
     if aws is None:
         raise DeployError("The AWS CLI is missing: install it (https://aws.amazon.com/cli/) and sign in.")
@@ -43,11 +42,18 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         raise DeployError(
             f"The bucket {bucket} cannot be reached: make it with aws s3 mb s3://{bucket}, or check who is signed in."
         )
+    zip_file = Path(arguments[0]) if arguments else build()
     key = f"{FOLDER}/forwarder-{hashlib.sha256(zip_file.read_bytes()).hexdigest()[:_KEY_DIGITS]}.zip"
     for command in commands(zip_file, bucket, key, stack, given):
         done = subprocess.run([aws, *command], check=False)
         if done.returncode:
             raise DeployError(f"aws {' '.join(command[:2])} failed: see what it says above.")
+
+
+def build() -> Path:
+    """The zip of this checkout."""
+    subprocess.run([sys.executable, str(ROOT / "tools" / "lambda_zip.py"), str(ZIP)], check=True)
+    return ZIP
 
 
 def parameters(text: str) -> list[str]:

@@ -131,8 +131,8 @@ def test_what_is_missing_is_said_before_anything_is_done(
     assert "\n" not in str(error.value)
 
 
-def test_a_zip_that_is_not_built_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DeployError, match="run make lambda-zip first"):
+def test_a_zip_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="leave it out, and the zip is built"):
         main([str(tmp_path / "missing.zip")], {"BUCKET": "code"})
 
 
