@@ -4,6 +4,10 @@ Long lists are cut to their limits first; if that is not enough the lists go one
 those of the batch itself last. The line says ``truncated`` then.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
 from profiler.record import Monitor, Record, Report, encode
@@ -16,12 +20,24 @@ MOST_WARNINGS = 20
 LONGEST_TEXT = 500
 
 
-def encode_line(report: Report) -> bytes:
-    """The JSON line without its newline, shorter than 64 KiB."""
+def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
+    """The JSON line without its newline, shorter than 64 KiB.
+
+    ``members`` stand at the line's root beside those of the report. Lists of the record go before
+    they do; where not even that is enough, they are left out.
+    """
+    if not members:
+        return _shortened(report, LARGEST_LINE_BYTES)
+    added = b"," + msgspec.json.encode(members)[1:-1]
+    line = _shortened(report, LARGEST_LINE_BYTES - len(added))[:-1] + added + b"}"
+    return line if len(line) < LARGEST_LINE_BYTES else _shortened(report, LARGEST_LINE_BYTES)
+
+
+def _shortened(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
     for fields in ({"containers": ()}, {"neuron": None}, {"gpus": ()}, {"interval": None}, {"monitor": None}):
-        if len(line) < LARGEST_LINE_BYTES:
+        if len(line) < limit_bytes:
             break
         shortened = replace(shortened, record=replace(shortened.record, truncated=True, **fields))
         line = encode(shortened)
