@@ -8,6 +8,7 @@ from profiler import __version__
 from profiler.accelerators import Accelerator, with_accelerators
 from profiler.clock import Clock, Grid
 from profiler.delivery import log_target
+from profiler.emf import emf_members
 from profiler.line import encode_line
 from profiler.observation import Observation
 from profiler.record import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
@@ -66,7 +67,14 @@ class Reporter:
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())
-        return encode_line(Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record))
+        report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
+        return encode_line(report, emf_members(report, self._metrics_of(kind)))
+
+    def _metrics_of(self, kind: RecordType) -> Sequence[str]:
+        """What CloudWatch is to make metrics of in a line of this kind."""
+        settings = self._settings
+        wanted = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
+        return settings.emf_metrics if wanted else ()
 
     def _record(self, container: ContainerMetadata, task: TaskMetadata, end: End) -> Record:
         usage = self._observation.usages.get(container.name)

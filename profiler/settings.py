@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
 
 Switch = Literal["auto", "on", "off"]
@@ -57,7 +58,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     accelerators: AcceleratorSettings = AcceleratorSettings()
     prices: PriceOverrides = PriceOverrides()
     emf: Emf = "off"
-    emf_metrics: tuple[str, ...] = ()
+    emf_metrics: tuple[str, ...] = DEFAULT_METRICS
     prometheus_port: int | None = None
     aws_region: str | None = None
     problems: tuple[str, ...] = ()
@@ -121,7 +122,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
             storage_gb_hour_usd=reader.parsed("PRICE_STORAGE_GB_HOUR", None, _price, "a price in USD"),
         ),
         emf=reader.parsed("EMF", "off", _emf, "true, live or false"),
-        emf_metrics=reader.parsed("EMF_METRICS", (), _names, "a comma-separated list of metric names"),
+        emf_metrics=_emf_metrics(reader),
         prometheus_port=reader.parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
         aws_region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
     )
@@ -142,6 +143,17 @@ def _accelerators(reader: _Reader) -> AcceleratorSettings:
     )
 
 
+def _emf_metrics(reader: _Reader) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(_names(reader.text("EMF_METRICS") or "")))
+    unknown = [name for name in chosen if name not in METRIC_NAMES]
+    if unknown:
+        reader.problems.append(
+            f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(METRIC_NAMES)})"
+        )
+        return DEFAULT_METRICS
+    return chosen or DEFAULT_METRICS
+
+
 def problems_message(problems: tuple[str, ...]) -> str:
     """One sentence for all bad values."""
     return f"Bad settings, defaults are used instead: {'; '.join(problems)}."
@@ -150,7 +162,6 @@ def problems_message(problems: tuple[str, ...]) -> str:
 def unsupported_message(settings: MonitorSettings) -> str | None:
     """A sentence that names what was asked for and is not there yet; None if nothing was."""
     asked = {
-        "EMF": settings.emf != "off",
         "PROMETHEUS_PORT": settings.prometheus_port is not None,
         "PRICE_…": settings.prices != PriceOverrides(),
     }

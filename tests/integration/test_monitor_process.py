@@ -99,6 +99,23 @@ def test_a_standard_output_that_nobody_reads_changes_nothing() -> None:
     assert b"Traceback" not in errors
 
 
+def test_metrics_for_cloudwatch_stand_in_the_report_and_live_in_the_checkpoints(aws: PlayedAws) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    chosen = "cpuSeconds,failed"
+    with Sidecar(aws.environment(), EMF="live", EMF_METRICS=chosen, CHECKPOINT_SECONDS="0.2") as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        checkpoints, errors = sidecar.finish()
+    (report,) = new_reports(aws, before)
+    assert errors == []
+    assert checkpoints
+    assert (report["family"], report["failed"]) == ("bench", 0)
+    for line in [*checkpoints, report]:
+        assert line.get("cpuSeconds") == line["record"]["metrics"].get("cpuSeconds")
+    assert report["cpuSeconds"] > 0
+    assert not any("failed" in line for line in checkpoints)
+
+
 def test_outside_of_ecs_one_sentence_says_what_to_do() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "profiler", "monitor"],

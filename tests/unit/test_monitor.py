@@ -371,6 +371,24 @@ def test_checkpoints_can_be_switched_off() -> None:
     assert World(batch_ends=300.5, checkpoint_seconds=0.0).run().output.lines == []
 
 
+AT_THE_END = {"task.report": {"family": "etl", "durationMs": 90_500, "failed": 0}}
+ON_THE_WAY = {"task.checkpoint": {"family": "etl", "durationMs": 60_000}}
+
+
+@pytest.mark.parametrize(
+    ("emf", "carried"), [("off", {}), ("report", AT_THE_END), ("live", {**ON_THE_WAY, **AT_THE_END})]
+)
+def test_lines_carry_metrics_for_cloudwatch_where_these_are_wanted(emf: str, carried: dict[str, Any]) -> None:
+    world = World(batch_ends=90.5, checkpoint_seconds=60.0, emf=emf, emf_metrics=("durationMs", "failed")).run()
+    ((_, put),) = world.streams.lines
+    own = {"time", "type", "schemaVersion", "record", "_aws"}
+    assert {
+        document["type"]: {name: value for name, value in document.items() if name not in own}
+        for document in [*world.printed(), json.loads(put)]
+        if "_aws" in document
+    } == carried
+
+
 def test_a_put_that_fails_prints_the_report() -> None:
     world = World(batch_ends=5.5)
     world.streams.failure = Undelivered(

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
+from profiler.line import LONGEST_TEXT
 from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,
@@ -83,6 +85,7 @@ def test_bad_values_are_named_together_and_defaults_used() -> None:
         "TASK_PROFILER_PRICE_GB_HOUR": "-1",
         "TASK_PROFILER_PROMETHEUS_PORT": "99999",
         "TASK_PROFILER_EMF": "perhaps",
+        "TASK_PROFILER_EMF_METRICS": "durationMs,everything",
     }
     settings = read_settings({**V4, **bad})
     assert settings.problems
@@ -125,8 +128,50 @@ def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: 
 
 
 def test_what_this_version_does_not_do_is_said() -> None:
-    asked = read_settings({**V4, "TASK_PROFILER_EMF": "true", "TASK_PROFILER_PRICE_GB_HOUR": "1"})
+    asked = read_settings({**V4, "TASK_PROFILER_PROMETHEUS_PORT": "9100", "TASK_PROFILER_PRICE_GB_HOUR": "1"})
     message = unsupported_message(asked)
     assert message is not None
-    assert "TASK_PROFILER_EMF, TASK_PROFILER_PRICE_…" in message
-    assert unsupported_message(read_settings({**V4, "TASK_PROFILER_GPU": "auto", "TASK_PROFILER_EMF": "false"})) is None
+    assert "TASK_PROFILER_PROMETHEUS_PORT, TASK_PROFILER_PRICE_…" in message
+    assert unsupported_message(read_settings({**V4, "TASK_PROFILER_GPU": "auto", "TASK_PROFILER_EMF": "live"})) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "emf"), [("true", "report"), ("TRUE", "report"), ("live", "live"), ("false", "off"), ("", "off")]
+)
+def test_metrics_for_cloudwatch_are_off_in_the_report_or_live(value: str, emf: str) -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_EMF": value})
+    assert (settings.emf, settings.emf_metrics, settings.problems) == (emf, DEFAULT_METRICS, ())
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen"),
+    [
+        ("cpuSeconds", ("cpuSeconds",)),
+        ("failed, durationMs,failed,", ("failed", "durationMs")),
+        (",", DEFAULT_METRICS),
+        (", ".join(METRIC_NAMES), METRIC_NAMES),
+    ],
+)
+def test_metrics_for_cloudwatch_can_be_chosen(value: str, chosen: tuple[str, ...]) -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": value})
+    assert (settings.emf_metrics, settings.problems) == (chosen, ())
+
+
+def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_used() -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": "durationMs,cpuUsage,maxMemoryUsedMb"})
+    assert settings.emf_metrics == DEFAULT_METRICS
+    (problem,) = settings.problems
+    assert problem.startswith("TASK_PROFILER_EMF_METRICS holds the unknown 'cpuUsage, maxMemoryUsedMb' (known: ")
+    assert all(name in problem for name in METRIC_NAMES)
+
+
+def test_the_message_of_an_unknown_metric_stands_whole_in_the_record() -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": "cpuUsage"})
+    assert len(problems_message(settings.problems)) <= LONGEST_TEXT
+
+
+@given(st.text())
+def test_any_list_of_metrics_gives_known_ones(value: str) -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": value})
+    assert settings.emf_metrics
+    assert set(settings.emf_metrics) <= set(METRIC_NAMES)
