@@ -1,13 +1,17 @@
 """The documentation names what the code has."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.session import Session
+from botocore.validate import ParamValidator
 
 import profiler
+from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
 from profiler.record import json_schema
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -33,6 +37,41 @@ def test_every_field_of_the_record_is_documented() -> None:
     schema = json_schema()
     schema["$defs"] = {name: part for name, part in schema["$defs"].items() if name not in later}
     assert {name for name in field_names(schema) if not re.search(rf"\b{name}\b", page)} == set()
+
+
+def test_every_metric_is_documented_with_its_unit_and_what_the_default_ones_cost() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|) ?\| \S", page, re.MULTILINE)
+    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_METRICS)) for metric in CATALOGUE]
+    few, all_of_them = len(DEFAULT_METRICS), len(CATALOGUE)
+    assert f"| families | default ({few} metrics) | all {all_of_them} metrics |" in page
+    for families in (1, 20):
+        costs = [f"at most {families * metrics * 0.3:.2f} USD a month" for metrics in (few, all_of_them)]
+        assert f"| {families} | {costs[0]} | {costs[1]} |" in page
+    assert f"`{','.join(DEFAULT_METRICS)}`" in (ROOT / "docs" / "monitor.md").read_text()
+
+
+def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_parameters() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    commands = re.findall(r"^aws cloudwatch put-metric-alarm (.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(commands) == 3
+    shape = Session().get_service_model("cloudwatch").operation_model("PutMetricAlarm").input_shape
+    for command in commands:
+        words = shlex.split(command.replace("\\\n", " "))
+        given = {name.title().replace("-", ""): value for name, value in zip(words[::2], words[1::2], strict=True)}
+        assert (given["Namespace"], given["Dimensions"]) == (NAMESPACE, f"Name={DIMENSION},Value=nightly-etl")
+        assert given["MetricName"] in {metric.name for metric in CATALOGUE}
+        typed = {
+            **given,
+            "Dimensions": [{"Name": DIMENSION, "Value": "nightly-etl"}],
+            "Period": int(given["Period"]),
+            "EvaluationPeriods": int(given["EvaluationPeriods"]),
+            "Threshold": float(given["Threshold"]),
+            "AlarmActions": [given["AlarmActions"]],
+        }
+        assert ParamValidator().validate(typed, shape).generate_report() == ""
+        assert given["Statistic"] in shape.members["Statistic"].enum
+        assert given["ComparisonOperator"] in shape.members["ComparisonOperator"].enum
 
 
 @pytest.mark.parametrize(
