@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chro
 
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
 	$(BIN)/pytest tests/gpu
+
+endurance: $(VENV)/.dev ## A simulated month, and an hour of real time at 20 samples a second
+	$(BIN)/pytest tests/endurance --timeout 0
 
 lint: $(VENV)/.dev ## Style and format
 	$(BIN)/ruff check

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from benchmarks.endpoint import Task, serve
 from tests.waiting import wait_until
@@ -15,7 +15,9 @@ from tests.waiting import wait_until
 class Sidecar:
     """A running monitor and the task it watches."""
 
-    def __init__(self, environment: Mapping[str, str], **settings: str) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, output: int | BinaryIO = subprocess.PIPE, **settings: str
+    ) -> None:
         self.task = Task(2)
         self._server = serve(self.task)
         own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
@@ -29,7 +31,7 @@ class Sidecar:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "profiler", "monitor"],
             env=variables,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.PIPE,
         )
 

@@ -1,0 +1,87 @@
+"""Long runs: nothing of the monitor grows. Run by ``make endurance``.
+
+The hour is real; ``ENDURANCE_SECONDS`` makes it shorter or longer.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from profiler.sources import Unavailable
+from profiler.sources.container_stats import StatsReading
+from tests.aws import played_aws
+from tests.integration.sidecar import Sidecar
+from tests.unit.test_monitor import World
+
+pytestmark = pytest.mark.endurance
+
+MIB = 2**20
+DAY_SECONDS = 24 * 3600
+_LOOK_EVERY_SECONDS = 5
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """What a process holds at one moment."""
+
+    rss_bytes: int
+    threads: int
+    descriptors: int
+
+
+def state_of(pid: int) -> State:
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return State(
+        rss_bytes=int(fields["VmRSS"].split()[0]) * 1024,
+        threads=int(fields["Threads"]),
+        descriptors=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+    )
+
+
+@pytest.mark.timeout(1800)
+def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
+    """30 days at a sample each 10 s, with varying memory and an endpoint that fails now and then, in simulated time."""
+    days = 30
+    world = World(batch_ends=days * DAY_SECONDS + 5.0, interval_seconds=10.0, checkpoint_seconds=3600.0)
+    world.stop.give_up_seconds = (days + 1) * DAY_SECONDS
+    world.memory_mib = lambda at: 100 + int(at) % 397
+    rss_bytes: dict[int, int] = {}
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        day = int(at // DAY_SECONDS)
+        if day not in rss_bytes:
+            world.output.lines.clear()
+            rss_bytes[day] = state_of(os.getpid()).rss_bytes
+        return Unavailable("timed out", timed_out=True) if int(at) % 5000 == 0 else world.usual_stats(at)
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    assert record["metrics"]["cpuSeconds"] == days * DAY_SECONDS / 2
+    assert record["sampling"]["samples"] > 0.99 * days * DAY_SECONDS / 10
+    assert rss_bytes[days - 1] - rss_bytes[1] < MIB
+
+
+def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptors_as_they_were(tmp_path: Path) -> None:
+    seconds = float(os.environ.get("ENDURANCE_SECONDS", "3600"))
+    with (
+        played_aws() as aws,
+        (tmp_path / "out").open("wb") as output,
+        Sidecar(
+            aws.environment(), output=output, INTERVAL_SECONDS="0.05", CHECKPOINT_SECONDS="30", CONTAINER="batch"
+        ) as sidecar,
+    ):
+        sidecar.wait_for_samples()
+        began = time.monotonic()
+        states = []
+        while time.monotonic() - began < seconds:
+            states.append(state_of(sidecar.process.pid))
+            time.sleep(_LOOK_EVERY_SECONDS)  # real time is what this test is about
+        reads = sidecar.task.stats_reads
+        sidecar.end_batch()
+        sidecar.process.wait(60)
+    settled = states[len(states) // 10 :]
+    assert len({(one.threads, one.descriptors) for one in settled}) == 1
+    assert settled[-1].rss_bytes - settled[0].rss_bytes < MIB
+    assert reads > 0.9 * seconds * 20
