@@ -1,7 +1,8 @@
 """The command line, the only place where real clocks, sources and sinks are built.
 
 ``monitor`` comes first and apart: it must catch SIGTERM before anything heavy is imported, and
-it never imports what the other commands need (click, rich).
+it never imports what the other commands need (click, rich). ``healthcheck`` is asked once a
+minute beside the batch, and goes without them, too.
 """
 
 import sys
@@ -17,6 +18,10 @@ def main() -> None:
         from profiler.cli.monitor import run_monitor  # noqa: PLC0415  after the signals are caught
 
         sys.exit(run_monitor(stop))
+    if sys.argv[1:] == ["healthcheck"]:
+        from profiler.cli.healthcheck import run_healthcheck  # noqa: PLC0415  click would double what it costs
+
+        sys.exit(run_healthcheck())
     from profiler.cli.commands import run_command_line  # noqa: PLC0415  click is not for the monitor
 
     run_command_line()

@@ -18,6 +18,7 @@ _COMMANDS = {
     "history": "profiler.cli.history",
     "report": "profiler.cli.report",
     "doctor": "profiler.cli.doctor",
+    "healthcheck": "profiler.cli.healthcheck_command",
     "schema": "profiler.cli.schema",
 }
 
