@@ -2,9 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/__init__.py)
+IMAGE ?= task-profiler:$(VERSION)
+TARGET ?= monitor
+# Docker takes the values from the environment, so that a secret in an address is not printed.
+given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +59,18 @@ deploy: $(VENV)/.dev ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=
 
 redrive: $(VENV)/.runtime ## Send a dead-letter queue's events again: QUEUE=URL FUNCTION=NAME
 	@$(BIN)/python tools/redrive.py
+
+image: ## Build the container image of the monitor (needs Docker; docs/image.md has its variables)
+	@case '$(TARGET)' in monitor|neuron) ;; *) \
+	  echo "There is no image called '$(TARGET)': run make image with TARGET=monitor or TARGET=neuron" >&2; exit 2;; esac
+	@docker version >/dev/null 2>&1 || \
+	  { echo "No Docker daemon answers: install Docker, start it, and run make image again" >&2; exit 1; }
+	docker build $(BUILD_OPTIONS) --file taskdef/Dockerfile --tag '$(IMAGE)' --build-arg VERSION='$(VERSION)' \
+	  $(call given,BASE_IMAGE BUILD_IMAGE EXTRAS PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST) .
+ifeq ($(TARGET),neuron)
+	docker build $(BUILD_OPTIONS) --file taskdef/Dockerfile.neuron --tag '$(IMAGE)-neuron' \
+	  --build-arg MONITOR_IMAGE='$(IMAGE)' $(call given,TOOLS_IMAGE NEURON_REPOSITORY NEURON_SUITE NEURON_TOOLS) .
+endif
 
 schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json

@@ -1,0 +1,60 @@
+"""``make image``: what it tells Docker, and what it says without one. Nothing is built here."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import profiler
+
+ROOT = Path(profiler.__file__).parent.parent
+NO_DAEMON = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+
+
+def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PIP_"))}
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=inherited | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def builds(*arguments: str, **environment: str) -> list[list[str]]:
+    """The words of the ``docker build`` commands that would be run."""
+    shown = make("--dry-run", "image", *arguments, **environment).stdout.replace("\\\n", " ")
+    return [line.split() for line in shown.splitlines() if line.startswith("docker build")]
+
+
+def test_the_image_is_named_after_the_version() -> None:
+    (words,) = builds()
+    assert words[words.index("--tag") + 1] == f"'task-profiler:{profiler.__version__}'"
+    assert f"VERSION='{profiler.__version__}'" in words
+    assert words[-1] == "."
+
+
+def test_what_is_given_reaches_docker_and_a_secret_is_not_shown() -> None:
+    (words,) = builds("EXTRAS=", "IMAGE=mine:1", PIP_INDEX_URL="https://user:password@example.com/simple")
+    assert words[words.index("--tag") + 1] == "'mine:1'"
+    assert {"EXTRAS", "PIP_INDEX_URL"} <= set(words)
+    assert "BASE_IMAGE" not in words
+    assert not [word for word in words if "password" in word]
+
+
+def test_the_neuron_variant_is_built_from_the_image() -> None:
+    monitor, neuron = builds("TARGET=neuron", "IMAGE=mine:1", "NEURON_SUITE=noble")
+    assert monitor[monitor.index("--tag") + 1] == "'mine:1'"
+    assert neuron[neuron.index("--tag") + 1] == "'mine:1-neuron'"
+    assert {"MONITOR_IMAGE='mine:1'", "NEURON_SUITE"} <= set(neuron)
+
+
+def test_without_docker_it_says_so_in_one_sentence() -> None:
+    done = make("image", **NO_DAEMON)
+    assert done.returncode != 0
+    first, *others = done.stderr.splitlines()
+    assert first == "No Docker daemon answers: install Docker, start it, and run make image again"
+    assert [line for line in others if not line.startswith("make: ***")] == []
+
+
+def test_an_image_that_is_not_there_is_refused() -> None:
+    done = make("image", "TARGET=toaster", **NO_DAEMON)
+    assert done.returncode != 0
+    assert "There is no image called 'toaster': run make image with TARGET=monitor or TARGET=neuron" in done.stderr
