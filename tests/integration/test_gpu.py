@@ -1,7 +1,6 @@
 """GPUs as the real Python binding reads them, from a driver library that was made for the test."""
 
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -15,21 +14,15 @@ from profiler.points import decode_points
 from profiler.record import Record, decode
 from tests.aws import played_aws
 from tests.integration.sidecar import Sidecar
-from tests.missing import skip_or_fail
+from tests.nvml_library import compile_driver
 
-SOURCE = Path(__file__).parent / "nvml" / "fake_nvml.c"
 BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0, 1))
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What a process needs in its environment to find the library."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        skip_or_fail("there is no C compiler: on Debian, apt-get install gcc libc6-dev")
-    folder = tmp_path_factory.mktemp("driver")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, SOURCE], check=True)
+    folder = compile_driver(tmp_path_factory.mktemp("driver"))
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
