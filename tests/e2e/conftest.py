@@ -1,6 +1,7 @@
 """Fixtures of the end-to-end tests."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from tests.e2e.images import (
     make_monitor_image,
     remove_image,
 )
-from tests.e2e.specs import TaskSpec
+from tests.e2e.reports import GROUP, Start
+from tests.e2e.specs import BATCH, ContainerSpec, TaskSpec, monitor_container
 from tests.e2e.task import Task
 from tests.missing import skip_or_fail
 
@@ -47,6 +49,7 @@ def monitor_image(engine: Engine, request: pytest.FixtureRequest) -> Iterator[st
 def aws() -> Iterator[PlayedAws]:
     """Give a played CloudWatch Logs."""
     with played_aws() as server:
+        server.create_log_group(GROUP)
         yield server
 
 
@@ -61,3 +64,32 @@ def run_task(engine: Engine) -> Iterator[Callable[[TaskSpec], Task]]:
             return task
 
         yield start
+
+
+@pytest.fixture
+def start(engine: Engine, monitor_image: str, aws: PlayedAws) -> Iterator[Start]:
+    """Give a function that starts a batch with the monitor beside it, the batch's log stream being there."""
+    assert monitor_image
+    with contextlib.ExitStack() as stack:
+
+        def start_task(
+            batch: ContainerSpec,
+            monitor: ContainerSpec | None = None,
+            *,
+            stream: bool = True,
+            vcpu: float | None = 1,
+            memory_mib: int | None = 1024,
+        ) -> Task:
+            beside = monitor or monitor_container(aws.environment())
+            spec = TaskSpec(
+                containers=(dataclasses.replace(batch, log_group=GROUP), beside),
+                limit_vcpu=vcpu,
+                limit_memory_mib=memory_mib,
+            )
+            task = stack.enter_context(Task(engine, spec))
+            if stream:
+                aws.create_log_stream(GROUP, task.log_stream(BATCH))
+            task.start()
+            return task
+
+        yield start_task

@@ -1,8 +1,7 @@
 """Makes the container images of the end-to-end tests without an image registry.
 
 The base is a minimal Debian with Python from `debootstrap`, kept as an archive in the user's cache folder because it
-takes half a minute. The monitor image is the base with the product's wheel and its dependencies, installed as a user
-would: from the built wheel, never from the source tree.
+takes half a minute. The monitor's image is the one that users build, from the same Dockerfile.
 """
 
 import fcntl
@@ -12,26 +11,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.docker_api import DockerError
 from tests.e2e.engine import Engine, EngineMissingError, run_command
 
-BASE_IMAGE = "task-profiler-e2e-base:1"
+BASE_IMAGE = "task-profiler-e2e-base:2"
 MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
+_BUILD_IMAGE = "task-profiler-e2e-build:latest"
 _RELEASE = "bookworm"
-_RELEASE_PYTHON = "3.11"
-_INSTALLED_AT = "/opt/task-profiler"
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
-_DOCKERFILE = f"""\
+_PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_CERTIFICATES = "/etc/pip-certificates.crt"
+_BUILD_DOCKERFILE = f"""\
 FROM {BASE_IMAGE}
-COPY site {_INSTALLED_AT}
-RUN ["python3", "-m", "compileall", "-q", "{_INSTALLED_AT}"]
-ENV PYTHONPATH={_INSTALLED_AT} PYTHONUNBUFFERED=1
-USER 65532
-ENTRYPOINT ["python3", "-m", "profiler"]
+COPY certificates.crt {_CERTIFICATES}
+COPY pip.conf /etc/pip.conf
 """
 
 
@@ -65,20 +63,40 @@ def make_base_image(engine: Engine, cache: Path) -> str:
     return BASE_IMAGE
 
 
-def make_monitor_image(engine: Engine, repository: Path, extras: Sequence[str] = ()) -> str:
-    """Build the product's wheel and an image that runs it; the base image must be there. Return its name."""
+def make_monitor_image(
+    engine: Engine, repository: Path, image: str = MONITOR_IMAGE, arguments: Mapping[str, str] | None = None
+) -> str:
+    """Build the product's image from the working tree; the base image must be there. Return its name."""
     with tempfile.TemporaryDirectory(prefix="task-profiler-e2e-") as name:
         folder = Path(name)
-        wheel = _build_wheel(repository, folder / "wheel")
-        _install_wheel(wheel, folder / "context" / "site", extras)
-        (folder / "context" / "Dockerfile").write_text(_DOCKERFILE)
-        _build_image(engine, folder / "context")
-    return MONITOR_IMAGE
+        _write_pip_settings(folder)
+        (folder / "Dockerfile").write_text(_BUILD_DOCKERFILE)
+        build_image(engine, _BUILD_IMAGE, folder / "Dockerfile", folder, {})
+    try:
+        images = {"BASE_IMAGE": BASE_IMAGE, "BUILD_IMAGE": _BUILD_IMAGE}
+        dockerfile = repository / "taskdef" / "Dockerfile"
+        build_image(engine, image, dockerfile, repository, images | dict(arguments or {}))
+    finally:
+        remove_image(engine, _BUILD_IMAGE)
+    return image
+
+
+def build_image(engine: Engine, image: str, dockerfile: Path, context: Path, arguments: Mapping[str, str]) -> None:
+    """Build on the network of this machine: bridge-less daemons have no other."""
+    buildx = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
+    environment = {"BUILDX_BUILDER": "default"} if buildx else {"DOCKER_BUILDKIT": "0"}
+    given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    given += [f"--build-arg={name}" for name in _PROXIES if name in os.environ]
+    engine.command(
+        *("build", "--quiet", "--network=host", "--force-rm", f"--tag={image}"),
+        *(f"--file={dockerfile}", *given, str(context)),
+        environment=environment,
+    )
 
 
 def _root_file_system(cache: Path) -> Path:
     """Return the archive of the base's files, made at the first call on this machine."""
-    archive = cache / f"base-1-{platform.machine()}.tar"
+    archive = cache / f"base-2-{platform.machine()}.tar"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:  # two test processes must not build it at once
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -93,7 +111,7 @@ def _debootstrap(archive: Path) -> None:
     root = _as_root()
     folder = archive.parent / "root-file-system"
     partial = archive.with_suffix(".partial")
-    packages = "python3,ca-certificates"
+    packages = "python3,python3-venv,ca-certificates"
     try:
         run_command(*root, "debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(folder))
         run_command(*root, "rm", "-rf", *(str(folder / path) for path in _NOT_NEEDED))
@@ -112,26 +130,18 @@ def _as_root() -> tuple[str, ...]:
     return ("sudo", "--non-interactive")
 
 
-def _build_wheel(repository: Path, folder: Path) -> Path:
-    run_command(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(repository))
-    return next(folder.glob("*.whl"))
-
-
-def _install_wheel(wheel: Path, folder: Path, extras: Sequence[str]) -> None:
-    """Install for the Python of the base image, whichever one runs the tests."""
-    machine = platform.machine()
-    platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
-    requirement = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
-    run_command(
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"),
-        *(f"--python-version={_RELEASE_PYTHON}", "--implementation=cp", *platforms),
-        *(f"--target={folder}", requirement),
-    )
-
-
-def _build_image(engine: Engine, context: Path) -> None:
-    """Build without network: bridge-less daemons have none to give, and nothing is fetched here."""
-    buildx = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
-    environment = {"BUILDX_BUILDER": "default"} if buildx else {"DOCKER_BUILDKIT": "0"}
-    arguments = ("build", "--quiet", "--network=none", f"--tag={MONITOR_IMAGE}", str(context))
-    engine.command(*arguments, environment=environment)
+def _write_pip_settings(folder: Path) -> None:
+    """Let pip in a build find packages as pip on this machine does: its index, its certificates."""
+    listed = run_command(sys.executable, "-m", "pip", "config", "list").splitlines()
+    settings = {}
+    # The environment's settings come first and win.
+    for name, _, value in reversed([line.partition("=") for line in sorted(listed)]):
+        key = name.rpartition(".")[2]
+        if key in _PIP_SETTINGS:
+            settings[key] = value.strip("'\"")
+    certificates = settings.get("cert")
+    (folder / "certificates.crt").write_bytes(Path(certificates).read_bytes() if certificates else b"")
+    if certificates:
+        settings["cert"] = _CERTIFICATES
+    lines = [f"{key} = {value}" for key, value in settings.items()]
+    (folder / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))

@@ -28,6 +28,8 @@ class ContainerSpec:
     user: str = ""
     read_only: bool = False
     drop_capabilities: bool = False
+    no_new_privileges: bool = False
+    health_interval_seconds: int | None = None  # of the image's own health check
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
     log_group: str | None = None
     log_prefix: str = "ecs"
@@ -80,6 +82,7 @@ def monitor_container(
     depends_on: tuple[str, ...] = (BATCH,),
     memory_mib: int | None = 128,
     stop_timeout_seconds: int = 120,
+    health_interval_seconds: int | None = None,
     log_group: str | None = None,
 ) -> ContainerSpec:
     """Describe the product beside the batch, with no more rights than its task definition gives it."""
@@ -95,5 +98,7 @@ def monitor_container(
         user="65532",
         read_only=True,
         drop_capabilities=True,
+        no_new_privileges=True,
+        health_interval_seconds=health_interval_seconds,
         log_group=log_group,
     )

@@ -1,71 +1,21 @@
 """The monitor beside real batches in real containers, against the kernel's own accounting."""
 
-import contextlib
-import dataclasses
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.aws import PlayedAws
-from tests.e2e.engine import Engine
 from tests.e2e.kernel import KernelReading
-from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container, monitor_container
+from tests.e2e.reports import GROUP, Start, report_in_stream, wait_for_samples
+from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
 _MIB = 1024 * 1024
-_GROUP = "/e2e/batch"
 _END_SECONDS = 90.0
-
-Start = Callable[..., Task]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def log_group(aws: PlayedAws) -> None:
-    aws.create_log_group(_GROUP)
-
-
-@pytest.fixture
-def start(engine: Engine, monitor_image: str, aws: PlayedAws) -> Iterator[Start]:
-    """Give a function that starts a batch with the monitor beside it, the batch's log stream being there."""
-    assert monitor_image
-    with contextlib.ExitStack() as stack:
-
-        def start_task(
-            batch: ContainerSpec,
-            monitor: ContainerSpec | None = None,
-            *,
-            stream: bool = True,
-            vcpu: float | None = 1,
-            memory_mib: int | None = 1024,
-        ) -> Task:
-            beside = monitor or monitor_container(aws.environment())
-            spec = TaskSpec(
-                containers=(dataclasses.replace(batch, log_group=_GROUP), beside),
-                limit_vcpu=vcpu,
-                limit_memory_mib=memory_mib,
-            )
-            task = stack.enter_context(Task(engine, spec))
-            if stream:
-                aws.create_log_stream(_GROUP, task.log_stream(BATCH))
-            task.start()
-            return task
-
-        yield start_task
-
-
-def report_in_stream(aws: PlayedAws, task: Task) -> dict[str, Any]:
-    """The one report in the batch's stream."""
-    events = aws.events(_GROUP, task.log_stream(BATCH))
-    assert len(events) == 1, task[MONITOR].logs()
-    document: dict[str, Any] = json.loads(events[0].message)
-    assert document["type"] == "task.report"
-    record: dict[str, Any] = document["record"]
-    return record
 
 
 def event_at(task: Task, container: str, what: Any) -> float:
@@ -122,7 +72,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) 
 def test_the_report_arrives_within_two_seconds_of_the_end(start: Start, aws: PlayedAws) -> None:
     task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1.5"))
     task.wait_stopped(_END_SECONDS)
-    (event,) = aws.events(_GROUP, task.log_stream(BATCH))
+    (event,) = aws.events(GROUP, task.log_stream(BATCH))
     assert event.timestamp_ms / 1000 - event_at(task, BATCH, "stopped") < 2
     assert event_at(task, MONITOR, "stopped") - event_at(task, MONITOR, "signalled") < 4
 
@@ -179,7 +129,7 @@ def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: PlayedA
 def test_a_batch_that_does_not_end_the_task_is_seen_by_polling(start: Start, aws: PlayedAws) -> None:
     task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1", essential=False))
     assert task[MONITOR].wait_stopped(_END_SECONDS).exit_code == 0
-    (event,) = aws.events(_GROUP, task.log_stream(BATCH))
+    (event,) = aws.events(GROUP, task.log_stream(BATCH))
     assert event.timestamp_ms / 1000 - event_at(task, BATCH, "stopped") < 2.5
     assert report_in_stream(aws, task)["status"] == "success"
 
@@ -210,9 +160,3 @@ def test_checkpoints_go_to_the_monitors_own_output(start: Start, aws: PlayedAws)
     assert {checkpoint["status"] for checkpoint in checkpoints} == {"running"}
     assert checkpoints[-1]["interval"]["memoryUsedMB"]["max"] > 60
     assert report_in_stream(aws, task)["sampling"]["duplicates"] > 0
-
-
-def wait_for_samples(task: Task, requests: int) -> None:
-    """Wait until the monitor has asked so often, so that it has numbers of the batch."""
-    task[BATCH].wait_output("ready", 20)
-    wait_until(lambda: task.endpoint.count("/task/stats") >= requests, 30, f"{requests} requests of the monitor")

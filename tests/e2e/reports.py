@@ -1,0 +1,30 @@
+"""A batch with the monitor beside it, and what the monitor put into the batch's log stream."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.aws import PlayedAws
+from tests.e2e.specs import BATCH, MONITOR
+from tests.e2e.task import Task
+from tests.waiting import wait_until
+
+Start = Callable[..., Task]  # the fixture `start`
+
+GROUP = "/e2e/batch"
+
+
+def report_in_stream(aws: PlayedAws, task: Task) -> dict[str, Any]:
+    """Return the one report in the batch's stream."""
+    events = aws.events(GROUP, task.log_stream(BATCH))
+    assert len(events) == 1, task[MONITOR].logs()
+    document: dict[str, Any] = json.loads(events[0].message)
+    assert document["type"] == "task.report"
+    record: dict[str, Any] = document["record"]
+    return record
+
+
+def wait_for_samples(task: Task, requests: int) -> None:
+    """Wait until the monitor has asked so often, so that it has numbers of the batch."""
+    task[BATCH].wait_output("ready", 20)
+    wait_until(lambda: task.endpoint.count("/task/stats") >= requests, 30, f"{requests} requests of the monitor")
