@@ -61,7 +61,8 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) 
     assert metrics["memorySizeMB"] == 512
     assert metrics["memoryPeakSource"] == "sampled"
     assert metrics["vcpuSize"] == 0.8
-    assert 0.7 <= metrics["vcpuUsed"]["max"] <= 0.88, json.dumps(record)
+    # It burns, then idles: the most is above the average, however busy the machine is, and within its quota.
+    assert metrics["vcpuUsed"]["avg"] < metrics["vcpuUsed"]["max"] <= 0.88, json.dumps(record)
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 1024}
     assert record["sampling"]["samples"] >= 5
     assert record["sampling"]["failures"] == 0
