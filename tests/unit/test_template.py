@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from cfnlint.api import lint
-from cfnlint.config import ManualArgs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +14,7 @@ from forwarder.lines import read_line
 from forwarder.settings import read_notice_settings, read_settings
 from forwarder.slack_settings import read_targets
 from profiler.record import Container, Record, Report, encode, json_schema
+from tests.cloudformation import found_by_the_linter
 from tests.stack import TEMPLATE, template
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
@@ -35,12 +34,6 @@ NOT_REACHED = {
     "AWS_REGION": "set by Lambda",
     "AWS_DEFAULT_REGION": "set by Lambda",
 }
-
-
-def found_by_the_linter(text: str) -> list[str]:
-    """Every rule counts, the informational ones too."""
-    config = ManualArgs(include_checks=["I", "W", "E"], regions=["us-east-1", "eu-west-1", "ap-northeast-1"])
-    return [f"{match.rule.id} {match.message}" for match in lint(text, config=config)]
 
 
 def test_the_linter_finds_nothing() -> None:
