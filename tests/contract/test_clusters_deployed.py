@@ -1,0 +1,338 @@
+"""The clusters of taskdef/ deployed on moto: what is there afterwards, who may do what, and that a task can be run."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import cfnlint.data.AdditionalSpecs
+import pytest
+from moto import mock_aws
+from moto.ec2.utils import generate_instance_identity_document
+
+from profiler.taskdef.addition import Wishes, add_monitor
+from tests.cloudformation import ACCOUNT, REGION, check_shape, read_template
+from tests.cluster_stack import CLUSTERS, LEFT_OUT, ClusterStack, deploy_cluster
+
+ROLES = {"InstanceRole": "ec2", "TaskRole": "ecs-tasks", "ExecutionRole": "ecs-tasks", "ScheduleRole": "scheduler"}
+SUPPORT = {"cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true", "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true"}
+PULLS = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+
+
+GPU = next(iter(CLUSTERS))
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        yield
+
+
+each_cluster = pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+
+
+def group_of(stack: ClusterStack) -> dict[str, Any]:
+    groups = boto3.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    (found,) = [one for one in groups if one["AutoScalingGroupName"] == stack.outputs["AutoScalingGroupName"]]
+    return dict(found)
+
+
+def launch_data() -> dict[str, Any]:
+    (template,) = boto3.client("ec2").describe_launch_templates()["LaunchTemplates"]
+    described = boto3.client("ec2").describe_launch_template_versions(LaunchTemplateId=template["LaunchTemplateId"])
+    (version,) = described["LaunchTemplateVersions"]
+    return dict(version["LaunchTemplateData"])
+
+
+@each_cluster
+def test_all_that_moto_leaves_out_is_made_by_hand(path: Path) -> None:
+    """When this fails, moto can do more or a template has something new: see tests/cluster_stack.py."""
+    assert deploy_cluster(path).left_out == set(LEFT_OUT)
+
+
+def test_every_output_has_a_value() -> None:
+    assert set(deploy_cluster(GPU).outputs) == set(read_template(GPU)["Outputs"])
+
+
+def test_no_instance_runs_until_a_task_needs_one() -> None:
+    stack = deploy_cluster(GPU, MaxInstances="3")
+    group = group_of(stack)
+    assert (group["MinSize"], group["DesiredCapacity"], group["MaxSize"]) == (0, 0, 3)
+    assert group["NewInstancesProtectedFromScaleIn"] is True
+    assert "DesiredCapacity" not in read_template(GPU)["Resources"]["AutoScalingGroup"]["Properties"]
+    names = [stack.outputs["CapacityProviderName"]]
+    (provider,) = boto3.client("ecs").describe_capacity_providers(capacityProviders=names)["capacityProviders"]
+    scaled = provider["autoScalingGroupProvider"]
+    assert group["AutoScalingGroupName"] in scaled["autoScalingGroupArn"]
+    assert scaled["managedTerminationProtection"] == "ENABLED"
+    managed = scaled["managedScaling"]
+    assert (managed["status"], managed["targetCapacity"], managed["maximumScalingStepSize"]) == ("ENABLED", 100, 3)
+
+
+def test_a_task_that_names_no_capacity_gets_the_clusters() -> None:
+    stack = deploy_cluster(GPU)
+    (cluster,) = boto3.client("ecs").describe_clusters(clusters=[stack.outputs["ClusterName"]])["clusters"]
+    name = stack.outputs["CapacityProviderName"]
+    assert cluster["clusterName"] == "night"
+    assert cluster["capacityProviders"] == [name]
+    assert [one["capacityProvider"] for one in cluster["defaultCapacityProviderStrategy"]] == [name]
+
+
+def test_the_capacity_providers_name_is_taken_whatever_the_stack_is_called() -> None:
+    """ECS refuses names that begin with aws, ecs or fargate."""
+    assert deploy_cluster(GPU, "ecs-gpu").outputs["CapacityProviderName"] == "task-profiler-ecs-gpu"
+
+
+@each_cluster
+def test_instances_join_the_cluster_with_their_devices(path: Path) -> None:
+    stack = deploy_cluster(path)
+    script = base64.b64decode(launch_data()["UserData"]).decode()
+    assert script.splitlines() == [
+        "#!/bin/bash",
+        "cat >>/etc/ecs/ecs.config <<'END'",
+        f"ECS_CLUSTER={stack.outputs['ClusterName']}",
+        SUPPORT[path.stem],
+        "END",
+    ]
+
+
+@each_cluster
+def test_instances_have_the_machine_image_of_their_kind(path: Path) -> None:
+    deploy_cluster(path)
+    kind = path.stem.removeprefix("cluster-")
+    name = f"/aws/service/ecs/optimized-ami/amazon-linux-2023/{kind}/recommended/image_id"
+    assert launch_data()["ImageId"] == boto3.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+
+
+@pytest.mark.parametrize("public_ip", ["true", "false"])
+def test_instances_are_closed_and_in_the_given_subnets(public_ip: str) -> None:
+    stack = deploy_cluster(GPU, PublicIp=public_ip)
+    data = launch_data()
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+    assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
+    (interface,) = data["NetworkInterfaces"]
+    assert str(interface["AssociatePublicIpAddress"]).lower() == public_ip
+    (group,) = boto3.client("ec2").describe_security_groups(GroupIds=interface["Groups"])["SecurityGroups"]
+    assert group["IpPermissions"] == []
+    assert [one["IpProtocol"] for one in group["IpPermissionsEgress"]] == ["-1"]
+    subnets = [one["SubnetId"] for one in boto3.client("ec2").describe_subnets()["Subnets"]][:2]
+    assert group_of(stack)["VPCZoneIdentifier"].split(",") == subnets
+    (disk,) = data["BlockDeviceMappings"]
+    assert disk["Ebs"]["Encrypted"] in {True, "true"}
+
+
+@each_cluster
+def test_the_batch_is_that_of_the_task_definition_in_this_folder(path: Path) -> None:
+    """With its family, images and command given, all else but account and Region is the same."""
+    wanted = json.loads(CLUSTERS[path].read_text())
+    batch, monitor = wanted["containerDefinitions"]
+    stack = deploy_cluster(
+        path,
+        Family=wanted["family"],
+        BatchImage=batch["image"],
+        BatchCommand=",".join(batch["command"]),
+        MonitorImage=monitor["image"],
+    )
+    roles = {f"{kind}RoleArn": stack.definition[f"{kind}RoleArn"] for kind in ("task", "execution")}
+    assert all(arn.startswith(f"arn:aws:iam::{ACCOUNT}:role/night-") for arn in roles.values())
+    here = json.loads(json.dumps({**wanted, **roles}).replace("us-west-2", REGION))
+    for container, original in zip(here["containerDefinitions"], wanted["containerDefinitions"], strict=True):
+        container["image"] = original["image"]
+    made = {name: value for name, value in stack.definition.items() if name != "tags"}
+    assert made == here
+
+
+@each_cluster
+def test_the_monitor_is_the_one_that_the_command_adds(path: Path) -> None:
+    definition = deploy_cluster(path).definition
+    batch, monitor = definition["containerDefinitions"]
+    bare = {**definition, "containerDefinitions": [batch]}
+    assert add_monitor(bare, Wishes(image=monitor["image"]), default_image="").definition == definition
+    check_shape("ecs", "RegisterTaskDefinition", definition)
+
+
+def test_without_a_command_the_images_own_is_run() -> None:
+    assert "command" not in deploy_cluster(GPU).definition["containerDefinitions"][0]
+
+
+def test_the_batch_gets_what_is_asked_for() -> None:
+    stack = deploy_cluster(GPU, BatchGpus="4", BatchCpuUnits="8192", BatchMemoryMB="60000")
+    batch, monitor = stack.definition["containerDefinitions"]
+    assert (batch["cpu"], batch["memory"]) == (8192, 60000)
+    assert batch["resourceRequirements"] == [{"type": "GPU", "value": "4"}]
+    assert "resourceRequirements" not in monitor, "ECS gives a GPU to one container"
+
+
+def test_the_schedule_runs_the_task_on_the_capacity_provider() -> None:
+    stack = deploy_cluster(GPU, ScheduleExpression="rate(1 day)", ScheduleTimezone="Europe/Berlin")
+    schedule = stack.schedule
+    assert (schedule["ScheduleExpression"], schedule["ScheduleExpressionTimezone"]) == ("rate(1 day)", "Europe/Berlin")
+    assert schedule["State"] == "ENABLED"
+    target = schedule["Target"]
+    assert target["Arn"].endswith(f":cluster/{stack.outputs['ClusterName']}")
+    parameters = target["EcsParameters"]
+    assert parameters["TaskDefinitionArn"] == stack.outputs["TaskDefinitionArn"]
+    assert parameters["TaskCount"] == 1
+    (strategy,) = parameters["CapacityProviderStrategy"]
+    assert strategy["capacityProvider"] == stack.outputs["CapacityProviderName"]
+    assert "LaunchType" not in parameters
+    assert target["DeadLetterConfig"]["Arn"].endswith(stack.outputs["MissedRunsQueueUrl"].rsplit("/", 1)[-1])
+
+
+def test_the_schedule_can_be_switched_off() -> None:
+    assert deploy_cluster(GPU, ScheduleState="DISABLED").schedule["State"] == "DISABLED"
+
+
+@each_cluster
+def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path) -> None:
+    """The group starts an instance, the instance joins, and RunTask takes the schedule's words."""
+    stack = deploy_cluster(path, BatchMemoryMB="4096")  # moto's instances are small
+    name = stack.outputs["AutoScalingGroupName"]
+    boto3.client("autoscaling").set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
+    (started,) = group_of(stack)["Instances"]
+    instance = boto3.resource("ec2").Instance(started["InstanceId"])
+    assert instance.instance_type == read_template(path)["Parameters"]["InstanceType"]["Default"]
+    ecs, cluster = boto3.client("ecs"), stack.outputs["ClusterName"]
+    document = json.dumps(generate_instance_identity_document(instance))
+    ecs.register_container_instance(cluster=cluster, instanceIdentityDocument=document)
+    target = stack.schedule["Target"]
+    parameters = target["EcsParameters"]
+    ran = ecs.run_task(
+        cluster=target["Arn"],
+        taskDefinition=parameters["TaskDefinitionArn"],
+        count=parameters["TaskCount"],
+        capacityProviderStrategy=parameters["CapacityProviderStrategy"],
+    )
+    (task,) = ran["tasks"]
+    assert task["taskDefinitionArn"] == stack.outputs["TaskDefinitionArn"]
+    assert task["containerInstanceArn"] in ecs.list_container_instances(cluster=cluster)["containerInstanceArns"]
+
+
+def test_the_log_outlives_the_stack() -> None:
+    stack = deploy_cluster(GPU, Family="jobs", LogRetentionDays="90")
+    (group,) = boto3.client("logs").describe_log_groups(logGroupNamePrefix="/ecs/")["logGroups"]
+    assert (group["logGroupName"], group["retentionInDays"]) == (stack.outputs["LogGroupName"], 90)
+    assert stack.outputs["LogGroupName"] == "/ecs/jobs"
+    assert read_template(GPU)["Resources"]["LogGroup"]["DeletionPolicy"] == "RetainExceptOnCreate"
+
+
+# Who may do what
+
+
+def listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def test_each_role_belongs_to_one_service() -> None:
+    roles = deploy_cluster(GPU).resources("AWS::IAM::Role")
+    trusted = {name: role["AssumeRolePolicyDocument"]["Statement"] for name, role in roles.items()}
+    assert {name: one["Principal"] for name, (one,) in trusted.items()} == {
+        name: {"Service": f"{service}.amazonaws.com"} for name, service in ROLES.items()
+    }
+    (schedule,) = trusted["ScheduleRole"]
+    assert schedule["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": ACCOUNT},
+        "ArnEquals": {"aws:SourceArn": f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule-group/default"},
+    }
+
+
+def test_instances_have_the_two_managed_policies_and_no_other() -> None:
+    stack = deploy_cluster(GPU)
+    role = stack.resources("AWS::IAM::Role")["InstanceRole"]
+    assert role["ManagedPolicyArns"] == [
+        "arn:aws:iam::aws:policy/service-role/AmazonEC2ContainerServiceforEC2Role",
+        "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore",
+    ]
+    assert "Policies" not in role
+    (profile,) = boto3.client("iam").list_instance_profiles()["InstanceProfiles"]
+    assert [one["RoleName"] for one in profile["Roles"]] == [stack.physical_id("InstanceRole")]
+    assert launch_data()["IamInstanceProfile"] == {"Arn": profile["Arn"]}
+
+
+def test_the_schedule_may_run_this_task_on_this_cluster_and_hand_over_its_roles() -> None:
+    stack = deploy_cluster(GPU)
+    run, hand_over, keep = stack.statements("ScheduleRole")
+    definition, cluster = stack.definition, f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{stack.outputs['ClusterName']}"
+    family = definition["family"]
+    assert (run["Action"], run["Resource"]) == (
+        "ecs:RunTask",
+        f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:*",
+    )
+    assert run["Condition"] == {"ArnEquals": {"ecs:cluster": cluster}}
+    assert hand_over["Action"] == "iam:PassRole"
+    assert hand_over["Resource"] == [definition["taskRoleArn"], definition["executionRoleArn"]]
+    assert hand_over["Condition"] == {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}
+    assert (keep["Action"], keep["Resource"]) == (
+        "sqs:SendMessage",
+        stack.schedule["Target"]["DeadLetterConfig"]["Arn"],
+    )
+
+
+def test_the_task_may_put_its_report_and_nothing_else() -> None:
+    stack = deploy_cluster(GPU)
+    (put,) = stack.statements("TaskRole")
+    group = stack.outputs["LogGroupName"]
+    assert (put["Action"], put["Resource"]) == (
+        "logs:PutLogEvents",
+        f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:ecs/batch/*",
+    )
+
+
+def test_the_batchs_own_rights_come_as_policies() -> None:
+    policies = [f"arn:aws:iam::{ACCOUNT}:policy/read-orders", "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"]
+    roles = deploy_cluster(GPU, TaskPolicyArns=",".join(policies)).resources("AWS::IAM::Role")
+    assert roles["TaskRole"]["ManagedPolicyArns"] == policies
+    assert "ManagedPolicyArns" not in roles["ExecutionRole"]
+
+
+def test_a_batch_without_policies_has_none() -> None:
+    assert not deploy_cluster(GPU).resources("AWS::IAM::Role")["TaskRole"].get("ManagedPolicyArns")
+
+
+@pytest.mark.parametrize(
+    ("image", "region", "name"),
+    [
+        ("us-west-2.amazonaws.com/training:12", "us-west-2", "training"),
+        ("us-west-2.amazonaws.com/team/training", "us-west-2", "team/training"),
+        ("us-west-2.amazonaws.com/team/a/training:1@sha256:0f", "us-west-2", "team/a/training"),
+        ("us-west-2.amazonaws.com/training@sha256:0f", "us-west-2", "training"),
+        ("cn-north-1.amazonaws.com.cn/team/training:12", "cn-north-1", "team/training"),
+    ],
+)
+def test_images_may_be_pulled_from_their_own_repositories_only(image: str, region: str, name: str) -> None:
+    stack = deploy_cluster(GPU, BatchImage=f"111122223333.dkr.ecr.{image}")
+    statements = {one["Sid"]: one for one in stack.statements("ExecutionRole")}
+    assert statements["PullTheBatchsImage"]["Action"] == PULLS
+    assert statements["PullTheBatchsImage"]["Resource"] == f"arn:aws:ecr:{region}:111122223333:repository/{name}"
+    assert statements["SignInToTheRegistry"]["Resource"] == "*"
+    assert "PullTheMonitorsImage" not in statements, "it is not in ECR"
+
+
+@pytest.mark.parametrize("image", ["python:3.13-slim", "public.ecr.aws/neuron/x:1", "registry.example.com:5000/a/b:1"])
+def test_images_from_elsewhere_need_no_right(image: str) -> None:
+    stack = deploy_cluster(GPU, BatchImage=image, MonitorImage=image)
+    assert [one["Sid"] for one in stack.statements("ExecutionRole")] == ["OpenTheLogs", "WriteTheLogs"]
+
+
+@each_cluster
+def test_no_action_and_no_resource_is_wide(path: Path) -> None:
+    image = "111122223333.dkr.ecr.us-west-2.amazonaws.com/training:12"
+    stack = deploy_cluster(path, BatchImage=image, MonitorImage=image)
+    known = json.loads((Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text())
+    for role in ("TaskRole", "ExecutionRole", "ScheduleRole"):
+        for statement in stack.statements(role):
+            actions = listed(statement["Action"])
+            assert not [action for action in actions if "*" in action]
+            if "*" in listed(statement["Resource"]):
+                for service, name in (action.split(":") for action in actions):
+                    assert "Resources" not in known[service]["Actions"][name.lower()], name
+
+
+def test_both_clusters_live_in_one_account() -> None:
+    first, second = (deploy_cluster(path, f"{path.stem}-jobs").outputs for path in CLUSTERS)
+    assert set(first.values()).isdisjoint(second.values())
