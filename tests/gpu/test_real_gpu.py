@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.gpu
 
-LOAD = Path(__file__).with_name("cuda_load.py")
+LOAD = Path(__file__).parents[2] / "examples" / "gpu_burn" / "gpu_burn.py"
 GIB = 2**30
 _LOAD_GIB = 4
 _WATCHED_SECONDS = 10
@@ -42,7 +42,8 @@ def nvml() -> Iterator[Any]:
 
 @pytest.fixture
 def load(nvml: Any) -> Iterator[subprocess.Popen[str]]:
-    words = [sys.executable, str(LOAD), "--gib", str(_LOAD_GIB), "--seconds", str(3 * _WATCHED_SECONDS)]
+    options = ["--by", "cuda", "--gib", str(_LOAD_GIB), "--seconds", str(3 * _WATCHED_SECONDS)]
+    words = [sys.executable, str(LOAD), *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
