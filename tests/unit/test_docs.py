@@ -75,7 +75,9 @@ def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_paramete
 
 
 @pytest.mark.parametrize(
-    "page", sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=str
+    "page",
+    sorted(path.relative_to(ROOT) for glob in ("*.md", "docs/**/*.md", "examples/**/*.md") for path in ROOT.glob(glob)),
+    ids=str,
 )
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall((ROOT / page).read_text()) if "://" not in target]
