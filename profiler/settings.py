@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
+from profiler.prices import PriceOverrides, parse_price
 
 Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
@@ -25,14 +26,6 @@ _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
 
 _T = TypeVar("_T")
-
-
-class PriceOverrides(Struct, frozen=True, kw_only=True):
-    """Prices in USD that replace those of the built-in table."""
-
-    vcpu_hour_usd: float | None = None
-    gb_hour_usd: float | None = None
-    storage_gb_hour_usd: float | None = None
 
 
 class AcceleratorSettings(Struct, frozen=True, kw_only=True):
@@ -116,11 +109,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         log_stream=reader.text("LOG_STREAM"),
         stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
         accelerators=_accelerators(reader),
-        prices=PriceOverrides(
-            vcpu_hour_usd=reader.parsed("PRICE_VCPU_HOUR", None, _price, "a price in USD"),
-            gb_hour_usd=reader.parsed("PRICE_GB_HOUR", None, _price, "a price in USD"),
-            storage_gb_hour_usd=reader.parsed("PRICE_STORAGE_GB_HOUR", None, _price, "a price in USD"),
-        ),
+        prices=_prices(reader),
         emf=reader.parsed("EMF", "off", _emf, "true, live or false"),
         emf_metrics=_emf_metrics(reader),
         prometheus_port=reader.parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
@@ -133,6 +122,26 @@ def read_accelerator_settings(environment: Mapping[str, str]) -> AcceleratorSett
     """What ``run`` takes from the environment, too."""
     reader = _Reader(environment)
     return replace(_accelerators(reader), problems=tuple(reader.problems))
+
+
+def read_price_settings(environment: Mapping[str, str]) -> tuple[PriceOverrides, tuple[str, ...]]:
+    """The prices in ``environment``, and what is wrong with them."""
+    reader = _Reader(environment)
+    prices = _prices(reader)
+    return prices, tuple(reader.problems)
+
+
+def _prices(reader: _Reader) -> PriceOverrides:
+    def price(name: str) -> float | None:
+        parse: Callable[[str], float | None] = parse_price
+        return reader.parsed(name, None, parse, "a price in USD")
+
+    return PriceOverrides(
+        vcpu_hour_usd=price("PRICE_VCPU_HOUR"),
+        gb_hour_usd=price("PRICE_GB_HOUR"),
+        storage_gb_hour_usd=price("PRICE_STORAGE_GB_HOUR"),
+        hour_usd=price("PRICE_HOUR"),
+    )
 
 
 def _accelerators(reader: _Reader) -> AcceleratorSettings:
@@ -163,7 +172,6 @@ def unsupported_message(settings: MonitorSettings) -> str | None:
     """A sentence that names what was asked for and is not there yet; None if nothing was."""
     asked = {
         "PROMETHEUS_PORT": settings.prometheus_port is not None,
-        "PRICE_…": settings.prices != PriceOverrides(),
     }
     names = [_PREFIX + name for name, is_asked in asked.items() if is_asked]
     return f"This version does nothing with {', '.join(names)}; the report comes without it." if names else None
@@ -200,13 +208,6 @@ def _emf(value: str) -> Emf:
     if value.lower() not in choices:
         raise ValueError
     return choices[value.lower()]
-
-
-def _price(value: str) -> float | None:
-    price = float(value)
-    if not math.isfinite(price) or price < 0:
-        raise ValueError
-    return price
 
 
 def _names(value: str) -> tuple[str, ...]:

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
 from profiler.line import LONGEST_TEXT
+from profiler.prices import PriceOverrides
 from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,
-    PriceOverrides,
     problems_message,
     read_settings,
     unsupported_message,
@@ -41,6 +41,7 @@ def test_all_settings() -> None:
         "PRICE_VCPU_HOUR": "0.04",
         "PRICE_GB_HOUR": "0.004",
         "PRICE_STORAGE_GB_HOUR": "0",
+        "PRICE_HOUR": "0.5",
         "EMF": "live",
         "EMF_METRICS": "durationMs, cpuSeconds",
         "PROMETHEUS_PORT": "8000",
@@ -56,7 +57,7 @@ def test_all_settings() -> None:
         log_stream="ecs/batch/1",
         stop_seconds=100,
         accelerators=AcceleratorSettings(gpu="on", neuron="off", gpu_uuids=("GPU-1", "MIG-2")),
-        prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0),
+        prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5),
         emf="live",
         emf_metrics=("durationMs", "cpuSeconds"),
         prometheus_port=8000,
@@ -131,7 +132,8 @@ def test_what_this_version_does_not_do_is_said() -> None:
     asked = read_settings({**V4, "TASK_PROFILER_PROMETHEUS_PORT": "9100", "TASK_PROFILER_PRICE_GB_HOUR": "1"})
     message = unsupported_message(asked)
     assert message is not None
-    assert "TASK_PROFILER_PROMETHEUS_PORT, TASK_PROFILER_PRICE_…" in message
+    assert "TASK_PROFILER_PROMETHEUS_PORT;" in message
+    assert "PRICE" not in message
     assert unsupported_message(read_settings({**V4, "TASK_PROFILER_GPU": "auto", "TASK_PROFILER_EMF": "live"})) is None
 
 

@@ -1,0 +1,73 @@
+"""A recommendation as it is given: the size, what it saves, and why. Pure."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from profiler.evidence import Evidence
+from profiler.figures import VCPU_DIGITS, as_number
+from profiler.prices import PriceOverrides
+from profiler.reasons import reasons
+from profiler.record import TaskSize
+from profiler.rightsizing import Choice, Policy, Target, choose
+
+_MANY_RUNS = 20
+_FEW_RUNS = 5
+_FINE_MS = 2000
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """What is recommended for a family, and what it rests on."""
+
+    evidence: Evidence
+    choice: Choice
+    reasons: tuple[str, ...]
+
+    @property
+    def family(self) -> str:
+        """The task definition's family."""
+        return self.evidence.family
+
+    @property
+    def confidence(self) -> str:
+        """``high`` from 20 runs on with peaks that cannot have been missed, ``low`` below 5 runs."""
+        evidence = self.evidence
+        if evidence.runs < _FEW_RUNS:
+            return "low"
+        saw_all = evidence.peak_source == "kernel" or (evidence.stats_period_ms or _FINE_MS + 1) <= _FINE_MS
+        return "high" if evidence.runs >= _MANY_RUNS and saw_all else "medium"
+
+
+def advise(evidence: Evidence, policy: Policy, own_prices: PriceOverrides, target: Target | None = None) -> Advice:
+    """The recommendation for a family."""
+    choice = choose(evidence, policy, own_prices, target)
+    return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice))
+
+
+def as_json(advice: Advice) -> Mapping[str, object]:
+    """The object that ``recommend --json`` prints; what is not known is null."""
+    evidence, choice = advice.evidence, advice.choice
+    return {
+        "family": advice.family,
+        "runs": evidence.runs,
+        "current": _size(choice.current),
+        "recommended": _size(choice.size),
+        "savingPercent": choice.saving_percent,
+        "reasons": list(advice.reasons),
+        "evidence": {
+            "runs": evidence.runs,
+            "failed": evidence.failed,
+            "outOfMemory": evidence.out_of_memory,
+            "ignored": evidence.ignored,
+            "peakMB": as_number(evidence.need_memory_mb),
+            "p95Vcpu": None if evidence.need_vcpu is None else round(evidence.need_vcpu, VCPU_DIGITS),
+            "peakSource": evidence.peak_source,
+            "statsPeriodMs": evidence.stats_period_ms,
+            "from": evidence.began_first,
+            "to": evidence.began_last,
+        },
+    }
+
+
+def _size(size: TaskSize | None) -> Mapping[str, object] | None:
+    return None if size is None else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}

@@ -1,0 +1,65 @@
+"""A run's cost, and what this one run says about the size of its task, onto its record. Pure.
+
+The monitor imports this when a run has ended: before, its memory is the batch's.
+"""
+
+from msgspec.structs import replace
+
+from profiler.advice import advise
+from profiler.evidence import evidence_of_runs
+from profiler.fargate import Size, prices, run_cost
+from profiler.figures import as_number
+from profiler.needs import Need, facts_of, plausible, task_of
+from profiler.prices import PriceOverrides
+from profiler.record import Cost, Recommendation, Record, Report
+from profiler.rightsizing import Policy
+
+_RUNNING = "running"
+
+
+def advised(record: Record, own_prices: PriceOverrides, *, time: str) -> Record:
+    """The record with cost and recommendation, as far as they can be told; one of a run that goes on is left alone.
+
+    What is recommended already (for idle GPUs) comes after what is said about the size.
+    """
+    if record.status == _RUNNING:
+        return record
+    size = _recommendation(record, own_prices, time)
+    known = record.recommendation
+    if size is None:
+        advice = known
+    else:
+        advice = replace(size, reasons=(*size.reasons, *(known.reasons if known is not None else ())))
+    return replace(record, cost=cost_of(record, own_prices), recommendation=advice)
+
+
+def cost_of(record: Record, own_prices: PriceOverrides) -> Cost | None:
+    """What the run cost; None where no price applies or its size or duration is not known."""
+    task = task_of(record, Need())
+    size = task.size
+    found = prices(record.region, record.cpu_architecture, own_prices)
+    hour_usd = None
+    if found is not None and size is not None and size.vcpu is not None and size.memory_mb is not None:
+        hour_usd = found.hour_usd(Size(size.vcpu, size.memory_mb), task.storage_mb)
+    return run_cost(
+        launch_type=record.launch_type,
+        billed_ms=plausible(record.metrics.billed_duration_ms),
+        hour_usd=hour_usd,
+        basis=None if found is None else found.basis,
+        own=own_prices,
+    )
+
+
+def _recommendation(record: Record, own_prices: PriceOverrides, time: str) -> Recommendation | None:
+    run = facts_of(Report(time=time, type="task.report", record=record))
+    evidence = evidence_of_runs(run.family, [run])
+    if evidence is None:
+        return None
+    advice = advise(evidence, Policy(), own_prices)
+    choice = advice.choice
+    return Recommendation(
+        vcpu=as_number(choice.size.vcpu),
+        memory_mb=as_number(choice.size.memory_mb),
+        saving_percent=choice.saving_percent,
+        reasons=advice.reasons,
+    )

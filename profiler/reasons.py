@@ -1,0 +1,209 @@
+"""Why a size is recommended, in sentences that a colleague would say. Pure."""
+
+from collections.abc import Iterator
+
+from profiler.evidence import Evidence
+from profiler.rightsizing import Choice
+from profiler.trend import Growth, growth
+
+_FEW_RUNS = 5
+_COARSE_MS = 2000
+_NEARLY_FULL = 0.9
+_HARDLY_USED = 0.5
+_SPIKY = 0.5
+_NS_PER_DAY = 86_400 * 1_000_000_000
+_DAYS_A_MONTH = 365.25 / 12
+_MS_PER_HOUR = 3_600_000
+_FAR_AWAY_RUNS = 1000
+_MOST_NAMES = 5
+
+
+def reasons(evidence: Evidence, choice: Choice) -> tuple[str, ...]:
+    """The sentences, the most important first; the first tells the runs and how their peaks are known."""
+    sentences = (
+        *_ground(evidence),
+        *_memory(evidence, choice),
+        *_cpu(evidence, choice),
+        *_limits(choice),
+        *_money(evidence, choice),
+        *_course(evidence, choice),
+        *_devices(evidence),
+        *_doubts(evidence, choice),
+        *evidence.assumptions,
+    )
+    return tuple(sentences)
+
+
+def _ground(evidence: Evidence) -> Iterator[str]:
+    told = [
+        _counted(count, what)
+        for count, what in (
+            (evidence.failed, "failed"),
+            (evidence.stopped, "stopped"),
+            (evidence.out_of_memory, "out of memory"),
+        )
+        if count
+    ]
+    of_them = f" ({', '.join(told)})" if told else ""
+    parts = []
+    if evidence.need_memory_mb is not None:
+        source = f" ({evidence.peak_source})" if evidence.peak_source is not None else ""
+        parts.append(f"at most {memory(evidence.need_memory_mb)} of memory{source}")
+    if evidence.need_vcpu is not None:
+        parts.append(f"{vcpus(evidence.need_vcpu)} in 95 % of the time")
+    others_mb = (evidence.need_memory_mb or 0) - (evidence.batch_peak_mb or evidence.need_memory_mb or 0)
+    beside = f"; {memory(others_mb)} of the memory are the other containers'" if others_mb >= 1 else ""
+    yield f"{_runs(evidence.runs)}{of_them} used {' and '.join(parts)}{beside}."
+
+
+def _memory(evidence: Evidence, choice: Choice) -> Iterator[str]:
+    given_mb = choice.current.memory_mb if choice.current is not None else None
+    died_at_mb, need_mb = evidence.died_at_mb, evidence.need_memory_mb
+    if died_at_mb is not None:
+        yield f"With {memory(died_at_mb)} a run ran out of memory, so it needs more than that."
+    elif given_mb and need_mb is not None and need_mb >= _NEARLY_FULL * given_mb:
+        yield f"That is {_share(need_mb, given_mb)} of the task's {memory(given_mb)}: it is bound by its memory."
+    elif given_mb and need_mb is not None and need_mb < _HARDLY_USED * given_mb:
+        yield f"Only {_share(need_mb, given_mb)} of the task's {memory(given_mb)} was ever used."
+    if (evidence.died_at_mb is not None or choice.changes) and _bounded_below(
+        evidence.latest.memory_size_mb, choice.size.memory_mb, given_mb
+    ):
+        yield (
+            f"The container {evidence.latest.container!r} has a limit of its own of "
+            f"{memory(evidence.latest.memory_size_mb or 0)}: check that it fits the new size."
+        )
+
+
+def _cpu(evidence: Evidence, choice: Choice) -> Iterator[str]:
+    given = choice.current.vcpu if choice.current is not None else None
+    bound, need = evidence.cpu_bound_vcpu, evidence.need_vcpu
+    if bound is not None:
+        wanted = choice.size.vcpu
+        more = f": with {vcpus(wanted)} it may run faster" if wanted is not None and wanted > bound else ""
+        yield f"{_runs(evidence.cpu_bound_runs)} used all of {vcpus(bound)} (CPU-bound){more}."
+        if _bounded_below(evidence.latest.vcpu_size, choice.size.vcpu, given):
+            yield (
+                f"The container {evidence.latest.container!r} has a CPU limit of its own of "
+                f"{vcpus(evidence.latest.vcpu_size or 0)}: raise that as well."
+            )
+    elif given and need is not None and need < _HARDLY_USED * given:
+        yield f"Only {_share(need, given)} of the task's {vcpus(given)} was used, even in its busiest 5 % of the time."
+
+
+def _bounded_below(own: float | None, wanted: float | None, given: float | None) -> bool:
+    """Whether a container's own limit, not the task's size, is what bounds it."""
+    return own is not None and wanted is not None and given is not None and own < given and own != wanted
+
+
+def _limits(choice: Choice) -> Iterator[str]:
+    if choice.is_largest_vcpu:
+        yield f"{vcpus(choice.size.vcpu or 0)} is the largest size that Fargate has: split the work."
+    if choice.is_largest_memory:
+        yield f"{memory(choice.size.memory_mb or 0)} is the largest memory that Fargate has: split the work."
+    if choice.vcpu_is_kept:
+        yield "Its use of CPU was not measured, so the vCPUs stay as they are."
+    if choice.memory_is_kept:
+        yield "Its use of memory was not measured, so the memory stays as it is."
+
+
+def _money(evidence: Evidence, choice: Choice) -> Iterator[str]:
+    saving = choice.saving_percent
+    if saving is None or choice.current_hour_usd is None or choice.hour_usd is None or not choice.changes:
+        if choice.is_fargate and _is_right(choice):
+            yield "The present size is right."
+        return
+    verb = "saves" if saving >= 0 else "costs"
+    more = "" if saving >= 0 else " more"
+    if evidence.mean_billed_ms is None:
+        yield f"The new size {verb} {abs(saving):g} %{more} at the same duration."
+        return
+    a_run = abs(choice.current_hour_usd - choice.hour_usd) * evidence.mean_billed_ms / _MS_PER_HOUR
+    a_month = runs_a_month(evidence)
+    monthly = f", about {dollars(a_run * a_month)} a month at {a_month:.0f} runs" if a_month is not None else ""
+    yield f"The new size {verb} {abs(saving):g} %{more}: {dollars(a_run)} a run{monthly}, at the same duration."
+
+
+def _is_right(choice: Choice) -> bool:
+    wants_more = choice.is_largest_vcpu or choice.is_largest_memory
+    return choice.current is not None and not choice.changes and not wants_more
+
+
+def runs_a_month(evidence: Evidence) -> float | None:
+    """How often the family runs, as far as its last runs tell; None for a single one, or for many at once."""
+    steps = evidence.runs + evidence.ignored - 1
+    if steps < _FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
+        return None
+    return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_A_MONTH
+
+
+def _course(evidence: Evidence, choice: Choice) -> Iterator[str]:
+    grows = growth(evidence.peaks_mb)
+    if grows is not None:
+        limits_mb = [choice.size.memory_mb, evidence.latest.memory_size_mb]
+        known_mb = sorted({limit for limit in limits_mb if limit is not None})
+        ends = [text for limit_mb in known_mb if (text := _passing(grows, limit_mb)) is not None]
+        yield f"Its peak grows by about {memory(grows.a_run)} a run{': it ' + ' and '.join(ends) if ends else ''}."
+    spike = evidence.spike
+    if spike is not None and spike.p99_mb < _SPIKY * spike.peak_mb:
+        yield (
+            f"It is spiky: {memory(spike.peak_mb)} were held for less than 1 % of the time, "
+            f"and {memory(spike.p99_mb)} were enough for the rest."
+        )
+
+
+def _passing(grows: Growth, limit_mb: float) -> str | None:
+    runs = grows.runs_until(limit_mb)
+    if runs is None or runs > _FAR_AWAY_RUNS:
+        return None
+    return f"will pass the limit of {memory(limit_mb)} in about {_runs(runs)}"
+
+
+def _devices(evidence: Evidence) -> Iterator[str]:
+    if evidence.gpus_idle and evidence.runs > 1:
+        yield "Its GPUs were allocated and never used in any run: run the task without, or see why it finds none."
+
+
+def _doubts(evidence: Evidence, choice: Choice) -> Iterator[str]:
+    if evidence.runs < _FEW_RUNS:
+        yield (
+            f"{'One run is' if evidence.runs == 1 else f'{evidence.runs} runs are'} few: "
+            "look again when there are more, with other input."
+        )
+    if evidence.stopped and evidence.runs == evidence.stopped:
+        yield "No run came to its end, so it may need more."
+    if evidence.peak_source == "sampled" and (evidence.stats_period_ms or 0) > _COARSE_MS:
+        period_s = (evidence.stats_period_ms or 0) / 1000
+        yield f"The statistics moved only every {period_s:.0f} s: a shorter peak was not seen."
+    if evidence.latest.unbounded:
+        names = evidence.latest.unbounded
+        listed = ", ".join(repr(name) for name in names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+        yield f"Not all that {listed} used is known, and there is no limit to go by: that counts for nothing here."
+    if not choice.is_fargate:
+        yield "This is the need rounded up: outside of Fargate a size has no price of its own."
+
+
+def memory(size_mb: float) -> str:
+    """``512 MB``; a fraction only below 10."""
+    return f"{size_mb:.0f} MB" if size_mb >= 10 or float(size_mb).is_integer() else f"{size_mb:.1f} MB"  # noqa: PLR2004
+
+
+def vcpus(count: float) -> str:
+    """``0.25 vCPU``, with two digits at most."""
+    return f"{round(count, 2):g} vCPU"
+
+
+def dollars(usd: float) -> str:
+    """Small sums with two digits that say something."""
+    return f"${usd:.2f}" if usd >= 1 or not usd else f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"  # noqa: PLR2004
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %"
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}"

@@ -1,0 +1,73 @@
+"""Reports of runs with only what a test is about, as the monitor would write them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.record import (
+    Container,
+    Distribution,
+    Metrics,
+    OtherContainer,
+    Record,
+    Report,
+    Sampling,
+    TaskSize,
+    encode,
+)
+from profiler.times import NS_PER_SECOND, format_ms
+from tests.fakes import START_NS
+
+DAY_SECONDS = 86_400
+
+
+def report(
+    number: int = 0,
+    *,
+    peak_mb: float | None = 400,
+    p95: float | None = 0.2,
+    size: tuple[float, float] | None = (1, 2048),
+    others: Mapping[str, Metrics] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    **record: Any,
+) -> Report:
+    """The report of run ``number`` of the family nightly, on Fargate in us-east-1, one a day, ten minutes each."""
+    started_ns = START_NS + number * DAY_SECONDS * NS_PER_SECOND
+    limits: dict[str, Any] = {} if size is None else {"vcpu_size": size[0], "memory_size_mb": size[1]}
+    known = Metrics(
+        duration_ms=590_000,
+        billed_duration_ms=600_000,
+        max_memory_used_mb=peak_mb,
+        vcpu_used=None if p95 is None else Distribution(p95=p95),
+        memory_peak_source=None if peak_mb is None else "sampled",
+        **limits,
+    )
+    made = Record(
+        task_id=f"task-{number}",
+        family="nightly",
+        region="us-east-1",
+        launch_type="FARGATE",
+        cpu_architecture="X86_64",
+        container=Container(name="batch"),
+        status="success",
+        exit_code=0,
+        likely_out_of_memory=False,
+        started_at=format_ms(started_ns),
+        finished_at=format_ms(started_ns + 590 * NS_PER_SECOND),
+        sampling=Sampling(samples=590, stats_period_ms=1000),
+        metrics=replace(known, **(metrics or {})),
+        containers=tuple(OtherContainer(name=name, metrics=of_it) for name, of_it in (others or {}).items()),
+        task_size=None if size is None else TaskSize(vcpu=size[0], memory_mb=size[1]),
+    )
+    return Report(time=format_ms(started_ns + 591 * NS_PER_SECOND), type="task.report", record=replace(made, **record))
+
+
+def checkpoint(of: Report) -> Report:
+    """A line of the same run from before its end."""
+    return replace(of, type="task.checkpoint", record=replace(of.record, status="running", exit_code=None))
+
+
+def lines(reports: Iterable[Report]) -> bytes:
+    """As they stand in a file."""
+    return b"".join(encode(one) + b"\n" for one in reports)
