@@ -50,7 +50,11 @@ class Reporter:
 
     def report(self, container: ContainerMetadata, task: TaskMetadata, end: End) -> bytes:
         """The final line of a batch."""
-        return self._line("task.report", self._record(container, task, end))
+        from profiler.advised import advised  # noqa: PLC0415  until the end its memory is the batch's
+
+        record = self._record(container, task, end)
+        time = format_ms(self._clock.wall_ns())
+        return self._line("task.report", advised(record, self._settings.prices, time=time))
 
     def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
         """The line of a batch that goes on: everything so far, and the time since the last one."""

@@ -32,6 +32,7 @@ from profiler.local_record import (
     settled_peak,
 )
 from profiler.placement import Placement
+from profiler.prices import PriceOverrides
 from profiler.record import Monitor, Report
 from profiler.sources import Unavailable, proc
 from profiler.sources.cgroup import own_cgroups
@@ -43,7 +44,7 @@ from profiler.sources.own_process import own_usage
 from profiler.sources.process_tree import ProcessTree, children_of
 from profiler.sources.strangers import Strangers
 from profiler.supervisor import HANDLED, Supervisor, become_subreaper
-from profiler.times import NS_PER_SECOND
+from profiler.times import NS_PER_SECOND, format_ms
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be followed (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -71,12 +72,13 @@ def everyone(listeners: Sequence[OnSample]) -> OnSample:
 class BesideIt(Struct, frozen=True, kw_only=True):
     """What is asked for beside the command, so that it costs the command nothing.
 
-    ``ask_task`` is None outside of ECS; its answer counts only within a second.
+    ``ask_task`` is None outside of ECS; its answer counts only within a second. ``prices`` are the settings'.
     """
 
     find_labels: Callable[[], Mapping[str, str]]
     ask_task: Callable[[], Placement | None] | None = None
     accelerators: tuple[Accelerator, ...] = ()
+    prices: PriceOverrides = PriceOverrides()
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -212,14 +214,14 @@ class _Session:
         for accelerator in beside.accelerators:
             accelerator.settle(_SETTLE_SECONDS)
         found = Found(placement=None if asked is None else asked.answer(), labels=labels)
-        finished = self._finished(observed, samples.failures, grid.missed, found, beside.accelerators)
+        finished = self._finished(observed, samples.failures, grid.missed, found, beside)
         for accelerator in beside.accelerators:
             accelerator.stop(_ACCELERATOR_END_SECONDS)
         return finished
 
-    def _finished(
-        self, observed: Observed, failures: int, missed: int, found: Found, accelerators: Sequence[Accelerator]
-    ) -> Finished:
+    def _finished(self, observed: Observed, failures: int, missed: int, found: Found, beside: BesideIt) -> Finished:
+        from profiler.advised import advised  # noqa: PLC0415  a command does not wait for it
+
         own = self._own_cgroup
         sources = (LocalSource.name, own.name) if own.used else (LocalSource.name,)
         sampling = sampling_facts(
@@ -230,11 +232,10 @@ class _Session:
         warnings = (*self._warnings, *(warning for seen, warning in noticed if seen))
         sizes = bounds(self._cgroups.limits(), self._identity.host, self._usable_cpus)
         record = run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), found=found)
-        record = with_accelerators(record, accelerators)
-        complaints = tuple(each.complaint for each in accelerators if each.complaint is not None)
-        return Finished(
-            exit_code=observed.ending.exit_code, report=report(record, self._clock.wall_ns()), warnings=complaints
-        )
+        now_ns = self._clock.wall_ns()
+        record = advised(with_accelerators(record, beside.accelerators), beside.prices, time=format_ms(now_ns))
+        complaints = tuple(each.complaint for each in beside.accelerators if each.complaint is not None)
+        return Finished(exit_code=observed.ending.exit_code, report=report(record, now_ns), warnings=complaints)
 
     def _next_tick(self, grid: Grid) -> int:
         now_ns = self._clock.monotonic_ns()

@@ -1,9 +1,10 @@
 """A report as one line of text, in the words and with the tabs of Lambda's REPORT line. Pure."""
 
+import math
 from collections.abc import Sequence
 
 from profiler.gpu_advice import is_idle
-from profiler.record import Distribution, Gpu, Neuron, Number, Report
+from profiler.record import Cost, Distribution, Gpu, Neuron, Number, Recommendation, Record, Report
 
 _SEPARATOR = "\t"
 _MILLISECOND_DIGITS = 2
@@ -37,8 +38,25 @@ def report_text(report: Report) -> str:
         ("Status", record.status),
         ("Exit Code", _shown(record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
+        *_cost_fields(record),
     )
     return _SEPARATOR.join(f"{name}: {value}" for name, value in fields if value is not None)
+
+
+def _cost_fields(record: Record) -> tuple[tuple[str, str | None], ...]:
+    cost, advice = record.cost or Cost(), record.recommendation or Recommendation()
+    return (
+        ("Cost", None if cost.usd is None else f"{_decimal(cost.usd)} USD"),
+        ("Recommended vCPU", _shown(advice.vcpu)),
+        ("Recommended Memory", _shown(advice.memory_mb, "MB")),
+        ("Saving", _shown(advice.saving_percent, "%")),
+        ("Advice", _one_line(" ".join(advice.reasons)) or None),
+    )
+
+
+def _decimal(usd: float) -> str:
+    """Four digits that say something: most runs cost less than a cent."""
+    return f"{usd:.{max(4, 3 - math.floor(math.log10(usd)))}f}" if usd > 0 else "0"
 
 
 def _gpu_fields(gpus: Sequence[Gpu]) -> tuple[tuple[str, str | None], ...]:

@@ -18,6 +18,7 @@ from profiler.errors import UsageError
 from profiler.labels import parse_labels
 from profiler.line import encode_line
 from profiler.run import BesideIt, OnSample, Wanted, everyone, run
+from profiler.settings import problems_message, read_price_settings
 from profiler.text import report_text
 
 _SMALLEST_INTERVAL_SECONDS = 0.02
@@ -100,18 +101,28 @@ def command(
     wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds, labels=given)
     listener = None if memory is None else memory.timeline.add_gpu
     found = local_accelerators(os.environ, clock, interval_seconds, listener)
-    beside = BesideIt(find_labels=find_labels, ask_task=task_lookup(os.environ), accelerators=found.accelerators)
+    prices, price_problems = read_price_settings(os.environ)
+    beside = BesideIt(
+        find_labels=find_labels,
+        ask_task=task_lookup(os.environ),
+        accelerators=found.accelerators,
+        prices=prices,
+    )
     finished = run(wanted, os.environb, clock, everyone(heard), beside)
     if view is not None:
         view.close()
     if finished.complaint is not None:
         _write_all(_STDERR, f"task-profiler: {finished.complaint}\n".encode(errors="surrogateescape"))
-    _warn((*found.problems, *finished.warnings))
+    _warn((*found.problems, *_bad_prices(price_problems), *finished.warnings))
     line = encode_line(finished.report)
     shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
     _deliver(shown + b"\n", descriptor, output)
     _warn(() if memory is None else memory.add(line, finished.report))
     return finished.exit_code
+
+
+def _bad_prices(problems: tuple[str, ...]) -> tuple[str, ...]:
+    return (problems_message(problems),) if problems else ()
 
 
 def _warn(sentences: Iterable[str]) -> None:

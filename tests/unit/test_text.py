@@ -1,6 +1,17 @@
 from msgspec.structs import replace
 
-from profiler.record import Container, Distribution, Gpu, Metrics, Neuron, NeuronCore, Record, Report
+from profiler.record import (
+    Container,
+    Cost,
+    Distribution,
+    Gpu,
+    Metrics,
+    Neuron,
+    NeuronCore,
+    Recommendation,
+    Record,
+    Report,
+)
 from profiler.text import report_text
 
 _METRICS = Metrics(
@@ -95,3 +106,17 @@ def test_neuron_cores_are_summed_up() -> None:
     neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(max=512))
     text = _text(replace(_RECORD, neuron=neuron))
     assert "\tNeuron Cores: 2\tAvg Neuron Core: 30 %\tMax Neuron Memory Used: 512 MB\t" in text
+
+
+def test_cost_and_advice_come_last() -> None:
+    advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
+    text = _text(replace(_RECORD, cost=Cost(usd=0.00822833), recommendation=advice))
+    assert text.split("\t")[-5:] == [
+        "Cost: 0.008228 USD",
+        "Recommended vCPU: 0.25",
+        "Recommended Memory: 1024 MB",
+        "Saving: 50.5 %",
+        "Advice: One run used little. Few.",
+    ]
+    assert "\tCost: 12.5000 USD" in _text(replace(_RECORD, cost=Cost(usd=12.5)))
+    assert "\tCost: 0 USD" in _text(replace(_RECORD, cost=Cost(usd=0)))
