@@ -1,24 +1,16 @@
 """``task-profiler history``: past runs of this machine."""
 
 import os
-import sys
 from collections.abc import Iterable
-from io import StringIO
 from itertools import islice
 
 import click
 
 from profiler.cli.history_settings import history_path
+from profiler.cli.printed import drawn, write_out
 from profiler.clock import SystemClock
-from profiler.errors import TaskProfilerError
 from profiler.record import Status
 from profiler.sinks.history import History, StoredRun
-
-_STDOUT = 1
-# Nothing is folded or cut for a program that reads the table.
-_WIDTH_OF_A_PIPE = 10_000
-# On a terminal that is narrower than the table, lines run over rather than lose columns.
-_NARROWEST = 80
 
 
 @click.command("history", epilog="Example: task-profiler history --family 'nightly-*' --status failure --last 5")
@@ -52,7 +44,7 @@ def command(
     if history.unreadable:
         click.echo(f"task-profiler: {history.unreadable} lines of {path} could not be read and are left out.", err=True)
     if chosen:
-        _write(_lines(chosen) if as_json else _table(chosen))
+        write_out(_lines(chosen) if as_json else _table(chosen))
     elif families or statuses:
         click.echo(f"No run in {path} is like that: ask for less.", err=True)
     else:
@@ -64,33 +56,6 @@ def _lines(runs: Iterable[StoredRun]) -> bytes:
 
 
 def _table(runs: Iterable[StoredRun]) -> bytes:
-    from rich.console import Console  # noqa: PLC0415  not for --json
+    from profiler.cli.run_table import table  # noqa: PLC0415  rich is not for --json
 
-    from profiler.cli.run_table import table  # noqa: PLC0415
-
-    text = StringIO()
-    terminal = _is_terminal()
-    console = Console(file=text, force_terminal=terminal or None)
-    console.width = max(console.width, _NARROWEST) if terminal else _WIDTH_OF_A_PIPE
-    console.print(table(run.report.record for run in runs))
-    lines = [line.rstrip() for line in text.getvalue().split("\n")]
-    return "\n".join(lines).encode(sys.stdout.encoding if sys.stdout else "utf-8", errors="backslashreplace")
-
-
-def _is_terminal() -> bool:
-    try:
-        return os.isatty(_STDOUT)
-    except OSError:
-        return False
-
-
-def _write(data: bytes) -> None:
-    """Write to standard output; a reader that has seen enough is no error."""
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[os.write(_STDOUT, rest) :]
-    except BrokenPipeError:
-        return
-    except OSError as error:
-        raise TaskProfilerError(f"Standard output cannot be written ({error.strerror}).") from error
+    return drawn(table(run.report.record for run in runs))

@@ -1,17 +1,16 @@
 """``task-profiler report``: past runs as one HTML page."""
 
 import os
-import sys
 import webbrowser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import click
-import msgspec
 
 from profiler import __version__
 from profiler.cli.history_settings import history_path
+from profiler.cli.record_lines import decoded, listed, read_lines, shown_source
 from profiler.cli.visible import visible
 from profiler.cli.whole_file import write_whole
 from profiler.clock import Clock, SystemClock
@@ -21,12 +20,10 @@ from profiler.dashboard.page import Assets, page
 from profiler.dashboard.runs import Run, chosen, gathered, newest_first
 from profiler.dashboard.series import steps_of_points, thinned
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.record import Report, decode
 from profiler.sinks.history import History
 from profiler.times import format_ms
 
 _PROGRAMS = ("numbers.js", "charts.js", "page.js")
-_LINES_NAMED = 5
 _BYTES_PER_MB = 1_000_000
 _OTHERS_MAY_READ = 0o644
 
@@ -135,39 +132,15 @@ def _with_courses(runs: tuple[Run, ...], history: History) -> Iterator[Run]:
 
 
 def _runs_of_lines(source: str, name: str | None) -> tuple[Run, ...]:
-    shown = "standard input" if source == "-" else source
+    shown = shown_source(source)
     refused: list[int] = []
-    runs = gathered(_reports(_lines(source, shown), refused))
+    runs = gathered(decoded(read_lines(source), refused))
     if refused:
-        numbers = ", ".join(map(str, refused[:_LINES_NAMED])) + (", …" if len(refused) > _LINES_NAMED else "")
         what = "1 line is no record and is" if len(refused) == 1 else f"{len(refused)} lines are no records and are"
-        click.echo(f"task-profiler: {shown}: {what} left out: {numbers}", err=True)
+        click.echo(f"task-profiler: {shown}: {what} left out: {listed(refused)}", err=True)
     if not runs:
         raise TaskProfilerError(f"There are no runs in {shown}: it should have the lines that task-profiler writes.")
     return runs if name is None else (chosen(runs, name),)
-
-
-def _lines(source: str, shown: str) -> Iterator[bytes]:
-    try:
-        if source == "-":
-            yield from sys.stdin.buffer
-        else:
-            with Path(source).open("rb") as stream:
-                yield from stream
-    except OSError as error:
-        raise TaskProfilerError(f"{shown} cannot be read ({error.strerror}): name a file of record lines.") from error
-
-
-def _reports(lines: Iterable[bytes], refused: list[int]) -> Iterator[Report]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            report = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            refused.append(number)
-        else:
-            yield report
 
 
 def _write(path: Path, text: str) -> int:

@@ -1,0 +1,50 @@
+"""Record lines from a file or standard input."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from profiler.errors import TaskProfilerError
+from profiler.record import Report, decode
+
+STANDARD_INPUT = "-"
+_LINES_NAMED = 5
+
+
+def shown_source(source: str) -> str:
+    """The source's name in a sentence."""
+    return "standard input" if source == STANDARD_INPUT else source
+
+
+def read_lines(source: str) -> Iterator[bytes]:
+    """The lines of a file, or of standard input for ``-``. Raises TaskProfilerError if it cannot be read."""
+    try:
+        if source == STANDARD_INPUT:
+            yield from sys.stdin.buffer
+        else:
+            with Path(source).open("rb") as stream:
+                yield from stream
+    except OSError as error:
+        raise TaskProfilerError(
+            f"{shown_source(source)} cannot be read ({error.strerror}): name a file of record lines."
+        ) from error
+
+
+def decoded(lines: Iterable[bytes], refused: list[int]) -> Iterator[Report]:
+    """The records; the numbers of lines that are none are added to ``refused``, empty ones are skipped."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            report = decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            refused.append(number)
+        else:
+            yield report
+
+
+def listed(numbers: list[int]) -> str:
+    """The first few line numbers."""
+    return ", ".join(map(str, numbers[:_LINES_NAMED])) + (", …" if len(numbers) > _LINES_NAMED else "")
