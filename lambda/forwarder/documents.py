@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from forwarder.aggregates import largest, mean
 from forwarder.lines import Broken
+from forwarder.task_need import task_need
 from forwarder.times import earlier, parse_time
 from profiler.record import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
 
@@ -139,6 +140,7 @@ def _usage(record: Record) -> Fields:
             "percent": _distribution(metrics.cpu_utilization_percent),
         },
         "memory": _memory(metrics),
+        "task": task_need(record),
         "network": {"rx_bytes": metrics.network_rx_bytes, "tx_bytes": metrics.network_tx_bytes},
         "block": {"read_bytes": metrics.block_read_bytes, "write_bytes": metrics.block_write_bytes},
         "gpu": _gpu(record.gpus),
