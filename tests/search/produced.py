@@ -1,7 +1,7 @@
 """Lines of runs as the profiler really writes them: the real monitor on the fake clock, in tasks played by scripts.
 
 What the endpoint answers are JSON documents of the shape of ECS's, read by the real decoders. Each
-task has 2 vCPU, its batch container at most 1024 MiB; each second a batch receives 1000 bytes,
+task has 2 vCPU and 4 GiB on Fargate, its batch container at most 1024 MiB; each second a batch receives 1000 bytes,
 sends 10, reads 4096 and writes 512.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record import Cost, Distribution, Gpu, Neuron, NeuronCore, Recommendation, Report, decode, encode
+from profiler.record import Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
 from profiler.sources.container_stats import StatsReading, decode_stats
 from profiler.sources.task_metadata import TaskMetadata, decode_task
 from profiler.times import NS_PER_SECOND, format_ms, parse_ns
@@ -44,8 +44,6 @@ class Script(Struct, frozen=True, kw_only=True):
     stop_at: float | None = None
     checkpoint_seconds: float = 0
     has_side: bool = False
-    usd: float
-    saving_percent: float | None = None
 
     @property
     def ends(self) -> float:
@@ -68,16 +66,12 @@ SCRIPTS = (
         phases=(Phase(60, 0.4, 256), Phase(90, 0.8, 512)),
         checkpoint_seconds=60,
         has_side=True,
-        usd=0.01,
-        saving_percent=50,
     ),
     Script(
         task_id="b",
         family="nightly",
         started="2026-03-01T10:20:00Z",
         phases=(Phase(600, 1.0, 512),),
-        usd=0.03,
-        saving_percent=50,
     ),
     Script(
         task_id="killed",
@@ -85,23 +79,18 @@ SCRIPTS = (
         started="2026-03-01T10:45:00Z",
         phases=(Phase(10, 1.6, 512), Phase(10, 1.6, 1000)),
         exit_code=137,
-        usd=0.002,
     ),
     Script(
         task_id="c",
         family="nightly",
         started="2026-03-01T10:55:00Z",
         phases=(Phase(900, 1.8, 768),),
-        usd=0.04,
-        saving_percent=25,
     ),
     Script(
         task_id="d",
         family="hourly",
         started="2026-03-01T10:10:00Z",
         phases=(Phase(600, 0.2, 64),),
-        usd=0.5,
-        saving_percent=60,
     ),
     Script(
         task_id="failed",
@@ -109,8 +98,6 @@ SCRIPTS = (
         started="2026-03-01T11:20:00Z",
         phases=(Phase(700, 0.4, 128),),
         exit_code=3,
-        usd=0.7,
-        saving_percent=60,
     ),
     Script(
         task_id="stopped",
@@ -118,8 +105,6 @@ SCRIPTS = (
         started="2026-03-01T11:40:00Z",
         phases=(Phase(3600, 0.6, 256),),
         stop_at=300.4,
-        usd=0.1,
-        saving_percent=60,
     ),
 )
 
@@ -130,19 +115,18 @@ def arn(script: Script) -> str:
 
 @cache
 def produced() -> tuple[Lines, ...]:
-    """All scripts' lines; the monitor's own and those that are added to them (see :func:`with_parts_to_come`)."""
+    """All scripts' lines: the monitor's own, with devices in them (see :func:`with_devices`)."""
     return tuple(_lines(script) for script in SCRIPTS)
 
 
-def with_parts_to_come(line: bytes, script: Script) -> str:
+def with_devices(line: bytes) -> str:
     """Add to a line of the monitor what it does not know in a played task, through the record's own model.
 
-    Cost and recommendation are not worked out by the monitor yet; a played task has neither GPUs
-    nor NeuronCores for its sources to read. Checkpoints get two GPUs and a core, whose utilization is
-    10 % and 20 points more with each; reports get cost and recommendation, if the run was measured.
+    A played task has neither GPUs nor NeuronCores for its sources to read. Checkpoints get two GPUs and
+    a core, whose utilization is 10 % and 20 points more with each.
     """
     report = decode(line)
-    more = _devices(report) if report.type == "task.checkpoint" else _advice(report, script)
+    more = _devices(report) if report.type == "task.checkpoint" else {}
     return encode(replace(report, record=replace(report.record, **more))).decode()
 
 
@@ -165,23 +149,15 @@ def _devices(report: Report) -> dict[str, Any]:
     }
 
 
-def _advice(report: Report, script: Script) -> dict[str, Any]:
-    if report.record.container.name != "batch":
-        return {}
-    saving = script.saving_percent
-    advice = None if saving is None else Recommendation(vcpu=1, memory_mb=512, saving_percent=saving)
-    return {"cost": Cost(usd=script.usd), "recommendation": advice}
-
-
 def _lines(script: Script) -> Lines:
     task = PlayedTask(script)
     task.run()
     by_stream: dict[str, list[str]] = {}
     for target, line in task.streams.lines:
         assert target.group == GROUP
-        by_stream.setdefault(target.stream, []).append(with_parts_to_come(line, script))
+        by_stream.setdefault(target.stream, []).append(with_devices(line))
     for line in task.output.lines:
-        by_stream.setdefault(stream("task-monitor", script), []).append(with_parts_to_come(line, script))
+        by_stream.setdefault(stream("task-monitor", script), []).append(with_devices(line))
     return Lines(script=script, by_stream={name: tuple(lines) for name, lines in by_stream.items()})
 
 

@@ -231,32 +231,44 @@ def test_failures_and_why(ask: Ask) -> None:
     }
 
 
+def usd(billed_seconds: float) -> float:
+    """Of 2 vCPU and 4 GiB in us-west-2."""
+    return (2 * 0.04048 + 4 * 0.004445) * billed_seconds / 3600
+
+
 def test_cost_and_waste(ask: Ask) -> None:
-    """Waste by hand: nightly 0.01 x 50 % + 0.03 x 50 % + 0.04 x 25 % = 0.03; hourly (0.5 + 0.7 + 0.1) x 60 % = 0.78."""
+    """Billed is from 20 s before the start, at least 60 s: `a` 171 s, its side container 60 s, `killed` 60 s.
+
+    Waste by hand. Each need with the monitor's 30 MiB, and in `a` with the side container's limit of 1024 MiB: `a`
+    is well off with 1 vCPU and 2 GiB, which is half the price; `b` (1 vCPU and a margin) and `killed` with what they
+    had; `c` should have more; `d` is well off with 0.25 vCPU and 512 MiB, an eighth; `failed` with 0.5 vCPU and 1 GiB,
+    a quarter; `stopped` with half.
+    """
     cost = table(ask("cost-by-family"), "cost-by-family")
-    assert cost[("nightly", TEN)] == (close(0.01 + 0.03 + 0.002),)
-    assert cost[("hourly", ELEVEN)] == (close(0.8),)
+    assert cost[("nightly", TEN)] == (close(usd(171) + usd(60) + usd(621) + usd(60)),)
+    assert cost[("hourly", ELEVEN)] == (close(usd(721) + usd(323)),)
     waste = table(ask("waste-by-family"), "waste-by-family")
-    assert list(waste.items()) == [(("hourly",), (close(0.78),)), (("nightly",), (close(0.03),))]
+    hourly = usd(621) * 7 / 8 + usd(721) * 3 / 4 + usd(323) / 2
+    assert list(waste.items()) == [(("hourly",), (close(hourly),)), (("nightly",), (close(usd(171) / 2),))]
     over_time = table(ask("waste-over-time"), "waste-over-time")
-    assert over_time[("nightly", ELEVEN)] == (close(0.01),)
+    assert over_time[("nightly", TEN)] == (close(usd(171) / 2),)
     saving = table(ask("saving-by-family"), "saving-by-family")
-    assert saving == {("hourly",): (close(60),), ("nightly",): (close(125 / 3),)}
+    assert saving == {("hourly",): (close((87.5 + 75 + 50) / 3),), ("nightly",): (close((50 + 0 + 0 - 100) / 4),)}
 
 
 def test_the_right_size(ask: Ask) -> None:
     peaks = table(ask("memory-peak-against-size"), "memory-peak-against-size")
     assert peaks == {("hourly",): (256, 1024), ("nightly",): (1000, 1024)}
     rows = table(ask("right-size-table"), "right-size-table")
-    assert rows[("nightly",)] == (close(0.03), 4, close(125 / 3), 2, 1, close(90), 1024, 512, 1000)
+    assert rows[("nightly",)] == (close(usd(171) / 2), 4, close(-12.5), 2, 4, close(90), 1024, 8192, 1000)
 
 
 def test_one_task(ask: Ask) -> None:
     summary = table(ask("run-summary"), "run-summary")
-    assert summary[("a", "batch")] == ("success", 0, None, 150_500, 512, 1024, close(0.01))
-    assert summary[("a", "side")] == ("success", 0, None, 2000, None, 1024, 0)
-    assert summary[("killed", "batch")] == ("failure", 137, EXITED, 20_500, 1000, 1024, close(0.002))
-    assert summary[("stopped", "batch")] == ("unknown", 143, BY_USER, 302_400, 256, 1024, close(0.1))
+    assert summary[("a", "batch")] == ("success", 0, None, 150_500, 512, 1024, close(usd(171)))
+    assert summary[("a", "side")] == ("success", 0, None, 2000, None, 1024, close(usd(60)))
+    assert summary[("killed", "batch")] == ("failure", 137, EXITED, 20_500, 1000, 1024, close(usd(60)))
+    assert summary[("stopped", "batch")] == ("unknown", 143, BY_USER, 302_400, 256, 1024, close(usd(323)))
 
 
 def test_one_task_checkpoint_by_checkpoint(ask: Ask) -> None:
