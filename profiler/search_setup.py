@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.errors import TaskProfilerError
 
-Method = Literal["GET", "PUT"]
+Method = Literal["GET", "PUT", "POST"]
 Engine = Literal["elasticsearch", "opensearch"]
 
 DEFAULT_PREFIX = "task"

@@ -35,6 +35,8 @@ def report(
     """The report of run ``number`` of the family nightly, on Fargate in us-east-1, one a day, ten minutes each."""
     started_ns = START_NS + number * DAY_SECONDS * NS_PER_SECOND
     limits: dict[str, Any] = {} if size is None else {"vcpu_size": size[0], "memory_size_mb": size[1]}
+    if size is not None and p95 is not None:
+        limits["cpu_utilization_percent"] = Distribution(p95=100 * p95 / size[0])
     known = Metrics(
         duration_ms=590_000,
         billed_duration_ms=600_000,

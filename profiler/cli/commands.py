@@ -17,6 +17,7 @@ _COMMANDS = {
     "kibana": "profiler.cli.kibana",
     "history": "profiler.cli.history",
     "report": "profiler.cli.report",
+    "recommend": "profiler.cli.recommend",
     "doctor": "profiler.cli.doctor",
     "healthcheck": "profiler.cli.healthcheck_command",
     "schema": "profiler.cli.schema",

@@ -1,0 +1,48 @@
+"""Recommendations as a table for people, with the reasons below."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from profiler.advice import Advice
+from profiler.cli.recommend_apply import in_words
+from profiler.cli.visible import visible
+
+_UNKNOWN = "-"
+_COLOURS = {"high": "green", "medium": "yellow", "low": "red"}
+
+
+def table(advices: Sequence[Advice]) -> Table:
+    """A line a family; nothing in it is taken for markup."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    shown.add_column("Family", overflow="fold")
+    shown.add_column("Runs", justify="right", no_wrap=True)
+    shown.add_column("Current", no_wrap=True)
+    shown.add_column("Recommended", no_wrap=True)
+    shown.add_column("Saving", justify="right", no_wrap=True)
+    shown.add_column("Confidence", no_wrap=True)
+    for advice in advices:
+        choice = advice.choice
+        shown.add_row(
+            Text(visible(advice.family)),
+            str(advice.evidence.runs),
+            _UNKNOWN if choice.current is None else in_words(choice.current),
+            Text(in_words(choice.size), style="bold" if choice.changes else ""),
+            _saving(choice.saving_percent),
+            Text(advice.confidence, style=_COLOURS[advice.confidence]),
+        )
+    return shown
+
+
+def sentences(advices: Sequence[Advice]) -> Iterator[Padding | Text]:
+    """The reasons of each family."""
+    for advice in advices:
+        yield Text(f"\n{visible(advice.family)}", style="bold")
+        for reason in advice.reasons:
+            yield Padding(Text(f"- {visible(reason)}"), (0, 0, 0, 2), expand=False)
+
+
+def _saving(percent: float | None) -> str:
+    return _UNKNOWN if percent is None else f"{percent:.0f} %"

@@ -1,0 +1,79 @@
+"""Gives a task definition another size, or says in one sentence why not. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from profiler.errors import TaskProfilerError
+from profiler.record import TaskSize
+from profiler.sources.json_fields import mapping, text
+from profiler.taskdef.containers import read_containers, task_memory_mb
+
+_CPU_UNITS = 1024
+_FARGATE = "FARGATE"
+_WINDOWS = "WINDOWS"
+_X86 = "X86_64"
+_TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """What a definition says of itself: its family, and where its tasks are to run."""
+
+    family: str | None = None
+    launch_type: str | None = None
+    cpu_architecture: str | None = None
+    windows: bool = False
+
+
+def runs_as(definition: Mapping[str, object]) -> Runs:
+    """Fargate where the definition requires it; without a platform Fargate takes Linux on X86_64."""
+    compatibilities = definition.get("requiresCompatibilities")
+    is_fargate = isinstance(compatibilities, list) and _FARGATE in compatibilities
+    platform = mapping(definition.get("runtimePlatform"))
+    system = (text(platform.get("operatingSystemFamily")) or "").upper()
+    return Runs(
+        family=text(definition.get("family")),
+        launch_type=_FARGATE if is_fargate else None,
+        cpu_architecture=(text(platform.get("cpuArchitecture")) or _X86) if is_fargate else None,
+        windows=system.startswith(_WINDOWS),
+    )
+
+
+def resized(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
+    """The definition with the task's ``cpu`` and ``memory``; a part that is None stays, containers stay.
+
+    Raises TaskProfilerError where the containers do not fit into the new memory, which ECS refuses.
+    """
+    changes: dict[str, str] = {}
+    if size.vcpu is not None:
+        units = round(size.vcpu * _CPU_UNITS)
+        # A size that is spelled otherwise ("1 vCPU", "2 GB") and means the same stays as it is.
+        if _cpu_units(definition) != units:
+            changes["cpu"] = str(units)
+    if size.memory_mb is not None:
+        _refuse_too_small(definition, size.memory_mb)
+        if task_memory_mb(definition) != size.memory_mb:
+            changes["memory"] = f"{size.memory_mb:.0f}"
+    return {**definition, **changes}
+
+
+def _cpu_units(definition: Mapping[str, object]) -> float | None:
+    match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
+    return float(match[1]) * (_CPU_UNITS if match[2] else 1) if match is not None else None
+
+
+def _refuse_too_small(definition: Mapping[str, object], memory_mb: float) -> None:
+    containers = read_containers(definition)
+    for container in containers:
+        if container.memory_mb is not None and container.memory_mb > memory_mb:
+            raise TaskProfilerError(
+                f"The container {container.name!r} has a limit of {container.memory_mb} MiB, above the {memory_mb:.0f} "
+                "MiB recommended for the task, which ECS refuses: lower or remove its memory first."
+            )
+    reserved_mb = sum(one.memory_reservation_mb or one.memory_mb or 0 for one in containers)
+    if reserved_mb > memory_mb:
+        raise TaskProfilerError(
+            f"The containers reserve {reserved_mb} MiB, more than the {memory_mb:.0f} MiB recommended for the task, "
+            "which ECS refuses: lower their memory or memoryReservation first."
+        )

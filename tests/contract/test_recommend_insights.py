@@ -1,0 +1,52 @@
+"""``task-profiler recommend --log-group`` over HTTP, against moto's CloudWatch Logs.
+
+Moto takes no notice of the query's filter: lines that are no reports come too, and are skipped.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.aws import PlayedAws, played_aws
+from tests.runs import lines, report
+
+GROUP = "/ecs/jobs"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[PlayedAws]:
+    with played_aws() as aws:
+        aws.create_log_group(GROUP)
+        aws.create_log_stream(GROUP, "ecs/batch/1")
+        now_ms = time.time_ns() // 1_000_000
+        messages = ["hello", *(line.decode() for line in lines(report(n) for n in range(3)).splitlines())]
+        events = [{"timestamp": now_ms - 1000 + place, "message": text} for place, text in enumerate(messages)]
+        aws._logs().put_log_events(logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events)
+        yield aws
+
+
+def recommend(aws: PlayedAws, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", "recommend", *words]
+    environment = {**os.environ, **aws.environment()}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_reports_in_a_log_group_are_enough(aws: PlayedAws) -> None:
+    done = recommend(aws, "--json", "--log-group", GROUP, "--since", "1h")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["family"], found["runs"], found["recommended"]) == ("nightly", 3, {"vcpu": 0.25, "memoryMB": 512})
+    assert "Skipped in /ecs/jobs: 1 line that is no record" in done.stderr
+
+
+def test_a_log_group_that_is_not_there_is_a_sentence(aws: PlayedAws) -> None:
+    done = recommend(aws, "--log-group", "/ecs/none")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Insights cannot be asked about /ecs/none" in done.stderr
+    assert "log group does not exist" in done.stderr
+    assert done.stderr.count("\n") == 1

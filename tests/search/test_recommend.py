@@ -1,0 +1,210 @@
+"""``task-profiler recommend --elasticsearch`` on real servers, over documents that the forwarder wrote.
+
+What it finds there is held against what it finds in the same runs' record lines.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import requests
+from msgspec.structs import replace
+
+from profiler.record import Distribution, Gpu, Metrics, Report, decode, encode
+from tests.runs import checkpoint, lines, report
+from tests.search.produced import produced
+from tests.search.server import SearchServer
+from tests.search.test_forwarder import Context, Forward, event, forward, search
+
+__all__ = ["forward"]  # the fixture
+
+pytestmark = pytest.mark.search
+
+SIDE = {"side": Metrics(max_memory_used_mb=100, vcpu_used=Distribution(p95=0.05))}
+GROWN_SIDE = {"side": Metrics(max_memory_used_mb=700, vcpu_used=Distribution(p95=0.05))}
+
+
+def recommend(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "profiler", "recommend", *words]
+    return subprocess.run(command, capture_output=True, input=given, check=False)
+
+
+def objects(*words: str, given: bytes = b"") -> dict[str, Any]:
+    """What ``--json`` prints, by family."""
+    done = recommend("--json", *words, given=given)
+    assert done.returncode == 0, done.stderr
+    return {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+
+def indexed(forward: Forward, server: SearchServer, reports: Sequence[Report]) -> None:
+    """Through the real handler."""
+    texts = [encode(one).decode() for one in reports]
+    assert forward(event(*texts), Context()) == {"indexed": len(texts), "skipped": 0, "failed": 0}
+    search(server)  # refreshes
+
+
+def killed(number: int, **more: Any) -> Report:
+    return report(number, peak_mb=2040, status="failure", exit_code=137, likely_out_of_memory=True, **more)
+
+
+FAMILIES: dict[str, list[Report]] = {
+    "grown": [report(n, family="grown", peak_mb=1000 + 50 * n) for n in range(12)],
+    "killed": [report(n, family="killed", others=SIDE) for n in range(3)] + [killed(3, family="killed", others=SIDE)],
+    "bound": [report(n, family="bound", p95=0.97 if n == 1 else 0.3) for n in range(6)],
+    "beside": [report(0, family="beside", peak_mb=800, others=GROWN_SIDE)]
+    + [report(n, family="beside", peak_mb=900, others=SIDE) for n in range(1, 4)],
+    "mixed": [
+        report(0, family="mixed", status="failure", exit_code=3),
+        report(1, family="mixed", status="stopped", metrics={"memory_peak_source": "kernel"}),
+        report(2, family="mixed", peak_mb=None, p95=None),
+        report(3, family="mixed", peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)}),
+    ],
+    "ec2": [report(n, family="ec2", launch_type="EC2", size=None, peak_mb=333.25) for n in range(2)],
+    "idle": [
+        report(n, family="idle", gpus=(Gpu(uuid="G", utilization_percent=Distribution(avg=0, max=0)),))
+        for n in range(2)
+    ],
+    "sixty": [report(n, family="sixty", peak_mb=1900 if n < 10 else 300) for n in range(60)],
+}
+# Documents are known by their task's id.
+RUNS = [
+    replace(one, record=replace(one.record, task_id=f"{family}-{number}"))
+    for family, runs in FAMILIES.items()
+    for number, one in enumerate(runs)
+]
+
+
+def test_the_cluster_finds_what_the_record_lines_say(forward: Forward, search_server: SearchServer) -> None:
+    """Also which 50 of 60 runs are the last, and that one of them has no numbers."""
+    indexed(forward, search_server, [*RUNS, checkpoint(RUNS[0])])
+    there = objects("--elasticsearch", search_server.url)
+    here = objects("--from", "-", given=lines(RUNS))
+    assert list(there) == sorted(FAMILIES)
+    for family, found in there.items():
+        assert found == here[family]
+    assert there["grown"]["evidence"]["runs"] == 12
+    assert there["sixty"]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
+    assert there["beside"]["evidence"]["peakMB"] == 1500  # of the run with the lower peak of the batch
+    assert there["mixed"]["evidence"]["ignored"] == 1
+    assert any("will pass the limit of 2048 MB" in reason for reason in there["grown"]["reasons"])
+    assert any("GPUs were allocated and never used" in reason for reason in there["idle"]["reasons"])
+
+
+def test_runs_that_the_monitor_reported(forward: Forward, search_server: SearchServer) -> None:
+    """Of ECS's own event nothing is there: a stopped report has no status then, and counts as stopped."""
+    reports = [
+        decode(line)
+        for run in produced()
+        for of_it in run.by_stream.values()
+        for line in of_it
+        if "task.report" in line
+    ]
+    indexed(forward, search_server, reports)
+    there = objects("--elasticsearch", search_server.url)
+    here = objects("--from", "-", given=lines(reports))
+    assert there.keys() == here.keys() == {"hourly", "nightly"}
+    for family, found in there.items():
+        assert found["recommended"] == here[family]["recommended"]
+        assert found["current"] == here[family]["current"] == {"vcpu": 2, "memoryMB": 4096}
+        assert found["evidence"] == here[family]["evidence"]
+
+
+def test_families_are_chosen_by_name_and_pattern(forward: Forward, search_server: SearchServer) -> None:
+    indexed(forward, search_server, RUNS)
+    there = ("--elasticsearch", search_server.url)
+    assert set(objects(*there, "ec2", "gr*")) == {"ec2", "grown"}
+    assert set(objects(*there, "[bi]*d*")) == {"beside", "bound", "idle"}
+    assert set(objects(*there, "?c2")) == {"ec2"}
+    none = recommend(*there, "weekly")
+    assert none.returncode == 1
+    assert b"There is no run of weekly in the indices task-reports-*" in none.stderr
+
+
+def test_last_chooses_how_many_runs(forward: Forward, search_server: SearchServer) -> None:
+    indexed(forward, search_server, RUNS)
+    for last in ("3", "60", "5000"):
+        there = objects("--elasticsearch", search_server.url, "--last", last)
+        assert there == objects("--from", "-", "--last", last, given=lines(RUNS))
+
+
+def test_more_families_than_fit_into_a_page(forward: Forward, search_server: SearchServer) -> None:
+    """With ``--last 5000`` there is one family on a page, with fewer up to 100."""
+    many = [
+        replace(one, record=replace(one.record, family=f"family-{number:03}", task_id=f"many-{number}"))
+        for number, one in enumerate([report()] * 230)
+    ]
+    indexed(forward, search_server, many)
+    assert len(objects("--elasticsearch", search_server.url)) == 230
+    assert len(objects("--elasticsearch", search_server.url, "--last", "9000", "family-00*")) == 10
+
+
+def test_documents_of_an_older_forwarder_assume_the_newest_runs_other_containers(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    runs = [
+        replace(one, record=replace(one.record, task_id=f"old-{number}"))
+        for number, one in enumerate([report(n, peak_mb=800 - 100 * n, others=SIDE) for n in range(3)])
+    ]
+    indexed(forward, search_server, runs)
+    for hit in search(search_server)["hits"]["hits"]:
+        source = {**hit["_source"], "usage": {**hit["_source"]["usage"]}}
+        del source["usage"]["task"]
+        where = f"{search_server.url}/{hit['_index']}/_doc/{hit['_id'].replace('/', '%2F')}"
+        requests.put(where, json=source, timeout=30).raise_for_status()
+    search(search_server)
+    found = objects("--elasticsearch", search_server.url)["nightly"]
+    assert found["evidence"]["peakMB"] == 900
+    assert found["evidence"]["p95Vcpu"] == 0.25
+    assert "that of the newest run is assumed" in found["reasons"][-1]
+
+
+def test_a_run_that_only_ecs_told_of_is_ignored_unless_it_ran_out_of_memory(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    """Of a lost run the last checkpoint's numbers are in the document."""
+    indexed(forward, search_server, [replace(report(n), record=report(n).record) for n in range(2)])
+    search(search_server)
+    first, second = search(search_server)["hits"]["hits"]
+    for hit, task in ((first, {"complete": False}), (second, {"complete": False, "out_of_memory": True})):
+        where = f"{search_server.url}/{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
+        requests.post(where, json={"doc": {"task": task}}, timeout=30).raise_for_status()
+    search(search_server)
+    found = objects("--elasticsearch", search_server.url)["nightly"]
+    assert (found["evidence"]["runs"], found["evidence"]["ignored"], found["evidence"]["outOfMemory"]) == (1, 1, 1)
+    assert found["recommended"]["memoryMB"] == 3072
+
+
+def test_no_documents_are_a_failure_with_a_sentence(search_server: SearchServer) -> None:
+    done = recommend("--elasticsearch", search_server.url, "--prefix", "nobodys")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == (
+        b"task-profiler: There is no run in the indices nobodys-reports-*: check URL and --prefix, and that the "
+        b"forwarder is at work.\n"
+    )
+
+
+def test_documents_without_the_templates_are_a_sentence(search_server: SearchServer, index: str) -> None:
+    """Without a template the family's name is a text that cannot be aggregated."""
+    where = f"{search_server.url}/{index}-reports-1"
+    document = {"task": {"family": "nightly"}, "event": {"start": "2026-03-01T10:00:00Z"}}
+    requests.post(f"{where}/_doc?refresh=true", json=document, timeout=30).raise_for_status()
+    try:
+        done = recommend("--elasticsearch", search_server.url, "--prefix", index)
+    finally:
+        requests.delete(where, timeout=30).raise_for_status()
+    assert done.returncode == 1
+    assert b"task-profiler kibana import" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_sign_in(secured_elasticsearch: SearchServer) -> None:
+    admin = secured_elasticsearch.admin
+    assert admin is not None
+    refused = recommend("--elasticsearch", secured_elasticsearch.url)
+    assert refused.returncode == 1
+    assert b"check URL, sign-in" in refused.stderr
+    done = recommend("--elasticsearch", secured_elasticsearch.url, "--user", f"{admin.name}:{admin.password}")
+    assert b"There is no run" in done.stderr
