@@ -20,6 +20,7 @@ from profiler.dashboard.page import Assets, page
 from profiler.dashboard.runs import Run, chosen, gathered, newest_first
 from profiler.dashboard.series import steps_of_points, thinned
 from profiler.errors import TaskProfilerError, UsageError
+from profiler.settings import problems_message, read_price_settings
 from profiler.sinks.history import History
 from profiler.times import format_ms
 
@@ -58,7 +59,16 @@ def command(out: str, source: str | None, name: str | None, opens: bool, file: s
     plotly = _plotly()
     clock = SystemClock()
     runs = _runs_of_history(file, clock, name) if source is None else _runs_of_lines(source, name)
-    data = block(runs, generated_at=format_ms(clock.wall_ns()), version=__version__, only_one=name is not None)
+    own_prices, problems = read_price_settings(os.environ)
+    if problems:
+        click.echo(f"task-profiler: {problems_message(problems)}", err=True)
+    data = block(
+        runs,
+        generated_at=format_ms(clock.wall_ns()),
+        version=__version__,
+        only_one=name is not None,
+        own_prices=own_prices,
+    )
     title = f"{runs[0].report.record.family or 'Task'} {runs[0].began}" if name is not None else "Task report"
     text = page(data.text, _assets(plotly), title=visible(title))
     path = Path(out)

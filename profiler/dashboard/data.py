@@ -9,12 +9,15 @@ from profiler.dashboard.courses import courses
 from profiler.dashboard.embedded import embedded, short
 from profiler.dashboard.packed import SHARED_TEXTS, packed
 from profiler.dashboard.runs import Run
+from profiler.dashboard.sizing import sizing
+from profiler.prices import PriceOverrides
 from profiler.record import Distribution, Gpu, Record
 from profiler.times import NS_PER_MS, parse_ns
 
 # With plotly's 5 MB the page stays below 8 MB: labels and courses that do not fit are left out, then whole runs,
 # the oldest first.
 MOST_BYTES = 2_700_000
+_SHARE_OF_SIZING = 20
 # The names of the block's parts and what stands between them.
 _KEYS_BYTES = 200
 _NONE = Distribution()
@@ -29,10 +32,23 @@ class Block(Struct, frozen=True, kw_only=True):
 
 
 def block(
-    runs: Sequence[Run], *, generated_at: str, version: str, only_one: bool = False, most_bytes: int = MOST_BYTES
+    runs: Sequence[Run],
+    *,
+    generated_at: str,
+    version: str,
+    only_one: bool = False,
+    own_prices: PriceOverrides | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> Block:
-    """These runs, newest first, as far as they fit."""
-    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "shared": sorted(SHARED_TEXTS)}
+    """These runs, newest first, as far as they fit, and the right sizes of their families."""
+    advice = sizing(runs, own_prices or PriceOverrides(), most_bytes // _SHARE_OF_SIZING)
+    about = {
+        "version": version,
+        "generatedAt": generated_at,
+        "onlyOne": only_one,
+        "shared": sorted(SHARED_TEXTS),
+        "sizing": advice,
+    }
     kept = packed([_run(run) for run in runs], most_bytes - len(embedded(about)) - _KEYS_BYTES)
     left_out = {"runs": len(runs) - len(kept.rows), "details": kept.without_details}
     content = {**about, "leftOut": left_out, "fields": kept.fields, "runs": kept.rows, "texts": kept.texts}

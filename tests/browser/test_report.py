@@ -12,6 +12,8 @@ from profiler.record import Container, Distribution, Interval, Metrics, Record, 
 from profiler.sinks.history import History
 from tests.browser.conftest import MANY, RUNS, make_page
 from tests.fakes import FakeClock
+from tests.runs import lines
+from tests.runs import report as sized_run
 from tools.example_runs import runs
 
 pytestmark = pytest.mark.browser
@@ -362,3 +364,17 @@ def test_five_thousand_runs(opened: Opener, long_dashboard: Path, dashboard: Pat
     tab.locator("#more").scroll_into_view_if_needed()
     tab.wait_for_selector("#runs tbody tr >> nth=100")
     tab.screenshot(path=tmp_path / "many.png")
+
+
+def test_the_right_size_stands_in_the_table_and_opens_to_its_reasons(tmp_path: Path, opened: Opener) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(lines(sized_run(number) for number in range(6)))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(file)))
+    cell = tab.locator("#sizing td.advice")
+    assert cell.locator("summary").inner_text() == "0.25 vCPU, 512 MB"
+    assert not cell.locator("li").first.is_visible()
+    cell.locator("summary").click()
+    assert cell.locator("li").first.inner_text().startswith("6 runs used at most 400 MB of memory (sampled)")
+    assert tab.locator("#sizing tbody td").last.inner_text() == "75 %"
+    tab.locator("#runs tbody tr").first.click()
+    assert "0.25 vCPU, 512 MB" in tab.inner_text("#detail-body .facts")

@@ -29,6 +29,8 @@ from profiler.points import Point
 from profiler.record import Container, Distribution, Interval, Metrics, Record, RecordType, Report, Status, encode
 from profiler.sinks.history import History
 from tests.fakes import FakeClock
+from tests.runs import checkpoint as one_checkpoint
+from tests.runs import report as sized_run
 
 INJECTIONS = (
     "</script><script>alert(1)</script>",
@@ -550,3 +552,31 @@ def test_a_page_can_go_into_a_pipe_or_device(here: Path) -> None:
     keep(here / "history.sqlite3", "a")
     assert call("-o", "/dev/null").exit_code == 0
     assert Path("/dev/null").is_char_device()
+
+
+# --- the right size ------------------------------------------------------------------------------
+
+
+def test_the_right_size_of_each_family_comes_from_the_same_engine_as_recommend() -> None:
+    runs = [Run(report=sized_run(number)) for number in range(3)]
+    (row,) = content(runs)["sizing"]
+    assert (row["family"], row["size"], row["changes"], row["saving"]) == (
+        "nightly",
+        {"vcpu": 0.25, "mb": 512},
+        True,
+        75.0,
+    )
+    assert row["reasons"][0].startswith("3 runs used at most 400 MB of memory (sampled)")
+
+
+def test_runs_that_go_on_and_runs_without_numbers_have_no_right_size() -> None:
+    going_on = Run(report=one_checkpoint(sized_run()))
+    bare = Run(report=sized_run(1, peak_mb=None, p95=None))
+    assert content([going_on, bare])["sizing"] == []
+
+
+def test_the_right_sizes_are_no_longer_than_their_share_of_the_page() -> None:
+    runs = [Run(report=sized_run(number, family=f"family-{number}")) for number in range(200)]
+    made = json.loads(block(runs, generated_at="", version="", most_bytes=100_000).text)
+    assert 0 < len(made["sizing"]) < 200
+    assert len(embedded(made["sizing"])) <= 5_000

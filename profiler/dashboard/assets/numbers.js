@@ -22,6 +22,7 @@ function asMemory(mb) {
 const asBytes = (bytes) => (isKnown(bytes) ? asMemory(bytes / 1048576) : UNKNOWN);
 const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSecond.toPrecision(3))} MB/s` : UNKNOWN);
 const asPercent = (percent) => (isKnown(percent) ? `${percent.toFixed(percent < 9.95 ? 1 : 0)} %` : UNKNOWN);
+const asSaving = (percent) => (isKnown(percent) ? `${percent.toFixed(0)} %` : UNKNOWN);
 const asVcpu = (vcpu) => (isKnown(vcpu) ? String(Number(vcpu.toFixed(2))) : UNKNOWN);
 const asUsd = (usd) => (isKnown(usd) ? `$${usd.toFixed(usd < 1 ? 4 : 2)}` : UNKNOWN);
 

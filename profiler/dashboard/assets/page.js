@@ -148,6 +148,16 @@ function drawFailures(runs) {
   ], families, { opens: (row) => row.last }));
 }
 
+// What is recommended is worked out over a family's last runs, whatever the filter shows of them.
+const adviceOf = new Map(content.sizing.map((one) => [one.family, one]));
+const sizeText = ({ vcpu, mb }) => [isKnown(vcpu) && `${asVcpu(vcpu)} vCPU`, isKnown(mb) && `${mb} MB`].filter(Boolean).join(", ") || UNKNOWN;
+function rightSize(advice) {
+  if (!advice) return UNKNOWN;
+  const reasons = advice.reasons.map((reason) => element("li", { textContent: shown(reason) }));
+  const summary = element("summary", { className: advice.changes ? "changes" : "", textContent: sizeText(advice.size) });
+  return element("details", {}, summary, element("ul", {}, ...reasons));
+}
+
 function drawSizing(runs) {
   const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
   const place = byId("sizing");
@@ -168,6 +178,8 @@ function drawSizing(runs) {
     { name: "vCPU used, p95", className: "number wide", show: (row) => asVcpu(row.vcpu) },
     { name: "vCPU of size", className: "number", show: (row) => withBar(row.cpuShare) },
     { name: "Out of memory", className: "number wide", show: (row) => element("span", { className: row.killed ? "bad" : "", textContent: row.killed }) },
+    { name: "Right size", className: "advice", show: (row) => rightSize(adviceOf.get(row.family)) },
+    { name: "Saving", className: "number wide", show: (row) => asSaving(adviceOf.get(row.family)?.saving) },
   ], rows));
 }
 
@@ -185,7 +197,9 @@ function facts(run) {
     ...(run.gpus ?? []).map((gpu) => [`GPU ${shown(gpu.name)}`, `${asPercent(gpu.percent)}, ${asMemory(gpu.mb)} of ${asMemory(gpu.size)}`]),
     ["Labels", run.labels && shown(run.labels.join(", "))], ["To know", run.warnings && shown(run.warnings.join(" "))],
   ].filter(([, value]) => isKnown(value) && value !== false && value !== "" && value !== UNKNOWN);
-  return element("dl", { className: "facts" }, ...pairs.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));
+  const advice = adviceOf.get(run.family);
+  if (advice) pairs.push([content.onlyOne ? "Right size" : "Right size of the family", rightSize(advice)]);
+  return element("dl", { className: "facts" }, ...pairs.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", {}, value))));
 }
 
 let detailed;

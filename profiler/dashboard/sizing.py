@@ -1,0 +1,47 @@
+"""What is recommended for each family in the page, as long as it may be. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from profiler.advice import Advice, advise
+from profiler.dashboard.embedded import embedded
+from profiler.dashboard.runs import Run
+from profiler.evidence import LAST_RUNS, families_of
+from profiler.prices import PriceOverrides
+from profiler.record import TaskSize
+from profiler.rightsizing import Policy
+
+_REPORT = "task.report"
+_COMMA = 1
+
+
+def sizing(runs: Sequence[Run], own_prices: PriceOverrides, most_bytes: int) -> list[dict[str, Any]]:
+    """By family, those with the most runs first; what does not fit is left out."""
+    families = families_of((run.report for run in runs if run.report.type == _REPORT), last=LAST_RUNS)
+    found = [evidence for family in families.values() if (evidence := family.evidence()) is not None]
+    rows: list[dict[str, Any]] = []
+    left_bytes = most_bytes
+    for evidence in sorted(found, key=lambda one: (-one.runs, one.family)):
+        row = _row(advise(evidence, Policy(), own_prices))
+        left_bytes -= len(embedded(row)) + _COMMA
+        if left_bytes < 0:
+            break
+        rows.append(row)
+    return rows
+
+
+def _row(advice: Advice) -> dict[str, Any]:
+    choice = advice.choice
+    row = {
+        "family": advice.family,
+        "size": _size(choice.size),
+        "changes": choice.changes,
+        "saving": choice.saving_percent,
+        "reasons": list(advice.reasons),
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _size(size: TaskSize) -> dict[str, Any]:
+    known = {"vcpu": size.vcpu, "mb": size.memory_mb}
+    return {name: value for name, value in known.items() if value is not None}
