@@ -50,7 +50,7 @@ def _ground(evidence: Evidence) -> Iterator[str]:
         source = f" ({evidence.peak_source})" if evidence.peak_source is not None else ""
         parts.append(f"at most {memory(evidence.need_memory_mb)} of memory{source}")
     if evidence.need_vcpu is not None:
-        parts.append(f"{vcpus(evidence.need_vcpu)} in 95 % of the time")
+        parts.append(f"for 95 % of the time at most {vcpus(evidence.need_vcpu)}")
     others_mb = (evidence.need_memory_mb or 0) - (evidence.batch_peak_mb or evidence.need_memory_mb or 0)
     beside = f"; {memory(others_mb)} of the memory are the other containers'" if others_mb >= 1 else ""
     yield f"{_runs(evidence.runs)}{of_them} used {' and '.join(parts)}{beside}."
@@ -87,7 +87,7 @@ def _cpu(evidence: Evidence, choice: Choice) -> Iterator[str]:
                 f"{vcpus(evidence.latest.vcpu_size or 0)}: raise that as well."
             )
     elif given and need is not None and need < _HARDLY_USED * given:
-        yield f"Only {_share(need, given)} of the task's {vcpus(given)} was used, even in its busiest 5 % of the time."
+        yield f"For 95 % of the time it used at most {_share(need, given)} of the task's {vcpus(given)}."
 
 
 def _bounded_below(own: float | None, wanted: float | None, given: float | None) -> bool:
@@ -139,10 +139,10 @@ def runs_a_month(evidence: Evidence) -> float | None:
 def _course(evidence: Evidence, choice: Choice) -> Iterator[str]:
     grows = growth(evidence.peaks_mb)
     if grows is not None:
-        limits_mb = [choice.size.memory_mb, evidence.latest.memory_size_mb]
-        known_mb = sorted({limit for limit in limits_mb if limit is not None})
-        ends = [text for limit_mb in known_mb if (text := _passing(grows, limit_mb)) is not None]
-        yield f"Its peak grows by about {memory(grows.a_run)} a run{': it ' + ' and '.join(ends) if ends else ''}."
+        known_mb = {limit for limit in (choice.size.memory_mb, evidence.latest.memory_size_mb) if limit is not None}
+        ends = [text for limit_mb in sorted(known_mb) if (text := _passing(grows, limit_mb)) is not None]
+        passes = f": it will pass {' and '.join(ends)}" if ends else ""
+        yield f"Its peak grows by about {memory(grows.a_run)} a run{passes}."
     spike = evidence.spike
     if spike is not None and spike.p99_mb < _SPIKY * spike.peak_mb:
         yield (
@@ -155,7 +155,7 @@ def _passing(grows: Growth, limit_mb: float) -> str | None:
     runs = grows.runs_until(limit_mb)
     if runs is None or runs > _FAR_AWAY_RUNS:
         return None
-    return f"will pass the limit of {memory(limit_mb)} in about {_runs(runs)}"
+    return f"the limit of {memory(limit_mb)} in about {_runs(runs)}"
 
 
 def _devices(evidence: Evidence) -> Iterator[str]:

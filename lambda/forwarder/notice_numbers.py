@@ -61,9 +61,13 @@ def _neuron(record: Record) -> Accelerator | None:
 
 
 def _advice(record: Record) -> Advice | None:
+    """A size that the task has already is none to try next: then only the reasons are told."""
     advice = record.recommendation
     if advice is None:
         return None
+    size = record.task_size
+    if size is not None and (size.vcpu, size.memory_mb) == (advice.vcpu, advice.memory_mb):
+        return Advice(reasons=advice.reasons)
     return Advice(
         vcpu=advice.vcpu, memory_mb=advice.memory_mb, saving_percent=advice.saving_percent, reasons=advice.reasons
     )

@@ -93,7 +93,7 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
             continue
         reached.add(module)
         for name in imports(modules()[module], only_top_level=True):
-            assert name.split(".")[0] != without, module
+            assert without not in (name, name.split(".")[0]), module
             if name in modules():
                 waiting.append(name)
     return reached
@@ -104,6 +104,12 @@ def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
     reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without=heavy)
     assert "profiler.monitor" in reached
+
+
+def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
+    """It is imported for the report: a megabyte that the monitor does not have before."""
+    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without="profiler.advised")
+    assert not reached & {"profiler.evidence", "profiler.fargate", "profiler.rightsizing"}
 
 
 @pytest.mark.parametrize("heavy", ["boto3", "botocore", "pynvml", "requests", "rich", "sqlite3", "structlog"])

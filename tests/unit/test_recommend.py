@@ -70,7 +70,7 @@ def test_the_table_has_sizes_saving_confidence_and_reasons(capfd: pytest.Capture
         "75 %",
         "medium",
     ]
-    assert "- 6 runs used at most 400 MB of memory (sampled) and 0.2 vCPU in 95 % of the time." in found.out
+    assert "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU." in found.out
 
 
 def test_names_are_made_harmless(capfd: pytest.CaptureFixture[str]) -> None:

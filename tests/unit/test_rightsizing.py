@@ -257,14 +257,16 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
 
 def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     runs = [report(n, metrics={"memory_peak_source": "kernel"}) for n in range(12)]
-    assert reasons(*runs).startswith("12 runs used at most 400 MB of memory (kernel) and 0.2 vCPU")
+    assert reasons(*runs).startswith(
+        "12 runs used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
+    )
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 
 
 def test_over_provisioned_is_said() -> None:
     text = reasons(report(peak_mb=256, p95=0.1))
     assert "Only 12 % of the task's 2048 MB was ever used." in text
-    assert "Only 10 % of the task's 1 vCPU was used" in text
+    assert "For 95 % of the time it used at most 10 % of the task's 1 vCPU." in text
 
 
 def test_bound_by_memory_is_said() -> None:
@@ -434,3 +436,9 @@ def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
     for run in runs:
         peak_mb = run.record.metrics.max_memory_used_mb
         assert peak_mb is None or peak_mb <= (memory_mb or 0)
+
+
+def test_growth_names_the_new_limit_and_the_present_one() -> None:
+    runs = [report(n, peak_mb=400 + 10 * n, size=(1, 4096), p95=0.1) for n in range(10)]
+    text = reasons(*runs)
+    assert "it will pass the limit of 1024 MB in about 54 runs and the limit of 4096 MB in about 361 runs." in text

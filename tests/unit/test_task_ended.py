@@ -264,3 +264,13 @@ def test_the_comparison_with_recent_runs(durations: list[float], duration: float
 def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
     cluster = FakeCluster([], ClusterError("away", status=None))
     assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+
+
+def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
+    advice = {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": ["Half would do."]}
+    for size, wanted in (({"vcpu": 1, "memoryMB": 2048}, 1024), ({"vcpu": 0.5, "memoryMB": 1024}, None)):
+        world = World({BATCH_STREAM: [report(taskSize=size, recommendation=advice)]})
+        world.handle(task())
+        found = world.notices[0][0].numbers.advice
+        assert found is not None
+        assert (found.memory_mb, found.reasons) == (wanted, ("Half would do.",))
