@@ -132,15 +132,13 @@ def read_price_settings(environment: Mapping[str, str]) -> tuple[PriceOverrides,
 
 
 def _prices(reader: _Reader) -> PriceOverrides:
-    def price(name: str) -> float | None:
-        parse: Callable[[str], float | None] = parse_price
-        return reader.parsed(name, None, parse, "a price in USD")
-
+    parse: Callable[[str], float | None] = parse_price
+    expected = "a price in USD"
     return PriceOverrides(
-        vcpu_hour_usd=price("PRICE_VCPU_HOUR"),
-        gb_hour_usd=price("PRICE_GB_HOUR"),
-        storage_gb_hour_usd=price("PRICE_STORAGE_GB_HOUR"),
-        hour_usd=price("PRICE_HOUR"),
+        vcpu_hour_usd=reader.parsed("PRICE_VCPU_HOUR", None, parse, expected),
+        gb_hour_usd=reader.parsed("PRICE_GB_HOUR", None, parse, expected),
+        storage_gb_hour_usd=reader.parsed("PRICE_STORAGE_GB_HOUR", None, parse, expected),
+        hour_usd=reader.parsed("PRICE_HOUR", None, parse, expected),
     )
 
 

@@ -11,7 +11,10 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
+from profiler.cli.recommend import command
 from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
+from profiler.fargate import PRICE_TABLE_DATE, priced_regions, prices
+from profiler.prices import PriceOverrides
 from profiler.record import json_schema
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -33,10 +36,29 @@ def test_every_setting_of_the_monitor_is_documented() -> None:
 
 def test_every_field_of_the_record_is_documented() -> None:
     page = (ROOT / "docs" / "record.md").read_text()
-    later = {"Cost", "Recommendation"}
-    schema = json_schema()
-    schema["$defs"] = {name: part for name, part in schema["$defs"].items() if name not in later}
-    assert {name for name in field_names(schema) if not re.search(rf"\b{name}\b", page)} == set()
+    assert {name for name in field_names(json_schema()) if not re.search(rf"\b{name}\b", page)} == set()
+
+
+def test_the_price_table_is_that_of_the_code() -> None:
+    page = (ROOT / "docs" / "right-size.md").read_text()
+    rows = {
+        cells[0]: cells[1:4]
+        for line in page.splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 5
+    }
+    assert PRICE_TABLE_DATE in page
+    for region in {region for region, _ in priced_regions()}:
+        found = {arch: prices(region, arch, PriceOverrides()) for arch in ("X86_64", "ARM64")}
+        shown = ["" if one is None else f"{one.vcpu_hour_usd:g}, {one.gb_hour_usd:g}" for one in found.values()]
+        storage = {one.storage_gb_hour_usd for one in found.values() if one is not None}
+        assert rows[region] == [*shown, *("-" if usd is None else f"{usd:g}" for usd in storage)]
+
+
+def test_every_option_of_recommend_is_documented() -> None:
+    page = (ROOT / "docs" / "right-size.md").read_text()
+    options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    assert len(options) >= 12
+    assert {name for name in options if name not in page} == set()
 
 
 def test_every_metric_is_documented_with_its_unit_and_what_the_default_ones_cost() -> None:
