@@ -11,7 +11,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
-from profiler.cli.recommend import command
+from profiler.cli.recommend import command as recommend
 from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
 from profiler.fargate import PRICE_TABLE_DATE, priced_regions, prices
 from profiler.prices import PriceOverrides
@@ -56,7 +56,7 @@ def test_the_price_table_is_that_of_the_code() -> None:
 
 def test_every_option_of_recommend_is_documented() -> None:
     page = (ROOT / "docs" / "right-size.md").read_text()
-    options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    options = {name for parameter in recommend.params for name in parameter.opts if name.startswith("--")}
     assert len(options) >= 12
     assert {name for name in options if name not in page} == set()
 
