@@ -7,27 +7,31 @@ import click
 from profiler.cli.monitor import run_monitor
 from profiler.stop import StopSignals
 
+# Click wraps nothing behind a backspace. A docstring with it would have to be raw, and then it is two characters.
+_HELP = """Run as the sidecar of an ECS task, configured by environment variables only.
+
+Samples the task's containers every second and puts one report line into the batch
+container's log stream when the batch ends.
+
+\b
+TASK_PROFILER_CONTAINER           the batch container (the only other one)
+TASK_PROFILER_INTERVAL_SECONDS    sampling period (1)
+TASK_PROFILER_CHECKPOINT_SECONDS  period of checkpoint lines, 0 = off (60)
+TASK_PROFILER_LOG_GROUP           where the report goes (the batch's awslogs
+TASK_PROFILER_LOG_STREAM          options)
+TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
+"""
+
 
 @click.command(
     "monitor",
+    help=_HELP,
     epilog="Example (container definition): "
     '{"name": "task-monitor", "image": "…", "command": ["monitor"], "essential": false, '
     '"dependsOn": [{"containerName": "batch", "condition": "START"}]}',
 )
 def command() -> None:
-    r"""Run as the sidecar of an ECS task, configured by environment variables only.
-
-    Samples the task's containers every second and puts one report line into the batch
-    container's log stream when the batch ends.
-
-    \b
-    TASK_PROFILER_CONTAINER           the batch container (the only other one)
-    TASK_PROFILER_INTERVAL_SECONDS    sampling period (1)
-    TASK_PROFILER_CHECKPOINT_SECONDS  period of checkpoint lines, 0 = off (60)
-    TASK_PROFILER_LOG_GROUP           where the report goes (the batch's awslogs
-    TASK_PROFILER_LOG_STREAM          options)
-    TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
-    """
+    """Start what profiler.cli starts without click."""
     stop = StopSignals()
     stop.install()
     sys.exit(run_monitor(stop))
