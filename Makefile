@@ -9,7 +9,7 @@ TARGET ?= monitor
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ format: $(VENV)/.dev ## Rewrite the sources in the project's format
 
 kibana: $(VENV)/.dev ## Write the dashboards that are imported from kibana/panels.py
 	$(BIN)/python kibana/build.py
+
+commands: $(VENV)/.dev ## Write docs/commands.md from the commands
+	$(BIN)/python tools/commands_page.py
 
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
