@@ -1,0 +1,117 @@
+"""What stands in the documentation's blocks of code, and which commands a shell would start for them.
+
+The shell is bash itself, so quotes, variables, pipes and here-documents mean what they mean to a
+reader. Of programs it finds only those that read and write texts; every other command is written
+down instead of being run, and answers with a line that an AWS id could be.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ANSWER = "arn:aws:any:us-west-2:111122223333:answer"
+
+_BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_PROMPT = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)", re.MULTILINE)
+_SYNOPSIS = re.compile(r"\[-|\]…")  # brackets around an option: for readers, not for a shell
+_TEXT_PROGRAMS = ("cat", "cut", "date", "grep", "head", "mkdir", "sed", "sort", "tr")
+_OUTPUTS_TO_COPY = {"docs/how-to/clusters.md"}  # guides with variables for a stack's outputs, that readers set
+_PREAMBLE = """
+command_not_found_handle() {
+  printf '%s\\0' "$@" >>"$RECORD"; printf '\\n' >>"$RECORD"
+  printf '%s\\n' "$ANSWER"
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code; ``page`` is relative to the project."""
+
+    page: str
+    language: str
+    text: str
+
+
+def pages() -> list[Path]:
+    """All pages, relative to the project. The changelog is no page: it tells what was."""
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    return sorted(path.relative_to(ROOT) for path in found if path.name != "CHANGELOG.md")
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    """The page's blocks in one of these languages, without the indentation of a list they stand in."""
+    found = []
+    for match in _BLOCK.finditer((ROOT / page).read_text()):
+        if match["language"] in languages:
+            indent = len(match["indent"])
+            text = "".join(line[indent:] if line.strip() else line for line in match["text"].splitlines(keepends=True))
+            found.append(Block(str(page), match["language"], text))
+    return found
+
+
+def scripts(page: Path) -> list[str]:
+    """What a reader pastes into a shell, block by block: all of ``sh``, of ``console`` what follows a prompt."""
+    found = []
+    for block in blocks(page, "sh", "console"):
+        text = block.text if block.language == "sh" else "\n".join(_PROMPT.findall(block.text))
+        if not _SYNOPSIS.search(text):
+            found.append(re.sub(r"(?<!\. )\.venv/bin/", "", text))
+    return found
+
+
+def synopses(page: Path) -> list[str]:
+    """Blocks that show a command's options in brackets."""
+    return [block.text for block in blocks(page, "sh") if _SYNOPSIS.search(block.text)]
+
+
+def commands(page: Path, folder: Path) -> list[list[str]]:
+    """The words of each command that the page's scripts start, in one shell, in ``folder``.
+
+    A guide (docs/tutorial.md, docs/how-to) must set each variable that it uses; in other pages they are
+    the reader's. Raises AssertionError where it does not, or where the shell refuses something.
+    """
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in _TEXT_PROGRAMS:
+        (programs / name).symlink_to(str(shutil.which(name)))
+    for name in ("taskdef", "examples", "lambda"):
+        shutil.copytree(ROOT / name, folder / name)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "activate").touch()
+    record = folder / "record"
+    record.touch()
+    is_guide = (page.name == "tutorial.md" or page.parent.name == "how-to") and str(page) not in _OUTPUTS_TO_COPY
+    texts = "\n".join(scripts(page))
+    script = f"{_PREAMBLE}set -u\n{texts}"
+    known = {} if is_guide else dict.fromkeys(re.findall(r"\$([A-Z_]+)", texts), ANSWER)
+    done = subprocess.run(
+        [str(shutil.which("bash")), "-c", script],
+        cwd=folder,
+        env={**known, "PATH": str(programs), "HOME": str(folder), "RECORD": str(record), "ANSWER": ANSWER},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "unbound variable" not in done.stderr, done.stderr
+    assert "syntax error" not in done.stderr, done.stderr
+    assert not is_guide or done.returncode == 0, done.stderr
+    return list(_words(record.read_text()))
+
+
+def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
+    """The arguments of each time that the page starts the program."""
+    return [words[1:] for words in commands(page, folder) if Path(words[0]).name == program]
+
+
+def _words(record: str) -> Iterator[list[str]]:
+    """A command is its words, each ended by NUL, and a newline."""
+    for command in record.split("\0\n"):
+        if command:
+            yield command.split("\0")

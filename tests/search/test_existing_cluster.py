@@ -1,0 +1,224 @@
+"""docs/how-to/existing-elk.md on real servers: the keys can do their work and no more, the pipeline the forwarder's."""
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+import handler
+from forwarder.documents import Document, report_document
+from forwarder.errors import ClusterError
+from profiler.record import decode
+from tests.documentation import ROOT, blocks
+from tests.search.produced import produced
+from tests.search.server import SearchServer
+from tests.search.test_forwarder import Context, event, report, reset
+
+pytestmark = pytest.mark.search
+
+PAGE = Path("docs/how-to/existing-elk.md")
+PIPELINE = json.loads((ROOT / "kibana" / "ingest" / "task-profiler.json").read_text())
+# What only the forwarder can compute, as the page says.
+COMPUTED = ("event.duration", "cost.waste_usd", "usage.gpu", "usage.neuron")
+
+
+def key_of_the_page(name: str) -> dict[str, Any]:
+    bodies = [json.loads(block.text) for block in blocks(PAGE, "json")]
+    (body,) = [body for body in bodies if body.get("name") == name]
+    return dict(body)
+
+
+def created(server: SearchServer, body: dict[str, Any]) -> str:
+    """Make the key as the administrator does; returns it encoded."""
+    assert server.admin is not None
+    answer = requests.post(f"{server.url}/_security/api_key", json=body, auth=server.admin.pair, timeout=30)
+    assert answer.ok, answer.text
+    return str(answer.json()["encoded"])
+
+
+def ask(server: SearchServer, key: str, method: str, path: str, body: object | None = None) -> int:
+    headers = {"Authorization": f"ApiKey {key}"}
+    return requests.request(method, server.url + path, json=body, headers=headers, timeout=30).status_code
+
+
+def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
+    """The same key with one privilege less."""
+    less = copy.deepcopy(body)
+    (role,) = less["role_descriptors"].values()
+    role["cluster"] = [one for one in role.get("cluster", []) if one != privilege]
+    indices = [
+        {**one, "privileges": [name for name in one["privileges"] if name != privilege]} for one in role["indices"]
+    ]
+    role["indices"] = [one for one in indices if one["privileges"]]
+    assert less["role_descriptors"] != body["role_descriptors"]
+    return less
+
+
+@pytest.fixture
+def cluster(secured_elasticsearch: SearchServer) -> Iterator[SearchServer]:
+    """The secured server, without indices and templates of ours afterwards."""
+    assert secured_elasticsearch.admin is not None
+    yield secured_elasticsearch
+    admin, url = secured_elasticsearch.admin.pair, secured_elasticsearch.url
+    for index in requests.get(f"{url}/_cat/indices/task-*?format=json", auth=admin, timeout=30).json():
+        requests.delete(f"{url}/{index['index']}", auth=admin, timeout=30).raise_for_status()
+    for kind in ("reports", "checkpoints", "logs"):
+        requests.delete(f"{url}/_index_template/task-{kind}", auth=admin, timeout=30)
+
+
+def imported(server: SearchServer, key: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", "kibana", "import", "--elasticsearch", server.url, "--api-key", key]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ELASTICSEARCH_URL", server.url)
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", key)
+    reset()
+    try:
+        return handler.forward_logs(event(line), Context(10))
+    finally:
+        reset()
+
+
+def test_the_keys_do_their_work(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = imported(cluster, created(cluster, key_of_the_page("task-profiler-import")))
+    assert done.returncode == 0, done.stderr
+    assert "installed: index template task-reports" in done.stdout
+
+    key = created(cluster, key_of_the_page("task-profiler-forwarder"))
+    for status in ("success", "stopped"):
+        assert forwarded(cluster, key, report(status=status), monkeypatch)["indexed"] == 1
+    assert ask(cluster, key, "POST", "/task-reports-*/_search", {"size": 20}) == 200
+
+
+def test_the_forwarders_key_does_nothing_else(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = created(cluster, key_of_the_page("task-profiler-forwarder"))
+    assert forwarded(cluster, key, report(), monkeypatch)["indexed"] == 1
+    refused = [
+        ("DELETE", "/task-reports-2026.03", None),
+        ("DELETE", "/task-reports-2026.03/_doc/0123%2Fbatch", None),
+        ("PUT", "/_index_template/task-reports", {"index_patterns": ["task-reports-*"]}),
+        ("PUT", "/other-2026.03/_doc/1", {"a": 1}),
+        ("GET", "/_cluster/health", None),
+        ("GET", "/_security/user", None),
+        ("GET", "/", None),
+    ]
+    assert [(*request, ask(cluster, key, *request)) for request in refused] == [(*one, 403) for one in refused]
+
+
+@pytest.mark.parametrize("privilege", ["monitor", "manage_index_templates"])
+def test_the_import_needs_each_privilege_that_this_server_knows(cluster: SearchServer, privilege: str) -> None:
+    done = imported(cluster, created(cluster, without(key_of_the_page("task-profiler-import"), privilege)))
+    assert done.returncode == 1
+    assert "403" in done.stderr
+
+
+def test_the_forwarder_needs_each_privilege(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = key_of_the_page("task-profiler-forwarder")
+    with pytest.raises(ClusterError, match="HTTP 403"):
+        forwarded(cluster, created(cluster, without(body, "index")), report(), monkeypatch)
+    # The month's index cannot be made: each of its documents is refused, and kept as a failed item.
+    answer = forwarded(cluster, created(cluster, without(body, "auto_configure")), report(), monkeypatch)
+    assert answer == {"indexed": 0, "skipped": 0, "failed": 1}
+
+
+def test_the_comparison_needs_to_read(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    forwarded(cluster, created(cluster, key_of_the_page("task-profiler-forwarder")), report(), monkeypatch)
+    key = created(cluster, without(key_of_the_page("task-profiler-forwarder"), "read"))
+    assert ask(cluster, key, "POST", "/task-reports-2026.03/_search", {"size": 20}) == 403
+
+
+@pytest.fixture
+def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]:
+    """The one of the servers that has ingest processors, with the pipeline as an index' default, as for Firehose."""
+    (incoming,) = [body for block in blocks(PAGE, "json") if "index_patterns" in (body := json.loads(block.text))]
+    for path, body in (("_ingest/pipeline/task-profiler", PIPELINE), ("_index_template/task-incoming", incoming)):
+        answer = requests.put(f"{opensearch.url}/{path}", json=body, timeout=30)
+        assert answer.ok, answer.text
+    yield opensearch
+    for index in requests.get(f"{opensearch.url}/_cat/indices/task-*?format=json", timeout=30).json():
+        requests.delete(f"{opensearch.url}/{index['index']}", timeout=30).raise_for_status()
+    for path in ("_index_template/task-incoming", "_ingest/pipeline/task-profiler"):
+        requests.delete(f"{opensearch.url}/{path}", timeout=30).raise_for_status()
+
+
+def lines_of_the_monitor() -> list[str]:
+    return [line for lines in produced() for stream in lines.by_stream.values() for line in stream]
+
+
+def wanted_of(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The forwarder's documents by index and id, as the page says that they differ."""
+    wanted = {}
+    for line in lines:
+        document = report_document(decode(line.encode()), line, prefix="task")
+        assert isinstance(document, Document)
+        fields = pruned(dict(document.fields))
+        if "status" not in fields["task"]:  # left to the task's own event, which nobody reads here
+            fields["task"]["status"], fields["event"]["outcome"] = "stopped", "unknown"
+        wanted[document.index, document.id] = fields
+    return wanted
+
+
+def pruned(fields: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Without what only the forwarder computes, and without what is empty then."""
+    kept = {}
+    for name, value in fields.items():
+        whole = f"{path}{name}"
+        rest = pruned(value, f"{whole}.") if isinstance(value, dict) else value
+        if whole not in COMPUTED and rest is not None and rest != {}:
+            kept[name] = rest
+    return kept
+
+
+def bulk(server: SearchServer, sources: list[dict[str, Any]]) -> None:
+    actions = [json.dumps(part) for source in sources for part in ({"index": {"_index": "task-incoming"}}, source)]
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = requests.post(
+        f"{server.url}/_bulk?refresh=true", data="\n".join([*actions, ""]).encode(), headers=headers, timeout=60
+    )
+    assert answer.ok, answer.text
+    assert not answer.json()["errors"], answer.text[:2000]
+
+
+def indexed(server: SearchServer) -> dict[tuple[str, str], dict[str, Any]]:
+    answer = requests.post(f"{server.url}/task-*/_search", json={"size": 1000}, timeout=30).json()
+    return {(hit["_index"], hit["_id"]): hit["_source"] for hit in answer["hits"]["hits"]}
+
+
+def test_the_pipeline_makes_the_forwarders_documents_of_log_lines(opensearch_with_pipeline: SearchServer) -> None:
+    lines = lines_of_the_monitor()
+    assert len(lines) >= 10
+    noise = [
+        {"message": "an ordinary line"},
+        {"message": '{"type": "other"}'},
+        {"message": '{"type": "task.report"}'},
+        {},
+    ]
+    for _ in range(2):
+        bulk(opensearch_with_pipeline, [*noise, *({"message": line} for line in lines)])
+    found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
+    assert found == wanted_of(lines)
+
+
+def test_the_pipeline_takes_documents_that_are_the_line_itself(opensearch_with_pipeline: SearchServer) -> None:
+    lines = lines_of_the_monitor()
+    bulk(opensearch_with_pipeline, [json.loads(line) for line in lines])
+    wanted = wanted_of(lines)
+    for document in wanted.values():
+        del document["record"]
+    assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted
+
+
+def test_a_report_without_times_finds_its_place(opensearch_with_pipeline: SearchServer) -> None:
+    line = report(startedAt=None, finishedAt=None).replace(":03Z", ":03.000Z")
+    bulk(opensearch_with_pipeline, [{"message": line}])
+    found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
+    assert found == wanted_of([line])
+    assert list(found) == [("task-reports-2026.03", "0123/batch")]
