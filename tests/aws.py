@@ -36,21 +36,22 @@ class PlayedAws:
 
     def create_log_group(self, group: str) -> None:
         """Create a log group."""
-        self._logs().create_log_group(logGroupName=group)
+        self.client("logs").create_log_group(logGroupName=group)
 
     def create_log_stream(self, group: str, stream: str) -> None:
         """Create a stream in an existing group, as the awslogs driver does when it starts a container."""
-        self._logs().create_log_stream(logGroupName=group, logStreamName=stream)
+        self.client("logs").create_log_stream(logGroupName=group, logStreamName=stream)
 
     def events(self, group: str, stream: str) -> tuple[LogEvent, ...]:
         """Return all lines of a stream, oldest first."""
-        logs = self._logs()
+        logs = self.client("logs")
         answer = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)
         return tuple(LogEvent(timestamp_ms=one["timestamp"], message=one["message"]) for one in answer["events"])
 
-    def _logs(self) -> Any:
+    def client(self, service: str) -> Any:
+        """Return boto3's client of this server."""
         return boto3.client(
-            "logs",
+            service,
             endpoint_url=self.url,
             region_name=self.region,
             aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],

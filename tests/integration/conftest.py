@@ -1,8 +1,36 @@
-"""No test touches the history of the person who runs it."""
+"""No test touches the history of the person who runs it. What several tests need of the AWS CLI."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+
+def _installed(folder: Path) -> Path:
+    """The programs of a new AWS CLI from PyPI."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "awscli"], check=True)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def aws_cli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the machine's AWS CLI, else of a new one from PyPI."""
+    found = shutil.which("aws")
+    return _installed(tmp_path_factory.mktemp("aws-cli")) if found is None else Path(found).parent
+
+
+@pytest.fixture(scope="session")
+def aws_cli_python(aws_cli: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that can import the AWS CLI. (Version 2 brings one that cannot be called.)"""
+    for name in ("python", "python3"):
+        python = aws_cli / name
+        if python.exists() and not subprocess.run([python, "-c", "import awscli"], check=False).returncode:
+            return python
+    return _installed(tmp_path_factory.mktemp("importable-aws-cli")) / "python"
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,13 @@
 """tools/deploy.py with the real AWS CLI against moto's server: uploaded and deployed."""
 
 import os
-import shutil
 import subprocess
 import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 import requests
 
@@ -20,19 +17,6 @@ from tools.deploy import DeployError, main, parameters
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = f"ElasticsearchUrl=https://search:9200 LogGroups={','.join(LOG_GROUPS)} 'NotifyFamilies=a b,c'"
-
-
-@pytest.fixture(scope="module")
-def aws_cli(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the machine's AWS CLI, else of a new one from PyPI."""
-    found = shutil.which("aws")
-    if found is not None:
-        return Path(found).parent
-    folder = tmp_path_factory.mktemp("aws-cli")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "awscli"], check=True)
-    return folder / "bin"
 
 
 @pytest.fixture
@@ -52,16 +36,6 @@ def zip_file(tmp_path: Path) -> Path:
     return path
 
 
-def client(aws: PlayedAws, service: str) -> Any:
-    return boto3.client(
-        service,
-        endpoint_url=aws.url,
-        region_name=aws.region,
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
-
-
 def deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     path = f"{aws_cli}{os.pathsep}{os.environ['PATH']}"
     environment = {**aws.environment(), "PATH": path, "HOME": str(zip_file.parent), "BUCKET": "code", **settings}
@@ -70,22 +44,22 @@ def deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path, **settings: str) -> 
 
 
 def stack_parameters(aws: PlayedAws, name: str) -> dict[str, str]:
-    (stack,) = client(aws, "cloudformation").describe_stacks(StackName=name)["Stacks"]
+    (stack,) = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
 
 
 def test_it_is_uploaded_and_deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
-    client(aws, "s3").create_bucket(Bucket="code")
+    aws.client("s3").create_bucket(Bucket="code")
     for group in LOG_GROUPS:
         aws.create_log_group(group)
     first = deployed(aws, aws_cli, zip_file, PARAMETERS=PARAMETERS, STACK="runs")
     assert first.returncode == 0, first.stderr
     # moto gives no outputs to a stack that a change set made, so the functions are looked for themselves.
-    functions = client(aws, "lambda").list_functions()["Functions"]
+    functions = aws.client("lambda").list_functions()["Functions"]
     assert {one["FunctionName"] for one in functions} == {"runs-forward-logs", "runs-task-stopped"}
     before = stack_parameters(aws, "runs")
     assert before["NotifyFamilies"] == "a b,c"
-    assert client(aws, "s3").head_object(Bucket="code", Key=before["CodeKey"])
+    assert aws.client("s3").head_object(Bucket="code", Key=before["CodeKey"])
 
     # The code's key changes with the code, and only then. (Another stack, as moto cannot update log groups.)
     with zipfile.ZipFile(zip_file, "a") as archive:
@@ -104,7 +78,7 @@ def test_a_bucket_that_is_not_there_is_said(aws: PlayedAws, aws_cli: Path, zip_f
 
 
 def test_what_the_cli_cannot_do_is_its_to_say(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
-    client(aws, "s3").create_bucket(Bucket="code")
+    aws.client("s3").create_bucket(Bucket="code")
     nobody = {"AWS_ENDPOINT_URL_CLOUDFORMATION": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
     done = deployed(aws, aws_cli, zip_file, **nobody)
     assert done.returncode == 1

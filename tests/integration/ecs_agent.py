@@ -1,0 +1,94 @@
+"""Plays ECS's agent for one task in moto: what ``aws ecs wait`` waits for.
+
+    python -m tests.integration.ecs_agent ecs wait tasks-stopped --cluster C --tasks ARN
+
+The log streams of the batch and of the monitor get what is written there in ECS: a line of the batch,
+and what the real ``monitor``, or the command that stands in the run's override, does beside a
+served metadata endpoint.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import boto3
+
+from benchmarks.endpoint import Task, serve
+from tests.waiting import wait_until
+
+_SECONDS = 60
+_STATS_READS = 5
+
+
+class PlayedTask(Task):
+    """The task of an ARN, with the log options of its definition."""
+
+    def __init__(self, arn: str, definition: dict[str, Any]) -> None:
+        super().__init__(2)
+        self._arn = arn
+        self._definition = definition
+        self.options = definition["containerDefinitions"][0]["logConfiguration"]["options"]
+
+    def stream(self, name: str) -> str:
+        return f"{self.options['awslogs-stream-prefix']}/{name}/{self._arn.rpartition('/')[2]}"
+
+    def container(self, name: str) -> dict[str, object]:
+        stream = {"awslogs-stream": self.stream(name)}
+        return super().container(name) | {"LogOptions": self.options | stream}
+
+    def task(self) -> dict[str, object]:
+        name = {"Family": self._definition["family"], "Revision": str(self._definition["revision"])}
+        return super().task() | name | {"TaskARN": self._arn, "LaunchType": "FARGATE"}
+
+
+def main(words: Sequence[str]) -> None:
+    """Play the task that the words name."""
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    ecs, logs = boto3.client("ecs"), boto3.client("logs")
+    (run,) = ecs.describe_tasks(cluster=given["--cluster"], tasks=[given["--tasks"]])["tasks"]
+    described = ecs.describe_task_definition(taskDefinition=run["taskDefinitionArn"])["taskDefinition"]
+    task = PlayedTask(run["taskArn"], described)
+    for name in task.names:
+        logs.create_log_stream(logGroupName=task.options["awslogs-group"], logStreamName=task.stream(name))
+
+    def write(name: str, *lines: str) -> None:
+        events = [{"timestamp": round(time.time() * 1000), "message": line} for line in lines]
+        logs.put_log_events(
+            logGroupName=task.options["awslogs-group"], logStreamName=task.stream(name), logEvents=events
+        )
+
+    write("batch", "[  0.00 s] extracting 4,000,000 orders")
+    overrides = run["overrides"].get("containerOverrides", [])
+    command = next((one["command"] for one in overrides if one["name"] == "task-monitor"), ["monitor"])
+    said = _played(task, command)
+    if said:
+        write("task-monitor", *said.splitlines())
+
+
+def _played(task: PlayedTask, command: list[str]) -> str:
+    """What the monitor's container wrote to its standard output."""
+    server = serve(task)
+    address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
+    environment = {**os.environ, "ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
+    options = ["--seconds", "1"] if command == ["doctor"] else []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "profiler", *command, *options], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        if command == ["monitor"]:
+            wait_until(lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor")
+            task.ended = time.time()
+        output, _ = process.communicate(timeout=_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+        server.shutdown()
+        server.server_close()
+    return output
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
