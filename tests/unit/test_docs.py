@@ -1,8 +1,10 @@
 """The documentation names what the code has."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,14 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
+from forwarder.settings import read_notice_settings, read_settings
 from profiler.cli.recommend import command as recommend
 from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
 from profiler.fargate import PRICE_TABLE_DATE, priced_regions, prices
 from profiler.prices import PriceOverrides
 from profiler.record import json_schema
+from tests.documentation import pages, scripts
+from tests.unit.test_template import QUERIES, is_in_the_record
 
 ROOT = Path(profiler.__file__).parent.parent
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
@@ -96,11 +101,119 @@ def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_paramete
         assert given["ComparisonOperator"] in shape.members["ComparisonOperator"].enum
 
 
-@pytest.mark.parametrize(
-    "page",
-    sorted(path.relative_to(ROOT) for glob in ("*.md", "docs/**/*.md", "examples/**/*.md") for path in ROOT.glob(glob)),
-    ids=str,
-)
+PAGES = pytest.mark.parametrize("page", pages(), ids=str)
+
+
+def test_an_import_shows_as_many_objects_as_there_are() -> None:
+    objects = len((ROOT / "kibana" / "kibana.ndjson").read_text().splitlines())
+    page = (ROOT / "docs" / "how-to" / "existing-elk.md").read_text()
+    assert f"imported: {objects} objects (lens)" in page
+
+
+@PAGES
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall((ROOT / page).read_text()) if "://" not in target]
     assert [target for target in targets if not (ROOT / page.parent / target).exists()] == []
+
+
+def table_names(page: str) -> set[str]:
+    """The settings in the first column of a page's tables."""
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([A-Z][A-Z_]+)`", row)}
+
+
+def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None:
+    read = set()
+    for file in ("settings.py", "slack_settings.py"):
+        source = (ROOT / "lambda" / "forwarder" / file).read_text()
+        calls = re.findall(r'(?:environment\.get\(|text\(|switch\(|_seconds\(environment, )"([A-Z_]+)"', source)
+        read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
+    assert {"ELASTICSEARCH_URL", "SLACK_BOT_TOKEN", "REPORT_WAIT_SECONDS", "FORWARD_LOG_LINES"} <= read
+    assert table_names("forwarder.md") == read
+
+
+def test_the_forwarders_defaults_are_those_of_the_table() -> None:
+    page = (ROOT / "docs" / "forwarder.md").read_text()
+    told = dict(re.findall(r"^\| `([A-Z_]+)` \| `([^`]+)` \|", page, re.MULTILINE))
+    log, notice = read_settings({}), read_notice_settings({})
+    assert told == {
+        "SEARCH_ENGINE": log.engine,
+        "OPENSEARCH_AWS_AUTH": str(log.credentials.aws).lower(),
+        "INDEX_PREFIX": log.index_prefix,
+        "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),
+        "NOTIFY": "failure" if notice.only_failures else "all",
+        "NOTIFY_SERVICES": str(notice.services).lower(),
+        "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
+    }
+
+
+def leaves(mapping: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, field in mapping["properties"].items():
+        if "properties" in field:
+            yield from leaves(field, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def indexed_fields() -> set[str]:
+    """All fields of reports and checkpoints that the index templates map."""
+    files = [ROOT / "kibana" / "index-templates" / f"task-{kind}.json" for kind in ("reports", "checkpoints")]
+    return {field for file in files for field in leaves(json.loads(file.read_text())["template"]["mappings"])}
+
+
+def resolved(name: str, last: str, fields: set[str]) -> set[str]:
+    """The fields that a name in the table stands for: itself, or beside or above the one named before it."""
+    parts = last.split(".")[:-1]
+    for depth in range(len(parts), -1, -1):
+        whole = ".".join([*parts[:depth], name])
+        found = {field for field in fields if fnmatchcase(field, whole)}
+        if found:
+            return found
+    return set()
+
+
+def documented_fields(text: str, fields: set[str]) -> set[str]:
+    """Every name in backticks of the table's first column; each must be one of the fields."""
+    found: set[str] = set()
+    for row in re.findall(r"^\| (`[a-z@].*?) \|", text, re.MULTILINE):
+        last = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            stands_for = resolved(name, last, fields)
+            assert stands_for, f"{name} is no field"
+            last = min(stands_for)
+            found |= stands_for
+    return found
+
+
+def test_every_field_of_the_documents_is_documented_and_none_besides() -> None:
+    page = (ROOT / "docs" / "forwarder.md").read_text()
+    table = page[page.index("### Documents") : page.index("### What happens")]
+    sentence = re.search(r"It\s+sets\s+([^:]*):", page)
+    assert sentence is not None
+    of_the_event = re.findall(r"`(?:task\.)?(\w+)`", sentence[1])
+    fields = indexed_fields()
+    told = documented_fields(table, fields)
+    told |= {f"task.{name}" for name in of_the_event} & fields
+    assert told == fields
+
+
+def test_a_field_that_is_not_there_and_one_that_is_missing_would_be_noticed() -> None:
+    fields = {"a.b.c", "a.b.d", "a.e"}
+    assert documented_fields("| `a.b.c`, `d`, `e` | x |", fields) == fields
+    assert documented_fields("| `a.b.*` | x |", fields) == {"a.b.c", "a.b.d"}
+    with pytest.raises(AssertionError, match="f is no field"):
+        documented_fields("| `a.b.c`, `f` | x |", fields)
+
+
+@PAGES
+def test_queries_of_logs_insights_name_fields_of_the_record(page: Path) -> None:
+    for script in scripts(page):
+        for query in re.findall(r'--query-string "([^"]*)"', script):
+            fields = re.findall(r"\b(?:record|type)\b[\w.]*", re.sub(r"'[^']*'", "", query))
+            assert len(fields) >= 3
+            assert [field for field in fields if not is_in_the_record(field)] == []
+
+
+def test_the_query_for_memory_kills_is_the_one_that_the_template_saves() -> None:
+    (query,) = re.findall(r'--query-string "([^"]*)"', (ROOT / "docs" / "how-to" / "find-out-of-memory.md").read_text())
+    assert " ".join(query.split()) == " ".join(QUERIES["OutOfMemory"].split())
