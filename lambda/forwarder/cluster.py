@@ -10,6 +10,7 @@ from forwarder.documents import Document
 
 RETRIES_ON_CONFLICT = 5
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
+_FORBIDDEN_STATUSES = frozenset({401, 403})
 _FIRST_FAILURE_STATUS = 300
 _LONGEST_REASON = 500
 
@@ -29,6 +30,11 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     def retryable(self) -> bool:
         """Whether writing it again may work: the cluster is busy, or others wrote the same document."""
         return self.status in _RETRYABLE_ITEM_STATUSES
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the index is at fault, not the document: no right to write or to make it, or a block on it."""
+        return self.status in _FORBIDDEN_STATUSES
 
 
 class Cluster(Protocol):

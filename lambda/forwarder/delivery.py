@@ -2,7 +2,7 @@
 
 What may pass (429, 502, 503, 504, no connection, a conflict) is tried again with growing pauses;
 a request that is too large is halved; a document that the cluster will never take is handed to
-the caller with the reason; a cluster that stays down is an error, so that Lambda tries the whole
+the caller with the reason; a cluster that stays down, or forbids the index, is an error, so that Lambda tries the whole
 event again and then keeps it in the dead-letter queue. Documents have ids of their own: writing
 one twice is writing it once.
 """
@@ -25,6 +25,7 @@ _SHORTEST_REQUEST_SECONDS = 1.0
 _LONGEST_REQUEST_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
+_NO_REASON = "without a reason"
 
 
 class Time(Protocol):
@@ -58,6 +59,7 @@ class Delivery:
         """Write all documents. Raises DeliveryError if some may still arrive, but not in this invocation."""
         indexed = 0
         poison: list[Failure] = []
+        forbidden: str | None = None
         starts = range(0, len(documents), DOCUMENTS_A_REQUEST)
         waiting = [list(documents[start : start + DOCUMENTS_A_REQUEST]) for start in starts]
         tries = 0
@@ -75,6 +77,7 @@ class Delivery:
                 self._pause(tries, str(error))
                 waiting.append(batch)
                 continue
+            forbidden = forbidden or next((result.reason or _NO_REASON for result in results if result.forbidden), None)
             again = _sort(batch, results, poison)
             indexed += sum(not result.failed for result in results)
             if again:
@@ -83,6 +86,11 @@ class Delivery:
                 waiting.append(again)
             else:
                 tries = 0
+        if forbidden is not None:
+            raise DeliveryError(
+                f"The cluster forbids writing some documents, the others are written ({forbidden}): give the "
+                "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
+            )
         return Delivered(indexed=indexed, poison=tuple(poison))
 
     def _request_seconds(self) -> float:
@@ -117,7 +125,7 @@ def _sort(batch: list[Document], results: list[ItemResult], poison: list[Failure
     for document, result in zip(batch, results, strict=True):
         if result.failed and result.retryable:
             again.append(document)
-        elif result.failed:
+        elif result.failed and not result.forbidden:
             poison.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
     return again
 

@@ -26,7 +26,7 @@ def aws() -> Iterator[PlayedAws]:
         now_ms = time.time_ns() // 1_000_000
         messages = ["hello", *(line.decode() for line in lines(report(n) for n in range(3)).splitlines())]
         events = [{"timestamp": now_ms - 1000 + place, "message": text} for place, text in enumerate(messages)]
-        aws._logs().put_log_events(logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events)
+        aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events)
         yield aws
 
 

@@ -13,7 +13,7 @@ import requests
 
 import handler
 from forwarder.documents import Document, report_document
-from forwarder.errors import ClusterError
+from forwarder.errors import ClusterError, DeliveryError
 from profiler.record import decode
 from tests.documentation import ROOT, blocks
 from tests.search.produced import produced
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.search
 PAGE = Path("docs/how-to/existing-elk.md")
 PIPELINE = json.loads((ROOT / "kibana" / "ingest" / "task-profiler.json").read_text())
 # What only the forwarder can compute, as the page says.
-COMPUTED = ("event.duration", "cost.waste_usd", "usage.gpu", "usage.neuron")
+COMPUTED = ("event.duration", "cost.waste_usd", "usage.gpu", "usage.neuron", "usage.task")
 
 
 def key_of_the_page(name: str) -> dict[str, Any]:
@@ -124,9 +124,9 @@ def test_the_forwarder_needs_each_privilege(cluster: SearchServer, monkeypatch: 
     body = key_of_the_page("task-profiler-forwarder")
     with pytest.raises(ClusterError, match="HTTP 403"):
         forwarded(cluster, created(cluster, without(body, "index")), report(), monkeypatch)
-    # The month's index cannot be made: each of its documents is refused, and kept as a failed item.
-    answer = forwarded(cluster, created(cluster, without(body, "auto_configure")), report(), monkeypatch)
-    assert answer == {"indexed": 0, "skipped": 0, "failed": 1}
+    # The month's index cannot be made: the event has to come again when the right is given.
+    with pytest.raises(DeliveryError, match="auto_configure"):
+        forwarded(cluster, created(cluster, without(body, "auto_configure")), report(), monkeypatch)
 
 
 def test_the_comparison_needs_to_read(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:

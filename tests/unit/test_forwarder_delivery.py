@@ -121,6 +121,14 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
     assert poison.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_index_that_is_forbidden_fails_the_invocation_and_the_others_are_written(status: int) -> None:
+    cluster = FakeCluster(items(n1=status))
+    with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
+        deliver(cluster)
+    assert sorted(cluster.taken) == ["0", "2"]
+
+
 def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
     cluster = FakeCluster(items(n1=400))
     delivered, time = deliver(cluster)
