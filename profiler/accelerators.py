@@ -5,13 +5,17 @@ costs its own numbers and nothing else.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from profiler.gpu_advice import idle_advice
 from profiler.record import Recommendation, Record
 from profiler.sources.task_metadata import ContainerMetadata
+
+if TYPE_CHECKING:  # imported only where there is one
+    from profiler.gpu_usage import GpuReadings
+    from profiler.neuron_usage import NeuronReadings
 
 WHOLE_INSTANCE = "instance"
 
@@ -57,6 +61,10 @@ class Accelerator(Protocol):
 
     def onto(self, record: Record) -> Record:
         """The record with what is known of this kind."""
+        ...
+
+    def latest(self) -> "GpuReadings | NeuronReadings | None":
+        """What was read last, for those who look on while it runs."""
         ...
 
     def warnings(self) -> tuple[str, ...]:

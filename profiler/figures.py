@@ -2,6 +2,7 @@
 
 from profiler.record import Distribution, Number
 from profiler.series import TimeWeighted
+from profiler.sources.container_stats import ContainerSample
 from profiler.times import NS_PER_SECOND
 
 MIB = 1024 * 1024
@@ -20,6 +21,17 @@ def as_number(value: float | None) -> Number | None:
 def mebibytes(size_bytes: float | None) -> Number | None:
     """Bytes as the record's MB (MiB)."""
     return None if size_bytes is None else as_number(size_bytes / MIB)
+
+
+def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> float | None:
+    """The vCPU in use over the step between two samples.
+
+    None if ``read`` did not move on, the counter is not known, or it was set back in between.
+    """
+    if before is None or before.cpu_ns is None or sample.cpu_ns is None:
+        return None
+    step_ns, growth_ns = sample.read_ns - before.read_ns, sample.cpu_ns - before.cpu_ns
+    return growth_ns / step_ns if step_ns > 0 and growth_ns >= 0 else None
 
 
 def percent_of(series: TimeWeighted, size: float | None) -> Distribution | None:

@@ -51,6 +51,15 @@ class GpuScope:
         """The GPUs of a container."""
         return self._configured or self._found.get(container_name, self._otherwise)
 
+    def of_all(self) -> Choice:
+        """The GPUs of all containers that were looked at."""
+        found = [choice.wanted for choice in self._found.values()]
+        if self._configured is not None or not found:
+            return self._configured or self._otherwise
+        named = [wanted for wanted in found if wanted is not None]
+        everything = len(named) < len(found)
+        return Choice(wanted=None if everything else frozenset[str]().union(*named), is_known=True)
+
 
 def choice_of(visible_devices: str) -> Choice:
     """What ``NVIDIA_VISIBLE_DEVICES`` means: UUIDs or indices with commas between them, ``all``, ``none`` or ``void``.

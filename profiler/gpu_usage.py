@@ -1,6 +1,8 @@
 """What the GPUs were used for so far: readings in, aggregates of constant size out."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
 
 from profiler.figures import MIB, mebibytes
 from profiler.record import Gpu
@@ -28,6 +30,26 @@ THROTTLE_REASONS = {
 }
 
 
+class LatestGpu(Struct, frozen=True, kw_only=True):
+    """A GPU at its last reading.
+
+    ``energy_joules`` counts up: the driver's own counter (since it was loaded), else power times
+    time since the first reading. ``throttled_seconds`` are those watched, by the reason's name.
+    """
+
+    sample: GpuSample
+    energy_joules: float | None = None
+    throttled_seconds: Mapping[str, float] | None = None
+
+
+class GpuReadings(Struct, frozen=True, kw_only=True):
+    """All GPUs at the last of so many readings; ``is_known``: they are the batch's and not just visible."""
+
+    readings: int
+    gpus: tuple[LatestGpu, ...]
+    is_known: bool = False
+
+
 class GpuUsage:
     """Follows every GPU by its UUID."""
 
@@ -38,6 +60,7 @@ class GpuUsage:
         self._lost: dict[str, str] = {}
         self._notes: dict[str, None] = {}
         self._stray_xids: list[int] = []
+        self._present: frozenset[str] = frozenset()
         self.readings = 0
 
     def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
@@ -55,6 +78,7 @@ class GpuUsage:
         for facts in reading.lost:
             self._lost.setdefault(facts.uuid, f"{_called(facts)} was lost by its driver at {format_ms(wall_ns)}.")
         self._notes.update(dict.fromkeys(reading.notes))
+        self._present = frozenset(sample.facts.uuid for sample in reading.samples)
         self._read_ns = now_ns
         self.readings += 1
 
@@ -66,8 +90,15 @@ class GpuUsage:
 
     def gpus(self, wanted: Collection[str] | None) -> tuple[Gpu, ...]:
         """The record's entries, by index; only those in ``wanted`` (UUIDs, or indices as text) if that is given."""
+        return tuple(gpu.record() for gpu in self._chosen(wanted))
+
+    def latest(self, wanted: Collection[str] | None) -> tuple[LatestGpu, ...]:
+        """Those of ``gpus(wanted)`` that were there at the last reading, as it found them."""
+        return tuple(gpu.latest() for gpu in self._chosen(wanted) if gpu.facts.uuid in self._present)
+
+    def _chosen(self, wanted: Collection[str] | None) -> list["_OneGpu"]:
         chosen = [gpu for gpu in self._gpus.values() if wanted is None or _is_wanted(gpu.facts, wanted)]
-        return tuple(gpu.record() for gpu in sorted(chosen, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid)))
+        return sorted(chosen, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know, as sentences."""
@@ -105,6 +136,7 @@ class _OneGpu:
         self._clock = TimeWeighted()
         self._memory_size_bytes: int | None = None
         self._energy_mj = _Growth()
+        self._driver_energy_mj: int | None = None
         self._power_seconds = 0.0
         self._ecc = _Growth()
         self._reasons_ns = dict.fromkeys(THROTTLE_REASONS, 0)
@@ -125,6 +157,8 @@ class _OneGpu:
         if sample.memory_size_bytes is not None:
             self._memory_size_bytes = sample.memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
+        if sample.energy_millijoules is not None:
+            self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
         self._add_reasons(sample.throttle_reasons, step_ns)
         self.last = sample
@@ -153,6 +187,19 @@ class _OneGpu:
             xids=tuple(self.xids),
             ecc_uncorrected=self._ecc.total,
         )
+
+    def latest(self) -> LatestGpu:
+        watched = {name: self._reasons_ns[bit] / NS_PER_SECOND for bit, name in THROTTLE_REASONS.items()}
+        return LatestGpu(
+            sample=self.last,
+            energy_joules=self._counted_joules(),
+            throttled_seconds=watched if self._reasons_watched_ns else None,
+        )
+
+    def _counted_joules(self) -> float | None:
+        if self._driver_energy_mj is not None:
+            return self._driver_energy_mj / _MILLIJOULES_PER_JOULE
+        return self._power_seconds if self._power.maximum is not None else None
 
     def _energy_joules(self) -> float | None:
         """By the driver's own counter (Volta and newer), else power times time."""

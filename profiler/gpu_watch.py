@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.accelerators import WHOLE_INSTANCE
 from profiler.clock import Clock, Grid
 from profiler.gpu_scope import GpuScope
-from profiler.gpu_usage import GpuUsage
+from profiler.gpu_usage import GpuReadings, GpuUsage
 from profiler.logs import Log
 from profiler.record import Record
 from profiler.sources import Unavailable
@@ -144,6 +144,13 @@ class GpuWatch:
         if not gpus:
             return record
         return replace(record, gpus=gpus, gpu_scope=None if choice.is_known else WHOLE_INSTANCE)
+
+    def latest(self) -> GpuReadings | None:
+        """The GPUs at the last reading; None before the first."""
+        choice = self._scope.of_all()
+        with self._lock:
+            gpus, readings = self._usage.latest(choice.wanted), self._usage.readings
+        return GpuReadings(readings=readings, gpus=gpus, is_known=choice.is_known) if readings else None
 
     def warnings(self) -> tuple[str, ...]:
         """What the numbers lack and why."""

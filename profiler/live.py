@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from profiler.figures import MIB
+from profiler.figures import MIB, vcpu_between
 from profiler.sources.container_stats import ContainerSample
 from profiler.summary import Sizes
 
@@ -72,7 +72,7 @@ def render(
     sample: ContainerSample, before: ContainerSample | None, sizes: Sizes, started_ns: int, columns: int
 ) -> list[str]:
     """The two lines, as wide as the terminal at most; what is not known yet is a dash."""
-    vcpu = _vcpu(sample, before)
+    vcpu = vcpu_between(before, sample)
     memory_mb = None if sample.memory_used_bytes is None else sample.memory_used_bytes / MIB
     size_mb = None if sizes.memory_bytes is None else sizes.memory_bytes / MIB
     seconds = max(sample.read_ns - started_ns, 0) // 1_000_000_000
@@ -88,12 +88,6 @@ def render(
     with console.capture() as capture:
         console.print(table, no_wrap=True, overflow="crop", crop=True)
     return capture.get().splitlines()[:ROWS]
-
-
-def _vcpu(sample: ContainerSample, before: ContainerSample | None) -> float | None:
-    if before is None or before.cpu_ns is None or sample.cpu_ns is None or sample.read_ns <= before.read_ns:
-        return None
-    return max(sample.cpu_ns - before.cpu_ns, 0) / (sample.read_ns - before.read_ns)
 
 
 def _bar(value: float | None, size: float | None) -> ProgressBar:

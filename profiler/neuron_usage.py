@@ -1,7 +1,10 @@
 """What the Neuron devices did so far: neuron-monitor's reports in, aggregates of constant size out."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.figures import MIB, mebibytes
 from profiler.record import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
@@ -12,6 +15,25 @@ from profiler.times import NS_PER_SECOND
 # The first report covers some milliseconds: one core seemed 89 % busy over 62 ms of them.
 _SHORTEST_SHARE_OF_A_PERIOD = 0.5
 _LATENCY_DIGITS = 9
+
+
+class NeuronReadings(Struct, frozen=True, kw_only=True):
+    """The devices at the last of so many reports; executions and memory errors since the first.
+
+    What no process uses has neither utilization nor memory. ``memory_bytes_by_category`` is that of all
+    devices, as far as the reports break it down.
+    """
+
+    reports: int
+    utilization_percent: Mapping[int, float] = {}
+    core_memory_bytes: Mapping[int, int] = {}
+    device_memory_bytes: int | None = None
+    device_memory_size_bytes: int | None = None
+    memory_bytes_by_category: Mapping[str, int] = {}
+    completed: int | None = None
+    failed: int | None = None
+    latency: Latency = Latency()
+    ecc_uncorrected: int | None = None
 
 
 class _Core:
@@ -51,18 +73,45 @@ class NeuronUsage:
         self._latency = Latency()
         self._ecc: dict[int, Counter] = {}
         self._ecc_uncorrected = 0
+        self._latest = NeuronReadings(reports=0)
 
     def add(self, report: NeuronReport) -> None:
         """Take the next report."""
         with self._lock:
             self.seen = self.seen or bool(report.runtimes or report.device_count or report.ecc_uncorrected)
-            self._add_utilization(report.runtimes)
-            self._add_memory(report.runtimes)
+            believed = self._add_utilization(report.runtimes)
+            core_bytes, device_bytes = self._add_memory(report.runtimes)
+            categories: dict[str, int] = {}
+            latency = Latency()
             for runtime in report.runtimes:
                 self._completed = _plus(self._completed, runtime.completed)
                 self._failed = _plus(self._failed, runtime.failed)
-                self._latency = _larger_latency(self._latency, runtime.latency)
+                latency = _larger_latency(latency, runtime.latency)
+                for category, used_bytes in runtime.memory_bytes_by_category.items():
+                    categories[category] = categories.get(category, 0) + used_bytes
+            self._latency = _larger_latency(self._latency, latency)
             self._add_devices(report)
+            self._latest = NeuronReadings(
+                reports=self._latest.reports + 1,
+                utilization_percent=believed,
+                core_memory_bytes=core_bytes,
+                device_memory_bytes=device_bytes,
+                memory_bytes_by_category=categories,
+                latency=latency,
+            )
+
+    def latest(self) -> NeuronReadings | None:
+        """The last report, and what was counted up to it; None if neither a device nor a runtime was ever seen."""
+        with self._lock:
+            if not self.seen:
+                return None
+            return replace(
+                self._latest,
+                device_memory_size_bytes=self._device_memory_size_bytes,
+                completed=self._completed,
+                failed=self._failed,
+                ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
+            )
 
     def record(self, restarts: int) -> Neuron | None:
         """The numbers so far; None if neither a device nor a runtime was ever seen."""
@@ -97,7 +146,8 @@ class NeuronUsage:
             self._cores[index] = _Core()
         return self._cores[index]
 
-    def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> None:
+    def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> Mapping[int, float]:
+        """What is believed of this report, by core."""
         highest: dict[int, float] = {}
         held_ns = 0
         all_known = True
@@ -109,12 +159,14 @@ class NeuronUsage:
             held_ns = max(held_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
                 highest[index] = max(percent, highest.get(index, 0.0))
-        for index, percent in highest.items():
-            # A core that is 0 for those that answered may be the one of a runtime that did not.
-            if percent > 0 or all_known:
-                self._core(index).utilization_percent.add(percent, held_ns)
+        # A core that is 0 for those that answered may be the one of a runtime that did not.
+        believed = {index: percent for index, percent in highest.items() if percent > 0 or all_known}
+        for index, percent in believed.items():
+            self._core(index).utilization_percent.add(percent, held_ns)
+        return believed
 
-    def _add_memory(self, runtimes: Iterable[RuntimeReport]) -> None:
+    def _add_memory(self, runtimes: Iterable[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
+        """This report's bytes by core, and on all devices."""
         by_core: dict[int, int] = {}
         device_bytes: int | None = None
         held_ns = 1  # a reading counts, however short its period
@@ -129,6 +181,7 @@ class NeuronUsage:
             self._core(index).memory_bytes.add(used_bytes, held_ns)
         if device_bytes is not None:
             self._device_memory_bytes.add(device_bytes, held_ns)
+        return by_core, device_bytes
 
     def _add_devices(self, report: NeuronReport) -> None:
         """Capacity, and memory errors as growth since the first report.

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.logs import Log
-from profiler.neuron_usage import NeuronUsage
+from profiler.neuron_usage import NeuronReadings, NeuronUsage
 from profiler.record import Record
 from profiler.sources.neuron.reports import NeuronReport
 from profiler.sources.task_metadata import ContainerMetadata
@@ -102,6 +102,10 @@ class NeuronWatch:
         """The record with ``neuron``, if there is anything to tell."""
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
         return record if neuron is None else replace(record, neuron=neuron)
+
+    def latest(self) -> NeuronReadings | None:
+        """The devices at the last report."""
+        return self._usage.latest()
 
     def warnings(self) -> tuple[str, ...]:
         """Why nothing was measured although it was asked for."""

@@ -13,7 +13,6 @@ from profiler.times import format_ms
 from profiler.usage import ContainerUsage, Totals
 from profiler.verdict import End, ended, likely_out_of_memory, still_running
 
-_AWSVPC = "awsvpc"
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 # cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
 _UNLIMITED_BYTES = 2**60
@@ -95,7 +94,7 @@ def other_container(
         usage_metrics(usage, container_sizes(container, task, usage, host)),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
-    if container.network_mode == _AWSVPC:
+    if container.shares_network:
         numbers = replace(numbers, network_rx_bytes=None, network_tx_bytes=None)
     return OtherContainer(
         name=container.name, status=container.known_status, exit_code=container.exit_code, metrics=numbers

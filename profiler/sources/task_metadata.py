@@ -13,6 +13,8 @@ from profiler.sources.json_fields import Json, count, integer, mapping, mappings
 from profiler.times import parse_ns
 
 STOPPED = "STOPPED"
+_AWSVPC = "awsvpc"
+_FARGATE = "FARGATE"
 # Unset container CPU is reported as 0, or as Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
@@ -45,6 +47,11 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
         """Whether the container has come to its end."""
         return self.known_status == STOPPED
 
+    @property
+    def shares_network(self) -> bool:
+        """Whether its network counters are those of the whole task, the same in every container."""
+        return self.network_mode == _AWSVPC
+
 
 class TaskMetadata(Struct, frozen=True, kw_only=True):
     """The task. ``arn`` is None when the endpoint does not say; sizes as in the containers."""
@@ -67,6 +74,11 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
     def told_to_stop(self) -> bool:
         """Whether ECS wants the task to end."""
         return self.desired_status == STOPPED
+
+    @property
+    def runs_on_instance(self) -> bool:
+        """Whether it is known to share an instance with others: not Fargate, and not an endpoint that does not say."""
+        return self.launch_type is not None and self.launch_type != _FARGATE
 
     def container(self, name: str) -> ContainerMetadata | None:
         """The container of that name; of several (a restarted one) the last started."""

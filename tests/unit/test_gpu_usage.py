@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.gpu_advice import idle_advice, is_idle
-from profiler.gpu_usage import GpuUsage
+from profiler.gpu_usage import THROTTLE_REASONS, GpuUsage
 from profiler.record import Distribution, Gpu
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample, Xid
 from tests.fakes import START_NS, seconds
@@ -196,3 +196,32 @@ def test_idle_gpus_are_said_plainly() -> None:
     )
     assert idle_advice((used(0), used(90), used(0))) == ("2 of 3 GPUs were never used: ask for 1, or spread the work.")
     assert (idle_advice((used(0), used(0))) or "").startswith("All 2 GPUs were allocated and never used")
+
+
+def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> None:
+    watts = GpuSample(facts=FACTS, power_watts=100.0, throttle_reasons=0x24, energy_millijoules=5_000)
+    usage = at_each_second(watts, GpuSample(facts=FACTS, utilization_percent=30.0, throttle_reasons=4))
+    (latest,) = usage.latest(None)
+    assert latest.sample.utilization_percent == 30
+    assert latest.sample.power_watts is None
+    assert latest.energy_joules == 5
+    assert latest.throttled_seconds is not None
+    assert {name: held for name, held in latest.throttled_seconds.items() if held} == {
+        "swPowerCap": 2,
+        "swThermalSlowdown": 1,
+    }
+    assert set(latest.throttled_seconds) == set(THROTTLE_REASONS.values())
+
+
+def test_the_latest_energy_without_a_counter_is_power_times_time() -> None:
+    usage = at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (100.0, 200.0)))
+    assert [one.energy_joules for one in usage.latest(None)] == [300]
+    unknown = at_each_second(GpuSample(facts=FACTS))
+    assert [(one.energy_joules, one.throttled_seconds) for one in unknown.latest(None)] == [(None, None)]
+
+
+def test_a_gpu_that_the_last_reading_did_not_find_is_not_among_the_latest() -> None:
+    usage = at_each_second(GpuSample(facts=FACTS))
+    usage.add(GpuReading(lost=(FACTS,)), seconds(1), START_NS)
+    assert usage.latest(None) == ()
+    assert len(usage.gpus(None)) == 1

@@ -276,3 +276,19 @@ def test_the_setting_goes_before_the_environment() -> None:
     scope.look(BATCH)
     assert scope.of("batch").wanted == frozenset({"GPU-x"})
     assert asked == []
+
+
+def test_all_that_look_on_see_the_gpus_of_every_batch_that_told() -> None:
+    scope = GpuScope((), asking({"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}, []))
+    assert scope.of_all() == Choice()
+    scope.look(BATCH)
+    scope.look(ContainerMetadata(name="other", docker_id="c"))
+    assert scope.of_all() == Choice(wanted=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True)
+    assert GpuScope(("GPU-x",)).of_all() == Choice(wanted=frozenset({"GPU-x"}), is_known=True)
+
+
+def test_one_batch_that_has_all_gpus_makes_all_of_them_seen() -> None:
+    scope = GpuScope((), asking({"b" * 64: "all", "c": "GPU-c"}, []))
+    scope.look(BATCH)
+    scope.look(ContainerMetadata(name="other", docker_id="c"))
+    assert scope.of_all() == Choice(is_known=True)

@@ -218,3 +218,24 @@ def test_an_odd_field_never_costs_another_runtime(document: Any) -> None:
     if isinstance(document, dict) and isinstance(document.get("neuron_runtime_data"), list):
         document["neuron_runtime_data"].append(good)
         assert decoded(document).runtimes[-1] == decoded(report(good)).runtimes[0]
+
+
+def test_memory_by_category_is_the_sum_over_the_cores_of_what_is_a_size() -> None:
+    document = report(runtime({}, {0: 4, 1: 8, 2: 0}))
+    cores = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    cores["neuroncore_memory_usage"]["1"].update(scratchpad=5, tensors="many", odd=-1)
+    (process,) = decoded(document).runtimes
+    assert process.memory_bytes_by_category == {
+        "constants": 3 * MIB,
+        "model_code": 0,
+        "tensors": 3 * MIB,
+        "scratchpad": 5,
+    }
+
+
+def test_no_more_categories_than_sixteen_are_taken() -> None:
+    document = report(runtime({}, {0: 4}))
+    cores = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    cores["neuroncore_memory_usage"]["0"].update({f"category-{n}": n for n in range(50)})
+    (process,) = decoded(document).runtimes
+    assert len(process.memory_bytes_by_category) == 16

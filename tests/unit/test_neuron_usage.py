@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.line import LARGEST_LINE_BYTES, encode_line
-from profiler.neuron_usage import NeuronUsage
+from profiler.neuron_usage import NeuronReadings, NeuronUsage
 from profiler.record import (
     Container,
     Distribution,
@@ -23,8 +23,8 @@ from profiler.record import (
     Report,
     decode,
 )
-from profiler.sources.neuron.reports import NeuronReport, decode_report
-from tests.neuron_documents import GIB, inf1_report, percentiles, report, runtime
+from profiler.sources.neuron.reports import Latency, NeuronReport, decode_report
+from tests.neuron_documents import GIB, MIB, inf1_report, percentiles, report, runtime
 
 
 def parsed(document: object) -> NeuronReport:
@@ -262,3 +262,36 @@ def test_asking_while_reports_come_gives_whole_numbers_of_reports() -> None:
         assert record.executions.completed == 2 * (record.executions.failed or 0)
         assert shown(record.cores[0].utilization_percent) == (50.0, 50.0)
     assert usage.record(0) == replace(seen[-1], executions=NeuronExecutions(completed=4002, failed=2001))
+
+
+def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
+    usage = NeuronUsage(1)
+    assert usage.latest() is None
+    usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
+    last = report(
+        runtime({0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)),
+        runtime({0: 0, 1: 20}, {0: 0, 1: 60}, failed={"timed_out": 2}, total_latency=percentiles(0.05, 0.4, 0.5)),
+        ecc={0: (3, 0)},
+    )
+    usage.add(parsed(last))
+    latest = usage.latest()
+    assert latest == NeuronReadings(
+        reports=2,
+        utilization_percent={0: 30.0, 1: 20.0},
+        core_memory_bytes={0: 40 * MIB, 1: 60 * MIB},
+        device_memory_bytes=100 * MIB,
+        device_memory_size_bytes=32 * GIB,
+        memory_bytes_by_category={"constants": 25 * MIB, "model_code": 0, "tensors": 75 * MIB},
+        completed=21,
+        failed=2,
+        latency=Latency(p50_seconds=0.1, p99_seconds=0.4, p100_seconds=0.5),
+        ecc_uncorrected=2,
+    )
+
+
+def test_of_devices_that_nobody_uses_the_latest_has_counters_alone() -> None:
+    usage = NeuronUsage(1)
+    usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10))))
+    usage.add(parsed(report()))
+    latest = usage.latest()
+    assert latest == NeuronReadings(reports=2, device_memory_size_bytes=32 * GIB, completed=10, failed=0)

@@ -28,6 +28,7 @@ from profiler.sources.neuron.amounts import (
 # Twice the cores of the largest node, so that a record that shows 128 can say that there are more.
 MOST_CORES = 256
 _MOST_DEVICES = 256
+_MOST_CATEGORIES = 16  # there are 5 to 7
 _LONGEST_INDEX = 4
 _MOST_PROBLEMS = 8
 
@@ -48,12 +49,13 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
 
     ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node,
     and every runtime lists all cores: 0 for those that are another's. Memory is that of the moment,
-    ``completed`` and ``failed`` are executions in the period.
+    its categories those of all cores together; ``completed`` and ``failed`` are executions in the period.
     """
 
     utilization_percent: Mapping[int, float] | None = None
     utilization_period_ns: int | None = None
     core_memory_bytes: Mapping[int, int] = {}
+    memory_bytes_by_category: Mapping[str, int] = {}
     device_memory_bytes: int | None = None
     memory_period_ns: int | None = None
     completed: int | None = None
@@ -138,6 +140,7 @@ class _Reading:
             utilization_percent=_utilization_percent(cores),
             utilization_period_ns=nanoseconds(cores.period),
             core_memory_bytes=_core_memory_bytes(used.usage_breakdown),
+            memory_bytes_by_category=_memory_bytes_by_category(used.usage_breakdown),
             device_memory_bytes=count_at_most(MOST_BYTES, used.neuron_device),
             memory_period_ns=nanoseconds(memory.period),
             completed=completed,
@@ -171,11 +174,29 @@ def _utilization_percent(group: wire.CoreCounters) -> Mapping[int, float] | None
     return found
 
 
+def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.Odd) -> Mapping[str, int]:
+    """The sum over the cores, by whatever categories there are."""
+    found: dict[str, int] = {}
+    for categories in _core_breakdowns(breakdown).values():
+        # Most cores are another runtime's, with nothing but zeros: seeing that at once saves two thirds of the time.
+        if not isinstance(categories, dict) or (found and not any(categories.values())):
+            continue
+        for name, value in categories.items():
+            used = count_at_most(MOST_BYTES, value)
+            if used is not None and (name in found or len(found) < _MOST_CATEGORIES):
+                found[name] = found.get(name, 0) + used
+    return found
+
+
+def _core_breakdowns(breakdown: wire.Breakdown | wire.Odd) -> Mapping[str, wire.Numbers]:
+    cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
+    return cores if isinstance(cores, dict) else {}
+
+
 def _core_memory_bytes(breakdown: wire.Breakdown | wire.Odd) -> Mapping[int, int]:
     """The sum of whatever categories there are: versions of neuron-monitor add some."""
-    cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
     found = {}
-    for index, categories in _by_core(cores if isinstance(cores, dict) else {}):
+    for index, categories in _by_core(_core_breakdowns(breakdown)):
         used = sum_at_most(MOST_BYTES, categories.values()) if isinstance(categories, dict) else None
         if used is not None:
             found[index] = used
