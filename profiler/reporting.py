@@ -36,6 +36,7 @@ class Reporter:
         host: Host,
         own_usage: Callable[[], OwnUsage],
         accelerators: Sequence[Accelerator] = (),
+        notes: Callable[[TaskMetadata], Sequence[str]] = lambda _: (),
     ) -> None:
         self._settings = settings
         self._observation = observation
@@ -44,6 +45,7 @@ class Reporter:
         self._host = host
         self._own_usage = own_usage
         self._accelerators = accelerators
+        self._notes = notes
         self._interval_started_ns: dict[str, int] = {}
         problems = problems_message(settings.problems) if settings.problems else None
         self.warnings = [text for text in (problems, unsupported_message(settings)) if text is not None]
@@ -86,7 +88,7 @@ class Reporter:
         target = log_target(container, task, self._settings)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        record = replace(record, sampling=self._sampling(usage), monitor=self._monitor())
+        record = replace(record, sampling=self._sampling(usage), monitor=self._monitor(task))
         return with_accelerators(record, self._accelerators)
 
     def _others(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
@@ -112,7 +114,7 @@ class Reporter:
             sources=(self._observation.source_name,),
         )
 
-    def _monitor(self) -> Monitor:
+    def _monitor(self, task: TaskMetadata) -> Monitor:
         used = self._own_usage()
         own = self._observation.own
         return Monitor(
@@ -120,5 +122,5 @@ class Reporter:
             cpu_seconds=round(used.cpu_seconds, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=own.restart_count if own is not None else 0,
-            warnings=tuple(self.warnings),
+            warnings=(*self.warnings, *self._notes(task)),
         )

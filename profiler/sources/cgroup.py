@@ -5,17 +5,17 @@ mount's top counts. Version 1 has a hierarchy for each controller, version 2 one
 hybrid host both: a controller that a version 1 hierarchy holds is looked for there.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from profiler.sources.proc import unescaped
+
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = "oom_kill"
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
         if len(place) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):  # noqa: PLR2004  fields of a line
             continue
         controllers = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset((UNIFIED,))
-        mounts.append(Mount(top_group=_unescaped(place[3]), folder=_unescaped(place[4]), controllers=controllers))
+        mounts.append(Mount(top_group=unescaped(place[3]), folder=unescaped(place[4]), controllers=controllers))
     return tuple(mounts)
 
 
@@ -185,10 +185,6 @@ def parse_counter(text: str, name: str) -> int | None:
         if key == name and value.strip().isdecimal():
             return int(value)
     return None
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), text)
 
 
 def _read(path: Path) -> str | None:

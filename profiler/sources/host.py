@@ -1,12 +1,13 @@
 """What the machine has: its processors, its memory, its architecture."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 _MEMORY = Path("/proc/meminfo")
-_MEMORY_TOTAL = "MemTotal:"
+_MEMORY_TOTAL = "MemTotal"
 _BYTES_PER_KIB = 1024
 # ECS has its own spelling of what uname calls the machine.
 _ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
@@ -37,11 +38,18 @@ def architecture(machine: str) -> str:
 
 def parse_memory_total(meminfo: str) -> int | None:
     """``MemTotal`` of ``/proc/meminfo`` in bytes, None if it is not there."""
+    return parse_memory(meminfo).get(_MEMORY_TOTAL)
+
+
+def parse_memory(meminfo: str) -> Mapping[str, int]:
+    """The sizes in ``/proc/meminfo`` in bytes, by their name without the colon."""
+    found = {}
     for line in meminfo.splitlines():
-        if line.startswith(_MEMORY_TOTAL):
-            words = line.split()
-            return int(words[1]) * _BYTES_PER_KIB if len(words) > 1 and words[1].isdecimal() else None
-    return None
+        name, colon, value = line.partition(":")
+        words = value.split()
+        if colon and words and words[0].isascii() and words[0].isdecimal():
+            found[name] = int(words[0]) * _BYTES_PER_KIB
+    return found
 
 
 def _memory_bytes() -> int | None:

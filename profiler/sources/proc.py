@@ -4,6 +4,7 @@ A process can vanish between two reads or belong to somebody else: both are ordi
 """
 
 import os
+import re
 
 from msgspec import Struct
 
@@ -14,6 +15,7 @@ _STATE, _PARENT, _CHILD_MINOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 8, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED = 11, 12, 13, 14, 17, 19
 ZOMBIE = "Z"
 STOPPED = "T"
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
@@ -94,6 +96,11 @@ def parse_io(text: bytes) -> BlockBytes | None:
 def parse_pids(children: bytes) -> tuple[int, ...]:
     """The process ids in ``/proc/PID/task/TID/children``."""
     return tuple(int(word) for word in children.split() if word.isdigit())
+
+
+def unescaped(path: str) -> str:
+    """A path of ``/proc/PID/mountinfo``, in which blanks and backslashes are octal."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
 
 
 def read(path: str) -> bytes | None:

@@ -1,0 +1,117 @@
+"""The instance that the task's containers share: memory, swap, and the disks that this container sees.
+
+``/proc/meminfo`` and ``/proc/vmstat`` are the machine's also inside of a container. Of its disks a
+container sees those it has mounted: the one that holds the containers' own file systems, and
+the volumes of the task definition.
+"""
+
+import os
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from profiler.sources import Unavailable, proc
+from profiler.sources.host import parse_memory
+
+_MEMORY = "/proc/meminfo"
+_COUNTERS = "/proc/vmstat"
+_MOUNTS = "/proc/self/mountinfo"
+_ROOT = "/"
+_OF_ECS_EXEC = "/managed-agents/"
+_MOST_DISKS = 16
+_SEPARATOR = " - "
+# Positions in /proc/self/mountinfo: the device's numbers, the mount point.
+_DEVICE, _MOUNT_POINT = 2, 4
+# File systems without a device of their own; also those of a network, where statvfs can hang for good.
+_NO_DEVICE = "0:"
+
+
+class Swapped(Struct, frozen=True, kw_only=True):
+    """What the instance has moved to and from swap since it was started."""
+
+    out_bytes: int
+    in_bytes: int
+
+
+class Disk(Struct, frozen=True, kw_only=True):
+    """A mounted file system; ``available`` is what others than root can still write."""
+
+    mount_point: str
+    size_bytes: int
+    available_bytes: int
+
+
+class InstanceReading(Struct, frozen=True, kw_only=True):
+    """The instance now; None is what the kernel does not tell."""
+
+    memory_size_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    swap_size_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    swapped: Swapped | None = None
+    disks: tuple[Disk, ...] = ()
+
+
+def read_instance() -> InstanceReading | Unavailable:
+    """The instance as this container sees it."""
+    memory = proc.read(_MEMORY)
+    if memory is None:
+        return Unavailable("/proc/meminfo cannot be read")
+    sizes = parse_memory(memory.decode(errors="replace"))
+    mounts = (proc.read(_MOUNTS) or b"").decode(errors="surrogateescape")
+    found = (_disk(mount_point) for mount_point in disk_mounts(mounts, os.path.isdir))
+    return InstanceReading(
+        memory_size_bytes=sizes.get("MemTotal"),
+        memory_available_bytes=sizes.get("MemAvailable"),
+        swap_size_bytes=sizes.get("SwapTotal"),
+        swap_free_bytes=sizes.get("SwapFree"),
+        swapped=read_swapped(),
+        disks=tuple(disk for disk in found if disk is not None),
+    )
+
+
+def read_swapped() -> Swapped | None:
+    """The swap counters alone; None where the kernel has none."""
+    return parse_swapped(proc.read(_COUNTERS) or b"", os.sysconf("SC_PAGE_SIZE"))
+
+
+def parse_swapped(vmstat: bytes, page_bytes: int) -> Swapped | None:
+    """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
+    counters = dict(words for line in vmstat.splitlines() if len(words := line.split()) == 2)  # noqa: PLR2004  name, value
+    out_pages, in_pages = counters.get(b"pswpout", b""), counters.get(b"pswpin", b"")
+    if not (out_pages.isdigit() and in_pages.isdigit()):
+        return None
+    return Swapped(out_bytes=int(out_pages) * page_bytes, in_bytes=int(in_pages) * page_bytes)
+
+
+def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
+    """The root, and where else file systems with a device are mounted: each device once, at its shortest path.
+
+    Docker, the NVIDIA runtime and ECS Exec also mount single files, and folders of their own, from
+    the instance's disk: they are no volumes.
+    """
+    by_device: dict[str, str] = {}
+    for line in mountinfo.splitlines():
+        words = line.partition(_SEPARATOR)[0].split(" ")
+        if len(words) <= _MOUNT_POINT or words[_DEVICE].startswith(_NO_DEVICE):
+            continue
+        device, mount_point = words[_DEVICE], proc.unescaped(words[_MOUNT_POINT])
+        is_shorter = device not in by_device or len(mount_point) < len(by_device[device])
+        if is_shorter and not mount_point.startswith(_OF_ECS_EXEC) and is_folder(mount_point):
+            by_device[device] = mount_point
+    volumes = sorted(set(by_device.values()) - {_ROOT})
+    return (_ROOT, *volumes)[:_MOST_DISKS]
+
+
+def _disk(mount_point: str) -> Disk | None:
+    try:
+        found = os.statvfs(mount_point)
+    except OSError:
+        return None
+    if found.f_blocks == 0:
+        return None
+    return Disk(
+        mount_point=mount_point,
+        size_bytes=found.f_blocks * found.f_frsize,
+        available_bytes=found.f_bavail * found.f_frsize,
+    )

@@ -1,0 +1,129 @@
+"""The instance below the containers: memory, swap, disks."""
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.sources.host import parse_memory
+from profiler.sources.instance import Swapped, disk_mounts, parse_swapped, read_instance
+from profiler.sources.task_metadata import TaskMetadata
+from profiler.swap import SwapWatch
+
+MIB = 2**20
+# As in a container on an EC2 instance: overlay root, two volumes of which one is on a disk of its own, an EFS volume,
+# files that Docker and the NVIDIA runtime bring along, a folder of ECS Exec.
+MOUNTS = r"""
+532 433 0:54 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
+533 532 0:57 / /proc rw,nosuid - proc proc rw
+534 532 0:58 / /dev rw,nosuid - tmpfs tmpfs rw,size=65536k
+540 532 259:1 /var/lib/docker/containers/1/resolv.conf /etc/resolv.conf rw,noatime - xfs /dev/nvme0n1p1 rw
+541 532 259:1 /var/lib/docker/containers/1/hosts /etc/hosts rw,noatime - xfs /dev/nvme0n1p1 rw
+542 532 259:1 /usr/lib64/libnvidia-ml.so.1 /usr/lib/libnvidia-ml.so.1 ro - xfs /dev/nvme0n1p1 rw
+543 532 259:1 /var/lib/ecs/deps/execute-command/bin /managed-agents/x rw,noatime - xfs /dev/nvme0n1p1 rw
+550 532 259:1 /opt/scratch /scratch/deep\040er rw,noatime - xfs /dev/nvme0n1p1 rw
+551 532 259:3 / /data rw,noatime shared:5 - ext4 /dev/nvme1n1 rw
+552 532 259:3 /sub /data/sub rw,noatime shared:5 - ext4 /dev/nvme1n1 rw
+553 532 0:99 / /efs rw,relatime - nfs4 127.0.0.1:/ rw,vers=4.1
+"""
+FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
+
+
+def test_the_disks_are_the_root_and_each_volume_with_a_device_once() -> None:
+    """Not a network's file system: asking one that hangs would hang the monitor."""
+    assert disk_mounts(MOUNTS, lambda path: path not in FILES) == ("/", "/data", "/scratch/deep er")
+
+
+def test_a_root_on_a_device_of_its_own_is_one_disk() -> None:
+    assert disk_mounts("27 1 254:0 / / rw - ext4 /dev/vda rw\n", lambda _: True) == ("/",)
+
+
+def test_no_more_disks_than_sixteen() -> None:
+    lines = "".join(f"{n} 1 8:{n} / /volume-{n:02} rw - ext4 /dev/sd{n} rw\n" for n in range(40))
+    assert len(disk_mounts(lines, lambda _: True)) == 16
+
+
+@given(st.text(max_size=300))
+def test_any_text_of_mounts_gives_the_root_first(text: str) -> None:
+    assert disk_mounts(text, lambda _: True)[0] == "/"
+
+
+def test_swap_counts_pages() -> None:
+    assert parse_swapped(b"nr_free_pages 5\npswpin 3\npswpout 20\n", 4096) == Swapped(out_bytes=81920, in_bytes=12288)
+
+
+@pytest.mark.parametrize("text", [b"", b"pswpin 3\n", b"pswpin 3\npswpout -1\n", b"pswpin 3 4\npswpout 5\n"])
+def test_a_kernel_that_does_not_count_swap_tells_nothing(text: bytes) -> None:
+    assert parse_swapped(text, 4096) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_text_of_counters_is_survived(text: bytes) -> None:
+    parse_swapped(text, 4096)
+
+
+def test_sizes_of_memory_are_kibibytes() -> None:
+    assert parse_memory("MemTotal:       2048 kB\nHugePages_Total:   0\nMemFree: much\n") == {
+        "MemTotal": 2 * MIB,
+        "HugePages_Total": 0,
+    }
+
+
+@given(st.dictionaries(st.text(string.ascii_letters, min_size=1), st.integers(0, 2**40)))
+def test_sizes_of_memory_come_back(sizes: dict[str, int]) -> None:
+    text = "".join(f"{name}:  {kib} kB\n" for name, kib in sizes.items())
+    assert parse_memory(text) == {name: kib * 1024 for name, kib in sizes.items()}
+
+
+def test_this_machine_can_be_read() -> None:
+    reading = read_instance()
+    assert not hasattr(reading, "reason")
+    assert reading.memory_size_bytes is not None
+    assert reading.memory_available_bytes is not None
+    assert 0 < reading.memory_available_bytes <= reading.memory_size_bytes
+    assert reading.disks[0].mount_point == "/"
+    assert 0 <= reading.disks[0].available_bytes <= reading.disks[0].size_bytes
+
+
+# --- the warning ----------------------------------------------------------------------------------------------------
+
+ON_EC2 = TaskMetadata(launch_type="EC2")
+
+
+def swapped(out_mib: float, in_mib: float) -> Swapped:
+    return Swapped(out_bytes=round(out_mib * MIB), in_bytes=round(in_mib * MIB))
+
+
+def notes(before: Swapped | None, after: Swapped | None, task: TaskMetadata = ON_EC2) -> tuple[str, ...]:
+    readings = [before, after]
+    watch = SwapWatch(lambda: readings.pop(0))
+    watch.begin()
+    return watch.notes(task)
+
+
+def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount() -> None:
+    (note,) = notes(swapped(100, 50), swapped(612.5, 146))
+    assert note == (
+        "The instance swapped while the batch ran (512 MiB out, 96 MiB back in): give it more memory, "
+        "or fewer tasks at a time."
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (swapped(900, 900), swapped(900, 900)),  # long ago
+        (swapped(0, 0), swapped(0.9, 0.9)),
+        (None, swapped(5, 5)),
+        (swapped(0, 0), None),
+        (swapped(900, 900), swapped(0, 0)),
+    ],
+)
+def test_without_swapping_during_the_run_there_is_nothing_to_say(before: Swapped | None, after: Swapped | None) -> None:
+    assert notes(before, after) == ()
+
+
+@pytest.mark.parametrize("launch_type", ["FARGATE", None])
+def test_swap_is_not_spoken_of_where_there_is_no_instance(launch_type: str | None) -> None:
+    assert notes(swapped(0, 0), swapped(50, 50), TaskMetadata(launch_type=launch_type)) == ()
