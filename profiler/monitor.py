@@ -6,6 +6,7 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from profiler.accelerators import Accelerator
 from profiler.batch import choose_batch
@@ -29,6 +30,22 @@ _PRINT_SECONDS = 1.0
 # A last reading of the accelerators may delay the report by so much; ending them comes after it.
 _SETTLE_SECONDS = 0.3
 _ACCELERATOR_END_SECONDS = 1.5
+
+
+class Exporter(Protocol):
+    """Shows live readings to others while the monitor runs."""
+
+    def start(self) -> str | None:
+        """Begin; a sentence says why that is not possible."""
+        ...
+
+    def publish(self) -> None:
+        """Show what is known now."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
 
 
 class Target:
@@ -57,6 +74,7 @@ class Monitor:
         stop: Stop,
         log: Log,
         accelerators: Sequence[Accelerator] = (),
+        exporter: Exporter | None = None,
     ) -> None:
         self._settings = settings
         self._observation = observation
@@ -67,6 +85,7 @@ class Monitor:
         self._stop = stop
         self._log = log
         self._accelerators = accelerators
+        self._exporter = exporter
         self._targets: dict[str, Target] = {}
         self._problem: str | None = None
         self._stop_deadline_ns: int | None = None
@@ -79,7 +98,11 @@ class Monitor:
             self._log.warning(warning)
         for accelerator in self._accelerators:
             accelerator.start()
+        if self._exporter is not None:
+            self._complain(self._exporter.start())
         self._watch()
+        if self._exporter is not None:
+            self._exporter.close()
         for accelerator in self._accelerators:
             accelerator.stop(_ACCELERATOR_END_SECONDS)
 
@@ -87,6 +110,8 @@ class Monitor:
         while True:
             if self._observation.tick(self._open_names()):
                 self._look_for_ends()
+            if self._exporter is not None:
+                self._exporter.publish()
             if self._targets and not self._open_names():
                 return
             self._checkpoint_if_due()
@@ -103,10 +128,15 @@ class Monitor:
         choice = choose_batch(task, wanted=self._settings.container, own=self._observation.own)
         for name in choice.names:
             self._targets.setdefault(name, Target(name))
-        if choice.problem is not None and choice.problem != self._problem:
-            self._log.error(choice.problem)
-            self._reporter.warnings.append(choice.problem)
+        if choice.problem != self._problem:
+            self._complain(choice.problem)
         self._problem = choice.problem
+
+    def _complain(self, problem: str | None) -> None:
+        """In the log, and in the record from now on."""
+        if problem is not None:
+            self._log.error(problem)
+            self._reporter.warnings.append(problem)
 
     def _look_for_ends(self) -> None:
         """After a fresh look at the task: report on every target whose end can be seen."""

@@ -36,6 +36,8 @@ class Observation:
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
+        self.last_reading: StatsReading | None = None
+        self.readings = 0
 
     @property
     def failures(self) -> int:
@@ -55,6 +57,8 @@ class Observation:
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
             self._stats_health.worked()
+            self.last_reading = reading
+            self.readings += 1
             self._note_refused(reading)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._feed(reading)

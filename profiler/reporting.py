@@ -12,7 +12,7 @@ from profiler.emf import emf_members
 from profiler.line import encode_line
 from profiler.observation import Observation
 from profiler.record import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
-from profiler.settings import MonitorSettings, problems_message, unsupported_message
+from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.host import Host
 from profiler.sources.own_process import OwnUsage
@@ -47,8 +47,7 @@ class Reporter:
         self._accelerators = accelerators
         self._notes = notes
         self._interval_started_ns: dict[str, int] = {}
-        problems = problems_message(settings.problems) if settings.problems else None
-        self.warnings = [text for text in (problems, unsupported_message(settings)) if text is not None]
+        self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
     def report(self, container: ContainerMetadata, task: TaskMetadata, end: End) -> bytes:
         """The final line of a batch."""

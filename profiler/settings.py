@@ -166,15 +166,6 @@ def problems_message(problems: tuple[str, ...]) -> str:
     return f"Bad settings, defaults are used instead: {'; '.join(problems)}."
 
 
-def unsupported_message(settings: MonitorSettings) -> str | None:
-    """A sentence that names what was asked for and is not there yet; None if nothing was."""
-    asked = {
-        "PROMETHEUS_PORT": settings.prometheus_port is not None,
-    }
-    names = [_PREFIX + name for name, is_asked in asked.items() if is_asked]
-    return f"This version does nothing with {', '.join(names)}; the report comes without it." if names else None
-
-
 def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
     """The task metadata endpoint's address and version, None outside of ECS."""
     for name, version in ((_V4, 4), (_V3, 3)):

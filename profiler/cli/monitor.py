@@ -2,27 +2,31 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
 import requests.adapters
 
+from profiler.accelerators import Accelerator
 from profiler.bounded import call_within
 from profiler.cli.accelerators import task_accelerators
-from profiler.clock import Grid, SystemClock
+from profiler.clock import Clock, Grid, SystemClock
 from profiler.delivery import Delivery
 from profiler.errors import TaskProfilerError
-from profiler.logs import JsonLog
-from profiler.monitor import Monitor
+from profiler.logs import JsonLog, Log
+from profiler.monitor import Exporter, Monitor
 from profiler.observation import Observation
 from profiler.reporting import Reporter
-from profiler.settings import read_settings
+from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
 from profiler.sinks.stdout import StreamSink
 from profiler.sources.endpoint import HttpEndpoint, Patience
-from profiler.sources.host import host_facts
+from profiler.sources.host import Host, host_facts
+from profiler.sources.instance import read_instance, read_swapped
 from profiler.sources.own_process import own_usage
 from profiler.sources.task import TaskMetadataSource
 from profiler.stop import StopSignals
+from profiler.swap import SwapWatch
 from profiler.times import NS_PER_SECOND
 
 
@@ -46,14 +50,18 @@ def run_monitor(stop: StopSignals) -> int:
     observation = Observation(source, clock, log, interval_ns)
     grid = Grid(clock.monotonic_ns(), interval_ns)
     accelerators = task_accelerators(settings.accelerators, os.environ, clock, log, interval_ns)
+    host = host_facts()
+    swap = SwapWatch(read_swapped)
+    swap.begin()
     reporter = Reporter(
         settings,
         observation,
         grid=grid,
         clock=clock,
-        host=host_facts(),
+        host=host,
         own_usage=own_usage,
         accelerators=accelerators,
+        notes=swap.notes,
     )
     delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, call_within)
     monitor = Monitor(
@@ -66,9 +74,39 @@ def run_monitor(stop: StopSignals) -> int:
         stop=stop,
         log=log,
         accelerators=accelerators,
+        exporter=_exporter(settings, observation, accelerators, grid, clock, host, log),
     )
     monitor.run()
     return 0
+
+
+def _exporter(
+    settings: MonitorSettings,
+    observation: Observation,
+    accelerators: Sequence[Accelerator],
+    grid: Grid,
+    clock: Clock,
+    host: Host,
+    log: Log,
+) -> Exporter | None:
+    """Live metrics; where they are off, nothing of them is imported."""
+    if settings.prometheus_port is None:
+        return None
+    from profiler.prometheus.exporter import PrometheusExporter  # noqa: PLC0415  see above
+    from profiler.prometheus.gather import Gather, hold_ns  # noqa: PLC0415
+
+    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+    gather = Gather(
+        observation,
+        accelerators,
+        grid=grid,
+        clock=clock,
+        host=host,
+        own_usage=own_usage,
+        read_instance=read_instance,
+        interval_ns=interval_ns,
+    )
+    return PrometheusExporter(settings.prometheus_port, gather, clock, log, hold_ns=hold_ns(interval_ns))
 
 
 def _unbuffered(stream: TextIO) -> BinaryIO:

@@ -19,6 +19,7 @@ TASK_PROFILER_INTERVAL_SECONDS    sampling period (1)
 TASK_PROFILER_CHECKPOINT_SECONDS  period of checkpoint lines, 0 = off (60)
 TASK_PROFILER_LOG_GROUP           where the report goes (the batch's awslogs
 TASK_PROFILER_LOG_STREAM          options)
+TASK_PROFILER_PROMETHEUS_PORT     live metrics for Prometheus (off)
 TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
 """
 

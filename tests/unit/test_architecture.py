@@ -99,11 +99,14 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "structlog", "psutil", "pynvml", "click", "rich"])
+@pytest.mark.parametrize(
+    "heavy", ["boto3", "botocore", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"]
+)
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
     reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without=heavy)
     assert "profiler.monitor" in reached
+    assert not [module for module in reached if area(module) == "prometheus"]
 
 
 def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:

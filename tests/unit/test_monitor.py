@@ -72,6 +72,31 @@ class FakeAccelerator:
     def warnings(self) -> tuple[str, ...]:
         return ("A warning.",)
 
+    def latest(self) -> None:
+        return None
+
+
+class FakeExporter:
+    """Writes down at which second of the fake clock it is told what."""
+
+    def __init__(self, clock: FakeClock, problem: str | None = None) -> None:
+        self._clock = clock
+        self._problem = problem
+        self.told: list[tuple[str, float]] = []
+
+    def _note(self, what: str) -> None:
+        self.told.append((what, self._clock.now_ns / seconds(1)))
+
+    def start(self) -> str | None:
+        self._note("start")
+        return self._problem
+
+    def publish(self) -> None:
+        self._note("publish")
+
+    def close(self) -> None:
+        self._note("close")
+
 
 class World:
     """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
@@ -91,6 +116,8 @@ class World:
         self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
         self.others: tuple[ContainerMetadata, ...] = ()
         self.accelerators: tuple[FakeAccelerator, ...] = ()
+        self.exporter: FakeExporter | None = None
+        self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
         self.clock = FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
         self.log = FakeLog()
@@ -160,6 +187,7 @@ class World:
             host=host,
             own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
             accelerators=self.accelerators,
+            notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
         monitor = Monitor(
@@ -172,6 +200,7 @@ class World:
             stop=self.stop,
             log=self.log,
             accelerators=self.accelerators,
+            exporter=self.exporter,
         )
         monitor.run()
         return self
@@ -519,3 +548,33 @@ def test_accelerators_are_ended_after_a_stop_too() -> None:
     world.accelerators = (accelerator,)
     assert world.run().report()["status"] == "stopped"
     assert accelerator.told[-2:] == [("settle", 0), ("stop", 1)]
+
+
+def test_live_readings_are_published_after_each_tick_until_the_report_is_out() -> None:
+    world = World(batch_ends=2.5)
+    world.exporter = FakeExporter(world.clock)
+    world.run()
+    assert world.exporter.told == [
+        ("start", 0),
+        ("publish", 0),
+        ("publish", 1),
+        ("publish", 2),
+        ("publish", 3),
+        ("close", 3),
+    ]
+    assert world.log.lines == []
+
+
+def test_live_readings_that_cannot_be_shown_are_one_error_and_the_run_is_reported() -> None:
+    world = World(batch_ends=2.5)
+    world.exporter = FakeExporter(world.clock, "Nothing can listen on port 8000.")
+    record = world.run().report()
+    assert world.log.lines == [("error", "Nothing can listen on port 8000.", {})]
+    assert record["monitor"]["warnings"] == ["Nothing can listen on port 8000."]
+    assert record["status"] == "success"
+
+
+def test_notes_on_the_instance_stand_in_the_record() -> None:
+    world = World(batch_ends=2.5)
+    world.notes = lambda task: (f"A note on {task.family}.",)
+    assert world.run().report()["monitor"]["warnings"] == ["A note on etl."]

@@ -11,7 +11,6 @@ from profiler.settings import (
     MonitorSettings,
     problems_message,
     read_settings,
-    unsupported_message,
 )
 
 V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
@@ -126,15 +125,6 @@ def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: 
     assert 0.02 <= settings.interval_seconds <= 86_400
     assert 0 <= settings.checkpoint_seconds <= 86_400
     assert 1 <= settings.stop_seconds <= 86_400
-
-
-def test_what_this_version_does_not_do_is_said() -> None:
-    asked = read_settings({**V4, "TASK_PROFILER_PROMETHEUS_PORT": "9100", "TASK_PROFILER_PRICE_GB_HOUR": "1"})
-    message = unsupported_message(asked)
-    assert message is not None
-    assert "TASK_PROFILER_PROMETHEUS_PORT;" in message
-    assert "PRICE" not in message
-    assert unsupported_message(read_settings({**V4, "TASK_PROFILER_GPU": "auto", "TASK_PROFILER_EMF": "live"})) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""The containers at their last sample, from the same answers that the record is made of."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from profiler.figures import vcpu_between
+from profiler.prometheus.snapshot import ContainerNow, ContainersNow
+from profiler.sources.container_stats import ContainerSample, StatsReading
+from profiler.sources.host import Host
+from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.summary import container_sizes
+from profiler.times import NS_PER_SECOND
+from profiler.usage import ContainerUsage
+
+# ECS allows 10 in a task definition and adds a few of its own. More would cost a scrape more than 2 ms.
+MOST_CONTAINERS = 16
+# Stats that have not moved for so long are no longer made by anybody: agents renew them every 20 s at least.
+_FROZEN_NS = 60 * NS_PER_SECOND
+
+
+class _Seen(Struct, frozen=True):
+    """A container's last sample, when it came (monotonic), and the vCPU of the step that ended with it."""
+
+    sample: ContainerSample
+    came_ns: int
+    vcpu: float | None = None
+
+
+class ContainerTracker:
+    """Remembers one sample of each container, for the step to the next one."""
+
+    def __init__(self, host: Host, hold_ns: int) -> None:
+        self._host = host
+        self._frozen_ns = max(_FROZEN_NS, hold_ns)
+        self._seen: dict[str, _Seen] = {}
+        self._task_rx_bytes: int | None = None
+        self._task_tx_bytes: int | None = None
+
+    def follow(
+        self, task: TaskMetadata, reading: StatsReading, usages: Mapping[str, ContainerUsage], now_ns: int
+    ) -> ContainersNow:
+        """Take an answer, again or anew; what it does not show is forgotten."""
+        self._seen = {docker_id: self._next(docker_id, sample, now_ns) for docker_id, sample in reading.samples.items()}
+        found: dict[str, ContainerNow] = {}
+        for container in task.containers:
+            seen = self._seen.get(container.docker_id or "")
+            if (
+                seen is None
+                or now_ns - seen.came_ns > self._frozen_ns
+                or task.container(container.name) is not container
+            ):
+                continue
+            found[container.name] = self._now(container, task, seen, usages.get(container.name))
+            if container.shares_network:
+                self._add_task_network(seen.sample)
+            if len(found) == MOST_CONTAINERS:
+                break
+        return ContainersNow(
+            containers=tuple(found.values()), task_rx_bytes=self._task_rx_bytes, task_tx_bytes=self._task_tx_bytes
+        )
+
+    def _next(self, docker_id: str, sample: ContainerSample, now_ns: int) -> _Seen:
+        before = self._seen.get(docker_id)
+        if before is not None and before.sample.read_ns == sample.read_ns:
+            return before
+        return _Seen(sample, now_ns, vcpu_between(before.sample if before is not None else None, sample))
+
+    def _add_task_network(self, sample: ContainerSample) -> None:
+        """The containers' samples are of different moments: only the largest so far never falls."""
+        for_rx = (sample.network_rx_bytes, self._task_rx_bytes)
+        for_tx = (sample.network_tx_bytes, self._task_tx_bytes)
+        self._task_rx_bytes = max((value for value in for_rx if value is not None), default=None)
+        self._task_tx_bytes = max((value for value in for_tx if value is not None), default=None)
+
+    def _now(
+        self, container: ContainerMetadata, task: TaskMetadata, seen: _Seen, usage: ContainerUsage | None
+    ) -> ContainerNow:
+        sizes = container_sizes(container, task, usage, self._host)
+        sample = seen.sample
+        own_network = not container.shares_network
+        return ContainerNow(
+            name=container.name,
+            started_seconds=_seconds(container.started_ns),
+            cpu_seconds=_seconds(sample.cpu_ns),
+            vcpu_used=seen.vcpu,
+            vcpu_limit=sizes.vcpu,
+            memory_used_bytes=sample.memory_used_bytes,
+            memory_limit_bytes=sizes.memory_bytes,
+            network_rx_bytes=sample.network_rx_bytes if own_network else None,
+            network_tx_bytes=sample.network_tx_bytes if own_network else None,
+            block_read_bytes=sample.block_read_bytes,
+            block_write_bytes=sample.block_write_bytes,
+        )
+
+
+def _seconds(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None else duration_ns / NS_PER_SECOND

@@ -1,0 +1,72 @@
+"""What the monitor has of all this: start it, publish after each tick, close it."""
+
+from profiler.clock import Clock
+from profiler.logs import Log
+from profiler.prometheus.gather import Gather
+from profiler.prometheus.server import MetricsServer
+from profiler.prometheus.snapshot import Snapshot, without_readings
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104  inside of the task's network namespace; its security group says who gets there
+
+
+class PrometheusExporter:
+    """Serves the last published snapshot on a port of all the task's addresses."""
+
+    def __init__(
+        self, port: int, gather: Gather, clock: Clock, log: Log, *, hold_ns: int, host: str = EVERYWHERE
+    ) -> None:
+        self._port = port
+        self._gather = gather
+        self._clock = clock
+        self._log = log
+        self._hold_ns = hold_ns
+        self._host = host
+        self._snapshot: Snapshot | None = None
+        self._server: MetricsServer | None = None
+
+    def start(self) -> str | None:
+        """Listen; if that is not possible, a sentence says why, and all else goes on."""
+        try:
+            from profiler.prometheus.text import CONTENT_TYPE, metrics_text  # noqa: PLC0415  an extra, see pyproject
+        except ImportError:
+            return (
+                "TASK_PROFILER_PROMETHEUS_PORT is set, but prometheus_client is not installed, so there are no live "
+                "metrics: add it to the image by pip install 'task-profiler[prometheus]'."
+            )
+
+        def render() -> bytes:
+            snapshot = self.current()
+            return b"" if snapshot is None else metrics_text(snapshot)
+
+        try:
+            self._server = MetricsServer((self._host, self._port), render, CONTENT_TYPE, self._log)
+        except OSError as error:
+            return (
+                f"Nothing can listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
+                "TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
+            )
+        self._server.start()
+        return None
+
+    @property
+    def port(self) -> int | None:
+        """Where it listens, None if it does not."""
+        return None if self._server is None else self._server.port
+
+    def publish(self) -> None:
+        """Show what is known now from the next scrape on."""
+        if self._server is not None:
+            self._snapshot = self._gather.snapshot()
+
+    def current(self) -> Snapshot | None:
+        """What a scrape shows: the last snapshot, without its readings once it is old."""
+        snapshot = self._snapshot
+        if snapshot is None or self._clock.monotonic_ns() - snapshot.taken_ns <= self._hold_ns:
+            return snapshot
+        return without_readings(snapshot)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None

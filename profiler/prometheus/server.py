@@ -1,0 +1,122 @@
+"""``GET /metrics`` over HTTP, in daemon threads: whatever a client does, it can only fail itself.
+
+A connection is answered once and closed. There are 8 at most and each may be silent for 5 s at most, so
+neither many clients nor slow ones cost the monitor more than that.
+"""
+
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+from urllib.parse import urlsplit
+
+from profiler.logs import Log
+
+MOST_CONNECTIONS = 8
+_SILENCE_SECONDS = 5
+_END_SECONDS = 1
+_PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
+<p>The metrics of this task are at <a href="/metrics">/metrics</a>.</p></html>
+"""
+
+
+class MetricsServer(ThreadingMixIn, TCPServer):
+    """``render`` makes the body; ``address`` is where to listen, port 0 a free one.
+
+    Raises OSError where nothing can listen at the address.
+    """
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], render: Callable[[], bytes], content_type: str, log: Log) -> None:
+        self.render = render
+        self.content_type = content_type
+        self._log = log
+        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._is_closing = False
+        self._has_complained = False
+        # TCPServer and not HTTPServer, which looks up its own name: without a DNS server that takes seconds.
+        super().__init__(address, _Handler)
+        self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+    def start(self) -> None:
+        """Answer from now on; returns at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more. Connections that are being answered are left to their threads."""
+        self._is_closing = True
+        self.socket.shutdown(socket.SHUT_RDWR)  # ends the wait for the next connection
+        self._thread.join(_END_SECONDS)
+        self.server_close()
+
+    def _serve(self) -> None:
+        # serve_forever would wake up twice a second, all night long.
+        while not self._is_closing:
+            self.handle_request()
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in the base class
+        """Hand a connection to a thread of its own, or close it if there are too many."""
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in the base class
+        """The work of that thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002  as in the base class
+        """Called where an exception ended an answer: a client that went away is nothing to speak of."""
+        error = sys.exception()
+        if not isinstance(error, OSError) and not self._has_complained:
+            self._has_complained = True
+            self._log.error("The metrics could not be written; the report is not concerned.", reason=repr(error))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: MetricsServer
+    timeout = _SILENCE_SECONDS
+
+    def do_GET(self) -> None:
+        """/metrics, and a page that leads there; other methods are not implemented (501)."""
+        path = urlsplit(self.path).path
+        if path == "/metrics":
+            self._answer(self.server.content_type, self.server.render())
+        elif path == "/":
+            self._answer("text/html; charset=utf-8", _PAGE)
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND, "There is /metrics")
+
+    def _answer(self, content_type: str, body: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """The ``Server`` header: no version, which is nobody's business here."""
+        return "task-profiler"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
+        """Nothing: scrapes are no news."""

@@ -1,0 +1,206 @@
+"""The metrics over real HTTP: what clients do, and what they cannot do."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+import requests
+
+from profiler.prometheus.exporter import PrometheusExporter
+from profiler.prometheus.server import MOST_CONNECTIONS, MetricsServer
+from tests.fakes import FakeLog, seconds
+from tests.unit.test_prometheus_gather import World
+from tests.waiting import wait_until
+
+LOCAL = "127.0.0.1"
+
+
+class Page:
+    """What the server is given to show; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.body = b"a_metric 1.0\n"
+        self.error: Exception | None = None
+        self.asked = 0
+
+    def __call__(self) -> bytes:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.body
+
+
+@contextmanager
+def serving(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
+    server = MetricsServer((LOCAL, 0), page, "text/plain; version=0.0.4", log)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def page() -> Page:
+    return Page()
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    return FakeLog()
+
+
+@pytest.fixture
+def server(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
+    with serving(page, log) as server:
+        yield server
+
+
+def get(server: MetricsServer, path: str = "/metrics") -> requests.Response:
+    return requests.get(f"http://{LOCAL}:{server.port}{path}", timeout=30)
+
+
+def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: MetricsServer, page: Page) -> None:
+    for path in ("/metrics", "/metrics?name[]=x"):
+        answer = get(server, path)
+        assert (answer.status_code, answer.content) == (200, page.body)
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4"
+        assert answer.headers["Server"] == "task-profiler"
+
+
+def test_the_root_leads_to_the_metrics_and_makes_none(server: MetricsServer, page: Page) -> None:
+    answer = get(server, "/")
+    assert 'href="/metrics"' in answer.text
+    assert page.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/etc/passwd", 404), ("POST", "/metrics", 501), ("DELETE", "/metrics", 501)]
+)
+def test_there_is_nothing_else(server: MetricsServer, page: Page, method: str, path: str, status: int) -> None:
+    answer = requests.request(method, f"http://{LOCAL}:{server.port}{path}", timeout=30)
+    assert (answer.status_code, page.asked) == (status, 0)
+
+
+def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
+    server: MetricsServer, page: Page, log: FakeLog
+) -> None:
+    page.error = ValueError("a bug")
+    for _ in range(2):
+        with pytest.raises(requests.ConnectionError):
+            get(server)
+    page.error = None
+    assert get(server).status_code == 200
+    ((level, event, fields),) = log.lines
+    assert (level, fields) == ("error", {"reason": "ValueError('a bug')"})
+    assert "report is not concerned" in event
+
+
+def test_clients_that_are_silent_take_all_places_and_no_more(server: MetricsServer) -> None:
+    """The ninth is closed at once; a place that becomes free is given to the next one."""
+    silent = [socket.create_connection((LOCAL, server.port)) for _ in range(MOST_CONNECTIONS)]
+    try:
+        with closing(socket.create_connection((LOCAL, server.port))) as refused:
+            refused.settimeout(30)
+            assert refused.recv(1) == b""
+        silent.pop().close()
+        assert wait_until(lambda: answers(server), 30, "a free place")
+    finally:
+        for one in silent:
+            one.close()
+
+
+def answers(server: MetricsServer) -> bool:
+    try:
+        return get(server).status_code == 200
+    except requests.ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /metrics HTTP/1.1\r\n", b"\x16\x03\x01", b"GET " + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n"]
+)
+def test_clients_that_go_away_or_talk_nonsense_are_no_news(server: MetricsServer, log: FakeLog, said: bytes) -> None:
+    with closing(socket.create_connection((LOCAL, server.port))) as client:
+        client.sendall(said)
+    assert get(server).status_code == 200
+    assert log.lines == []
+
+
+def test_after_the_end_nobody_listens(page: Page, log: FakeLog) -> None:
+    with serving(page, log) as server:
+        port = server.port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((LOCAL, port))
+
+
+# --- the exporter ---------------------------------------------------------------------------------------------------
+
+
+class Exported:
+    """A world of which snapshots are exported."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.world = World()
+        self.log = FakeLog()
+        self.exporter = PrometheusExporter(
+            port, self.world.gather, self.world.clock, self.log, hold_ns=seconds(10), host=LOCAL
+        )
+
+    def scraped(self) -> str:
+        return requests.get(f"http://{LOCAL}:{self.exporter.port}/metrics", timeout=30).text
+
+
+@pytest.fixture
+def exported() -> Iterator[Exported]:
+    exported = Exported()
+    assert exported.exporter.start() is None
+    yield exported
+    exported.exporter.close()
+
+
+def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported) -> None:
+    assert exported.scraped() == ""
+    exported.world.tick()
+    exported.exporter.publish()
+    reads = exported.world.observation.readings
+    first = exported.scraped()
+    assert 'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} 0.5' in first
+    exported.world.tick(3)
+    assert exported.scraped() == first
+    exported.exporter.publish()
+    assert '"0123"} 2.0' in exported.scraped()
+    assert exported.world.observation.readings == reads + 3
+
+
+def test_readings_that_nobody_renews_are_gone_after_ten_seconds(exported: Exported) -> None:
+    exported.world.tick()
+    exported.exporter.publish()
+    exported.world.clock.advance(10)
+    assert "task_profiler_container_" in exported.scraped()
+    exported.world.clock.advance(0.1)
+    stuck = exported.scraped()
+    assert "task_profiler_container_" not in stuck
+    assert 'task_profiler_monitor_source_up{source="task-metadata-v4",task_family="etl",task_id="0123"} 0.0' in stuck
+
+
+def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Exported) -> None:
+    assert exported.exporter.port is not None
+    second = Exported(exported.exporter.port)
+    assert second.exporter.start() == (
+        f"Nothing can listen on port {exported.exporter.port} (Address already in use), so there are no live metrics: "
+        "set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
+    )
+    second.exporter.publish()
+    assert (second.exporter.current(), second.exporter.port) == (None, None)
+    second.exporter.close()
+
+
+def test_without_the_extra_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "profiler.prometheus.text", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    problem = Exported().exporter.start()
+    assert problem is not None
+    assert "pip install 'task-profiler[prometheus]'" in problem
