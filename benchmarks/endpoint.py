@@ -36,8 +36,9 @@ _KERNEL_MEMORY_KEYS = [
 class Task:
     """What the endpoint tells: the monitor, the batch, and other containers."""
 
-    def __init__(self, containers: int) -> None:
+    def __init__(self, containers: int, network_mode: str = "bridge") -> None:
         self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
+        self.network_mode = network_mode
         self.started = time.time()
         self.ended: float | None = None
         self.stats_reads = 0
@@ -63,7 +64,7 @@ class Task:
                 "awslogs-region": "us-east-1",
                 "awslogs-stream": f"ecs/{name}/{TASK_ID}",
             },
-            "Networks": [{"NetworkMode": "bridge", "IPv4Addresses": ["172.17.0.2"]}],
+            "Networks": [{"NetworkMode": self.network_mode, "IPv4Addresses": ["172.17.0.2"]}],
         }
         if over and self.ended is not None:
             document.update(ExitCode=0, FinishedAt=_stamp(self.ended))

@@ -16,9 +16,14 @@ class Sidecar:
     """A running monitor and the task it watches."""
 
     def __init__(
-        self, environment: Mapping[str, str], *, output: int | BinaryIO = subprocess.PIPE, **settings: str
+        self,
+        environment: Mapping[str, str],
+        *,
+        network_mode: str = "bridge",
+        output: int | BinaryIO = subprocess.PIPE,
+        **settings: str,
     ) -> None:
-        self.task = Task(2)
+        self.task = Task(2, network_mode)
         self._server = serve(self.task)
         own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
         variables = {
