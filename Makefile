@@ -9,7 +9,7 @@ TARGET ?= monitor
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch 
 
 browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
 	$(BIN)/pytest tests/browser
+
+prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus (needs Debian's prometheus)
+	$(BIN)/pytest tests/prometheus
 
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
 	$(BIN)/pytest tests/gpu
@@ -53,6 +56,9 @@ kibana: $(VENV)/.dev ## Write the dashboards that are imported from kibana/panel
 
 commands: $(VENV)/.dev ## Write docs/commands.md from the commands
 	$(BIN)/python tools/commands_page.py
+
+grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/panels.py
+	$(BIN)/python grafana/build.py
 
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
@@ -94,6 +100,9 @@ bench-forwarder: $(VENV)/.dev ## Measure the forwarder, with a real Elasticsearc
 
 bench-neuron: $(VENV)/.dev ## Measure what neuron-monitor's reports cost (about three minutes)
 	$(BIN)/python -m benchmarks.neuron
+
+bench-prometheus: $(VENV)/.dev ## Measure what live metrics and a scrape of them cost (about three minutes)
+	$(BIN)/python -m benchmarks.prometheus
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
 	$(BIN)/python tools/pictures.py

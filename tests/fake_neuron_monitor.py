@@ -5,7 +5,7 @@ of steps. Every start plays the next life, the last one for ever:
 
     {"line": {…}}        print it as one JSON line         {"text": "…"}      print just that
     {"pad_to": N, …}     make a line so many bytes long    {"complain": "…"}  print it on stderr
-    {"ignore_sigterm": true}    {"stay": true}    {"exit": N}
+    {"ignore_sigterm": true}    {"stay": true}    {"exit": N}    {"repeat": {…}}  print it every second, for ever
     {"leave_child": true}       leave a process behind that holds the output open; its number is in ``child.pid``
 
 A life that is over exits with 0. Each start adds a line to ``starts.jsonl``: the pid, and the
@@ -20,6 +20,7 @@ import re
 import signal
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,6 +79,10 @@ def play(step: dict[str, Any]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif "stay" in step:
         stay()
+    elif "repeat" in step:
+        while True:
+            play({"line": step["repeat"]})
+            time.sleep(1)
     elif "leave_child" in step:
         child = os.fork() or stay()
         Path(sys.argv[0]).with_name("child.pid").write_text(str(child))

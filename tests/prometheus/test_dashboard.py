@@ -1,0 +1,128 @@
+"""What the dashboard asks, answered by a real Prometheus that scraped real monitors."""
+
+import math
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import requests
+
+from grafana.model import Panel, Query
+from grafana.panels import PANELS, VARIABLES
+from profiler.prometheus.catalogue import CATALOGUE
+from tests.integration.sidecar import Sidecar
+from tests.prometheus.conftest import NOWHERE, Scraped, program
+from tests.waiting import wait_until
+
+# What Grafana puts into a query.
+CHOICES: Mapping[str, str] = {"$family": ".*", "$task": ".*", "$__rate_interval": "5s", "$__range": "1m"}
+SHOWN_NAMES = {metric.shown_name for metric in CATALOGUE}
+QUERIES = [(panel, query) for panel in PANELS for query in panel.queries]
+
+
+def filled(expr: str, choices: Mapping[str, str] = CHOICES) -> str:
+    for name, value in choices.items():
+        expr = expr.replace(name, value)
+    assert "$" not in expr
+    return expr
+
+
+@pytest.mark.parametrize(("panel", "query"), QUERIES, ids=[f"{one.title}-{n}" for n, (one, _) in enumerate(QUERIES)])
+def test_a_query_finds_series_that_its_legend_can_name(scraped: Scraped, panel: Panel, query: Query) -> None:
+    found = wait_until(lambda: scraped.prometheus.query(filled(query.expr)), 30, f"an answer to {query.expr}")
+    for labels, value in found:
+        assert math.isfinite(value)
+        assert value >= 0
+        assert panel.unit != "percentunit" or panel.largest is None or value <= panel.largest
+        assert set(re.findall(r"{{(\w+)}}", query.legend)) <= set(labels)
+    names = [legend(query, labels) for labels, _ in found]
+    assert panel.kind == "table" or len(set(names)) == len(names), "two series of one name"
+
+
+def legend(query: Query, labels: Mapping[str, str]) -> str:
+    # Both monitors say that they are the same task; in ECS no two are.
+    return re.sub(r"{{(\w+)}}", lambda match: labels[match[1]], query.legend) + labels.get("instance", "")
+
+
+@pytest.mark.parametrize(
+    ("expr", "wanted"),
+    [
+        ("task_profiler_container_cpu_used_vcpus{container='batch'}", {0.4}),
+        ("rate(task_profiler_container_cpu_seconds_total{container='batch'}[5s])", {0.4}),
+        ("task_profiler_container_memory_limit_bytes", {512 * 2**20}),
+        ("task_profiler_gpu_utilization_ratio", {0.75, 0}),
+        ("task_profiler_neuron_core_utilization_ratio", {0.75, 0}),
+        ("sum(task_profiler_neuron_memory_used_bytes)", {10 * 2**20}),
+        ("rate(task_profiler_neuron_executions_total{outcome='completed'}[5s])", {10}),
+        ("task_profiler_neuron_execution_latency_seconds{percentile='p99'}", {0.2}),
+        ("task_profiler_monitor_source_up", {1}),
+        ("up{job='tasks'}", {1}),
+    ],
+)
+def test_numbers_are_those_of_the_task(scraped: Scraped, expr: str, wanted: set[float]) -> None:
+    def settled() -> bool:
+        values = [value for _, value in scraped.prometheus.query(expr)]
+        return bool(values) and all(any(math.isclose(value, one, rel_tol=0.2) for one in wanted) for value in values)
+
+    wait_until(settled, 60, f"{wanted} as the values of {expr}")
+
+
+def test_a_choice_that_is_of_no_task_finds_nothing(scraped: Scraped) -> None:
+    for _, query in QUERIES:
+        assert scraped.prometheus.query(filled(query.expr, {**CHOICES, "$family": "nothing"})) == []
+
+
+def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
+    found = {}
+    for variable in VARIABLES:
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query)
+        assert match is not None
+        found[variable.name] = scraped.prometheus.ask(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
+    assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
+
+
+def test_a_network_is_the_containers_or_the_tasks_and_never_both(scraped: Scraped) -> None:
+    name = "network_receive_bytes_total"
+    instances = [
+        {labels["instance"] for labels, _ in scraped.prometheus.query(f"task_profiler_{whose}_{name}")}
+        for whose in ("container", "task")
+    ]
+    assert instances == [{f"127.0.0.1:{port}"} for port in (scraped.with_devices, scraped.with_shared_network)]
+
+
+def test_the_series_of_a_task_vanish_with_it(scraped: Scraped) -> None:
+    """Not five minutes later: the scrape that fails ends them."""
+    query = f"task_profiler_container_memory_used_bytes{{instance='127.0.0.1:{scraped.free}'}}"
+    with Sidecar(NOWHERE, PROMETHEUS_PORT=str(scraped.free)) as sidecar:
+        wait_until(lambda: scraped.prometheus.query(query), 60, "the task's series")
+        sidecar.end_batch()
+        sidecar.finish()
+        wait_until(lambda: not scraped.prometheus.query(query), 30, "the task's series to vanish")
+
+
+def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped: Scraped, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text()
+    (rules,) = re.findall(r"^```yaml\n(groups:\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "rules.yml"
+    file.write_text(rules)
+    subprocess.run([program("promtool"), "check", "rules", file], check=True)
+    expressions = re.findall(r"^ +expr: (.+)$", rules, re.MULTILINE)
+    assert len(expressions) == 4
+    for expr in expressions:
+        scraped.prometheus.query(expr)
+        assert {f"task_profiler_{name}" for name in re.findall(r"task_profiler_(\w+)", expr)} <= SHOWN_NAMES
+
+
+def test_prometheus_knows_types_and_help_of_all_metrics_there_are(scraped: Scraped) -> None:
+    known = scraped.prometheus.ask("metadata")
+    for metric in CATALOGUE:
+        assert known[metric.shown_name] == [{"type": metric.kind, "help": metric.help, "unit": ""}]
+
+
+def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:
+    for port in (scraped.with_devices, scraped.with_shared_network):
+        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=30).content
+        done = subprocess.run([program("promtool"), "check", "metrics"], input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
