@@ -18,6 +18,7 @@ from profiler.cli.recommend import command as recommend
 from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
 from profiler.fargate import PRICE_TABLE_DATE, priced_regions, prices
 from profiler.prices import PriceOverrides
+from profiler.prometheus.catalogue import CATALOGUE as LIVE_METRICS
 from profiler.record import json_schema
 from tests.documentation import pages, scripts
 from tests.unit.test_template import QUERIES, is_in_the_record
@@ -99,6 +100,15 @@ def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_paramete
         assert ParamValidator().validate(typed, shape).generate_report() == ""
         assert given["Statistic"] in shape.members["Statistic"].enum
         assert given["ComparisonOperator"] in shape.members["ComparisonOperator"].enum
+
+
+def test_every_live_metric_is_documented_with_its_type_and_labels() -> None:
+    page = (ROOT / "docs" / "prometheus.md").read_text()
+    rows = re.findall(r"^\| `(task_profiler_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", page, re.MULTILINE)
+    assert rows == [
+        (one.shown_name, one.kind, ", ".join(f"`{label}`" for label in one.labels), one.help.removesuffix("."))
+        for one in LIVE_METRICS
+    ]
 
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
