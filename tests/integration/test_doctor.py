@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.endpoint import TASK_ID, Task, serve
 from tests.aws import played_aws
 
-GROUP, STREAM = "/ecs/bench", f"ecs/batch/{TASK_ID}"
+GROUP, STREAM = "/ecs/doctor", f"ecs/batch/{TASK_ID}"
 
 
 def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,13 +30,17 @@ def by_topic(output: str) -> dict[str, Any]:
 
 def test_a_served_task_is_examined_and_nothing_is_written() -> None:
     server = serve(Task(2))
-    address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
+    settings = {
+        "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{server.server_address[1]}/v4/own",
+        "TASK_PROFILER_LOG_GROUP": GROUP,
+        "TASK_PROFILER_LOG_STREAM": STREAM,
+    }
     try:
         with played_aws() as aws:
             aws.create_log_group(GROUP)
-            refused = doctor("--json", "--seconds", "5", ECS_CONTAINER_METADATA_URI_V4=address, **aws.environment())
+            refused = doctor("--json", "--seconds", "5", **settings, **aws.environment())
             aws.create_log_stream(GROUP, STREAM)
-            allowed = doctor("--json", "--seconds", "5", ECS_CONTAINER_METADATA_URI_V4=address, **aws.environment())
+            allowed = doctor("--json", "--seconds", "5", **settings, **aws.environment())
             assert aws.events(GROUP, STREAM) == ()
     finally:
         server.shutdown()
