@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from profiler.record import Monitor, Record, Report, encode
+from profiler.record import Monitor, Process, Record, Report, encode
 
 LARGEST_LINE_BYTES = 64 * 1024
 MOST_CONTAINERS = 20
 MOST_GPUS = 32
 MOST_NEURON_CORES = 128
+MOST_PROCESSES = 10
 MOST_WARNINGS = 20
 LONGEST_TEXT = 500
 
@@ -36,7 +37,15 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
 def _shortened(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
-    for fields in ({"containers": ()}, {"neuron": None}, {"gpus": ()}, {"interval": None}, {"monitor": None}):
+    lists: tuple[dict[str, object], ...] = (
+        {"containers": ()},
+        {"neuron": None},
+        {"gpus": ()},
+        {"processes": ()},
+        {"interval": None},
+        {"monitor": None},
+    )
+    for fields in lists:
         if len(line) < limit_bytes:
             break
         shortened = replace(shortened, record=replace(shortened.record, truncated=True, **fields))
@@ -49,6 +58,7 @@ def _within_limits(record: Record) -> Record:
         record,
         containers=record.containers[:MOST_CONTAINERS],
         gpus=record.gpus[:MOST_GPUS],
+        processes=tuple(_short_name(process) for process in record.processes[:MOST_PROCESSES]),
         neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MOST_NEURON_CORES]),
         monitor=record.monitor and _short_warnings(record.monitor),
     )
@@ -56,5 +66,14 @@ def _within_limits(record: Record) -> Record:
 
 
 def _short_warnings(monitor: Monitor) -> Monitor:
-    texts = (text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…" for text in monitor.warnings)
-    return replace(monitor, warnings=tuple(texts)[:MOST_WARNINGS])
+    return replace(monitor, warnings=tuple(_short(text) for text in monitor.warnings)[:MOST_WARNINGS])
+
+
+def _short_name(process: Process) -> Process:
+    if process.arguments is None or len(process.arguments) <= LONGEST_TEXT:
+        return process
+    return replace(process, arguments=_short(process.arguments))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

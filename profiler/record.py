@@ -9,7 +9,7 @@ This module imports nothing else of the project: the forwarder shares it with th
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -19,6 +19,7 @@ SCHEMA_VERSION = "1.0"
 RecordType = Literal["task.report", "task.checkpoint"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
 PeakSource = Literal["kernel", "sampled"]
+OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit"]
 Number = int | float
 
 _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
@@ -122,6 +123,23 @@ class Sampling(_Model, frozen=True, kw_only=True):
     longest_gap_ms: int | None = None
     stats_period_ms: int | None = None
     sources: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Process(_Model, frozen=True, kw_only=True):
+    """The ``count`` processes of one name that were seen: their CPU time together, and the highest mark of one."""
+
+    name: str
+    arguments: str | None = None
+    count: int | None = None
+    cpu_seconds: float | None = None
+    max_memory_used_mb: Number | None = None
+
+
+class MemoryKills(_Model, frozen=True, kw_only=True):
+    """How many processes the kernel killed for want of memory; which, and what each held when it was last seen."""
+
+    count: int
+    processes: tuple[Process, ...] = field(default_factory=lambda: ())
 
 
 class Gpu(_Model, frozen=True, kw_only=True):
@@ -236,11 +254,14 @@ class Record(_Model, frozen=True, kw_only=True):
     status: Status
     exit_code: int | None = None
     likely_out_of_memory: bool | None = None
+    out_of_memory_evidence: OutOfMemoryEvidence | None = None
+    memory_kills: MemoryKills | None = None
     started_at: str | None = None
     finished_at: str | None = None
     sampling: Sampling | None = None
     metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108  a bare class would be left out when empty
     interval: Interval | None = None
+    processes: tuple[Process, ...] = ()
     containers: tuple[OtherContainer, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_scope: str | None = None
@@ -277,18 +298,3 @@ def decode(line: bytes | str) -> Report:
     that names the offending field when the line is no record.
     """
     return _decoder.decode(line)
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a line."""
-    from inspect import cleandoc  # noqa: PLC0415  1 MiB that only the schema needs
-
-    schema = msgspec.json.schema(Report)
-    for definition in schema["$defs"].values():
-        # Python 3.13 takes the indentation out of docstrings, older ones keep it.
-        definition["description"] = cleandoc(definition["description"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Task Profiler report, schema version " + SCHEMA_VERSION,
-        **schema,
-    }

@@ -6,12 +6,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, percent_of, span_ms
-from profiler.record import Container, Interval, Metrics, OtherContainer, Record, TaskSize
+from profiler.record import (
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    OtherContainer,
+    PeakSource,
+    Record,
+    TaskSize,
+)
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.times import format_ms
 from profiler.usage import ContainerUsage, Totals
-from profiler.verdict import End, ended, likely_out_of_memory, still_running
+from profiler.verdict import End, ended, out_of_memory, still_running
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 # cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
@@ -65,6 +74,23 @@ def usage_metrics(usage: ContainerUsage | None, sizes: Sizes) -> Metrics:
     )
 
 
+def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: Sizes) -> Metrics:
+    """The metrics with another peak than that of the samples, which is then the distributions' maximum, too."""
+    percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
+    peak_mb = mebibytes(size_bytes)
+    return replace(
+        metrics,
+        max_memory_used_mb=peak_mb,
+        memory_peak_source=source,
+        memory_used_mb=_up_to(metrics.memory_used_mb, peak_mb),
+        memory_utilization_percent=_up_to(metrics.memory_utilization_percent, percent),
+    )
+
+
+def _up_to(distribution: Distribution | None, peak: float | None) -> Distribution | None:
+    return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
+
+
 def interval(totals: Totals, sizes: Sizes, *, started_ns: int, finished_ns: int) -> Interval:
     """The numbers since the last checkpoint."""
     return Interval(
@@ -112,7 +138,7 @@ def batch_record(
 ) -> Record:
     """The run of one batch container, without what only the profiler knows of itself."""
     sizes = container_sizes(container, task, usage, host)
-    return Record(
+    record = Record(
         task_id=task_id(task.arn),
         task_arn=task.arn,
         cluster=task.cluster.rsplit("/", 1)[-1] if task.cluster else None,
@@ -126,18 +152,19 @@ def batch_record(
         container=_identity(container),
         status=end.status,
         exit_code=end.exit_code,
-        likely_out_of_memory=likely_out_of_memory(
-            end,
-            memory_max_bytes=usage.memory_max_bytes if usage else None,
-            memory_size_bytes=sizes.memory_bytes,
-            limit_hits=usage.memory_limit_hits if usage else None,
-        ),
         started_at=None if container.started_ns is None else format_ms(container.started_ns),
         finished_at=None if end.finished_ns is None else format_ms(end.finished_ns),
         metrics=_batch_metrics(container, task, usage_metrics(usage, sizes), end),
         containers=tuple(others),
         task_size=_task_size(task),
     )
+    memory = out_of_memory(
+        end,
+        memory_max_bytes=usage.memory_max_bytes if usage else None,
+        memory_size_bytes=sizes.memory_bytes,
+        limit_hits=usage.memory_limit_hits if usage else None,
+    )
+    return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 
 
 def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: End) -> Metrics:

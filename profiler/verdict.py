@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from profiler.record import Status
+from profiler.record import OutOfMemoryEvidence, Status
 
 _KILLED = 137  # 128 + SIGKILL, what the kernel's OOM killer leaves
 _NEAR_THE_LIMIT = 0.9
@@ -20,6 +20,13 @@ class End(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     until_ns: int | None = None
     finished_ns: int | None = None
+
+
+class OutOfMemory(Struct, frozen=True, kw_only=True):
+    """Whether the batch or a process of it was probably killed for memory, and what says so."""
+
+    likely: bool | None = None
+    evidence: OutOfMemoryEvidence | None = None
 
 
 def still_running(now_ns: int) -> End:
@@ -60,7 +67,11 @@ def _status(exit_code: int | None, *, stop_was_asked: bool) -> Status:
 
 
 def likely_out_of_memory(
-    end: End, *, memory_max_bytes: int | None, memory_size_bytes: float | None, limit_hits: int | None
+    end: End,
+    *,
+    memory_max_bytes: float | None,
+    memory_size_bytes: float | None,
+    limit_hits: int | None,
 ) -> bool | None:
     """Whether the batch was probably killed for memory; None if that cannot be told.
 
@@ -80,3 +91,20 @@ def likely_out_of_memory(
     if share >= _NEAR_THE_LIMIT:
         return True
     return False if share < _FAR_BELOW_THE_LIMIT else None
+
+
+def out_of_memory(
+    end: End,
+    *,
+    memory_max_bytes: float | None,
+    memory_size_bytes: float | None,
+    limit_hits: int | None,
+    memory_kills: int | None = None,
+) -> OutOfMemory:
+    """The verdict: the kernel's counter of ``memory_kills`` in the batch decides, however that ended."""
+    if memory_kills:
+        return OutOfMemory(likely=True, evidence="kernel-counter")
+    likely = likely_out_of_memory(
+        end, memory_max_bytes=memory_max_bytes, memory_size_bytes=memory_size_bytes, limit_hits=limit_hits
+    )
+    return OutOfMemory(likely=likely, evidence="exit-137-at-limit" if likely else None)

@@ -19,7 +19,7 @@ from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
 from profiler.fargate import PRICE_TABLE_DATE, priced_regions, prices
 from profiler.prices import PriceOverrides
 from profiler.prometheus.catalogue import CATALOGUE as LIVE_METRICS
-from profiler.record import json_schema
+from profiler.record_schema import json_schema
 from tests.documentation import pages, scripts
 from tests.unit.test_template import QUERIES, is_in_the_record
 

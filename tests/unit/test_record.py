@@ -8,23 +8,25 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from profiler import record as record_module
-from profiler.line import LARGEST_LINE_BYTES, LONGEST_TEXT, MOST_WARNINGS, encode_line
+from profiler.line import LARGEST_LINE_BYTES, LONGEST_TEXT, encode_line
 from profiler.record import (
     Container,
     Distribution,
     Gpu,
+    MemoryKills,
     Metrics,
     Monitor,
     Neuron,
     NeuronCore,
     OtherContainer,
+    Process,
     Record,
     Report,
     Sampling,
     decode,
     encode,
-    json_schema,
 )
+from profiler.record_schema import json_schema
 
 SCHEMA_FILE = Path(record_module.__file__).parent / "schema" / "task-report.v1.json"
 FULL = Distribution(avg=1.125, p50=2.25, p95=3.5, p99=4.75, max=123456.789)
@@ -116,6 +118,10 @@ def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
         containers=(OtherContainer(name="task-monitor", status="RUNNING", metrics=Metrics(cpu_seconds=1.5)),),
         gpus=(Gpu(uuid="GPU-1", throttle_reasons={"swPowerCap": 12.0}, xids=(79,)),),
         neuron=Neuron(cores=(NeuronCore(index=0, utilization_percent=FULL),)),
+        processes=(Process(name="python3", count=1, cpu_seconds=1.5, max_memory_used_mb=10),),
+        likely_out_of_memory=True,
+        out_of_memory_evidence="kernel-counter",
+        memory_kills=MemoryKills(count=1, processes=(Process(name="worker"),)),
         monitor=Monitor(version="1", warnings=("careful",)),
     )
     line = encode_line(full)
@@ -129,10 +135,10 @@ def test_a_small_record_is_not_cut() -> None:
 
 @given(
     containers=st.integers(0, 300), gpus=st.integers(0, 70), cores=st.integers(0, 400), warnings=st.integers(0, 60),
-    long=st.integers(0, 100_000),
+    long=st.integers(0, 100_000), processes=st.integers(0, 30),
 )  # fmt: skip
 def test_a_line_stays_below_its_limit_whatever_the_task(
-    containers: int, gpus: int, cores: int, warnings: int, long: int
+    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int
 ) -> None:
     metrics = Metrics(
         vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
@@ -150,11 +156,13 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
             )
         ),
         monitor=Monitor(warnings=tuple("é" * long for _ in range(warnings))),
+        processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
     )
     line = encode_line(huge)
     assert len(line) < LARGEST_LINE_BYTES
     assert b"\n" not in line
     record = decode(line).record
     assert record.metrics == metrics
-    cut = containers > 20 or gpus > 32 or cores > 128 or warnings > MOST_WARNINGS or (warnings and long > LONGEST_TEXT)
+    lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20 or processes > 10
+    cut = lists_are_cut or ((warnings or processes) and long > LONGEST_TEXT)
     assert record.truncated or not cut

@@ -3,7 +3,16 @@ import math
 import pytest
 
 from profiler.record import Status
-from profiler.verdict import End, ended, likely_out_of_memory, lost, still_running, told_to_stop
+from profiler.verdict import (
+    End,
+    OutOfMemory,
+    ended,
+    likely_out_of_memory,
+    lost,
+    out_of_memory,
+    still_running,
+    told_to_stop,
+)
 
 GIB = 2**30
 
@@ -61,3 +70,17 @@ def test_out_of_memory_is_said_only_with_evidence(
         )
         is verdict
     )
+
+
+@pytest.mark.parametrize("end", [ended(0, 1, stop_was_asked=False), told_to_stop(1), still_running(1), lost(1)])
+def test_the_kernels_count_of_kills_decides_however_the_batch_ended(end: End) -> None:
+    found = out_of_memory(end, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None, memory_kills=1)
+    assert found == OutOfMemory(likely=True, evidence="kernel-counter")
+
+
+def test_without_a_counted_kill_the_exit_code_at_the_limit_is_the_evidence() -> None:
+    killed = ended(137, 1, stop_was_asked=False)
+    found = out_of_memory(killed, memory_max_bytes=GIB, memory_size_bytes=GIB, limit_hits=None, memory_kills=0)
+    assert found == OutOfMemory(likely=True, evidence="exit-137-at-limit")
+    found = out_of_memory(killed, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None)
+    assert found == OutOfMemory(likely=False, evidence=None)
