@@ -7,22 +7,29 @@ from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
 from profiler.placement import Placement, placed, placed_sizes
-from profiler.record import Container, Distribution, Metrics, Monitor, PeakSource, Record, Report, Sampling, Status
+from profiler.record import (
+    Container,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    PeakSource,
+    Process,
+    Record,
+    Report,
+    Sampling,
+    Status,
+)
 from profiler.sources.cgroup import Limits
+from profiler.sources.cgroup_counters import GroupPeak
 from profiler.sources.host import Host
-from profiler.sources.local import GroupPeak
-from profiler.summary import Sizes, usage_metrics
+from profiler.summary import Sizes, usage_metrics, with_peak
 from profiler.supervisor import Ending
 from profiler.times import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.usage import ContainerUsage
-from profiler.verdict import ended, likely_out_of_memory
+from profiler.verdict import OutOfMemory, ended, out_of_memory
 
 _LAUNCH_TYPE = "LOCAL"
 _KERNELS_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
-# A control group's mark counts page cache too: it is the command's peak where there was next to none,
-# or less than the 256 KiB in which the kernel counts a group's memory anyway.
-_NEXT_TO_NO_CACHE = 0.01
-_BATCH_BYTES = 256 * 1024
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -58,7 +65,11 @@ class Peak(Struct, frozen=True, kw_only=True):
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What is known of a command that has ended. ``peak.source`` is None if nothing was measured."""
+    """What is known of a command that has ended. ``peak.source`` is None if nothing was measured.
+
+    ``oom_kills`` are those of the group that the profiler is in, others' processes too;
+    ``memory_kills`` those of the command's own, if it has one.
+    """
 
     span: Span
     ending: Ending
@@ -67,7 +78,9 @@ class Observed(Struct, frozen=True, kw_only=True):
     peak: Peak
     group_peak_bytes: int | None = None
     oom_kills: int | None
+    memory_kills: int | None = None
     counts_blocks: bool
+    processes: tuple[Process, ...] = ()
 
 
 def settled_peak(
@@ -84,17 +97,11 @@ def settled_peak(
     that were there: of a single process the larger of the two marks counts.
     """
     without = _peak_of_processes(sampled_bytes, ending, several_seen=several_seen, floor_bytes=floor_bytes)
-    if group is None or group.size_bytes is None or not _is_free_of_cache(group, ending):
+    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
+    if group is None or group.size_bytes is None or not group.is_of_processes(transferred_bytes):
         return without
     mark_bytes = without.size_bytes if without.source == "kernel" else None
     return Peak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
-
-
-def _is_free_of_cache(group: GroupPeak, ending: Ending) -> bool:
-    """A file that was deleted again before it was seen is known from what was read or written."""
-    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
-    most_bytes = max(_NEXT_TO_NO_CACHE * (group.size_bytes or 0), _BATCH_BYTES)
-    return group.holds_all and max(group.cache_bytes, transferred_bytes) < most_bytes
 
 
 def _peak_of_processes(
@@ -136,23 +143,27 @@ def run_record(
     if found.placement is not None:
         sizes = placed_sizes(sizes, found.placement, identity.host)
     end = ended(ending.exit_code, span.finished_ns, stop_was_asked=ending.stop_was_asked)
-    out_of_memory = likely_out_of_memory(
+    memory = out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
         limit_hits=observed.oom_kills,
+        memory_kills=observed.memory_kills,
     )
     if end.status == "failure" and observed.oom_kills:
         # A child was killed and the command only says that it failed.
-        out_of_memory = True
+        memory = OutOfMemory(likely=True, evidence="kernel-counter")
     record = replace(
         _identified(identity, end.status, ending.exit_code),
         labels=found.labels or None,
-        likely_out_of_memory=out_of_memory,
+        likely_out_of_memory=memory.likely,
+        out_of_memory_evidence=memory.evidence,
+        memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
         started_at=format_ms(span.started_ns),
         finished_at=format_ms(span.finished_ns),
         sampling=sampling,
         metrics=_metrics(observed, sizes),
+        processes=observed.processes,
         monitor=monitor,
     )
     if found.placement is None:
@@ -209,30 +220,14 @@ def sampling_facts(
 
 def _metrics(observed: Observed, sizes: Sizes) -> Metrics:
     """The samples' statistics with the kernel's exact totals and peak in their place."""
-    measured = usage_metrics(observed.usage, sizes)
-    peak_mb = mebibytes(observed.peak.size_bytes)
+    peak = observed.peak
+    measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
     reaped = observed.ending.reaped
     return replace(
         measured,
         duration_ms=as_number(observed.span.duration_ns / NS_PER_MS),
         cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
-        max_memory_used_mb=peak_mb,
-        memory_peak_source=observed.peak.source,
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
-        memory_used_mb=_with_peak(measured.memory_used_mb, peak_mb),
-        memory_utilization_percent=_with_peak(
-            measured.memory_utilization_percent, _percent(observed.peak.size_bytes, sizes.memory_bytes)
-        ),
         block_read_bytes=reaped.block_read_bytes if observed.counts_blocks else None,
         block_write_bytes=reaped.block_write_bytes if observed.counts_blocks else None,
     )
-
-
-def _with_peak(distribution: Distribution | None, peak: float | None) -> Distribution | None:
-    if distribution is None or peak is None:
-        return distribution
-    return replace(distribution, max=float(peak))
-
-
-def _percent(size_bytes: int | None, of_bytes: float | None) -> float | None:
-    return None if size_bytes is None or not of_bytes else round(100 * size_bytes / of_bytes, 3)

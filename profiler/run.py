@@ -33,6 +33,7 @@ from profiler.local_record import (
 )
 from profiler.placement import Placement
 from profiler.prices import PriceOverrides
+from profiler.process_totals import ProcessTotals
 from profiler.record import Monitor, Report
 from profiler.sources import Unavailable, proc
 from profiler.sources.cgroup import own_cgroups
@@ -183,11 +184,13 @@ class _Session:
         for accelerator in beside.accelerators:
             accelerator.start()
         samples = JoinedSamples(self._interval_ns, self._started_wall_ns)
+        totals = ProcessTotals()
         grid = Grid(self._started_ns, self._interval_ns)
         while not supervisor.ended_by(self._next_tick(grid)):
             now_ns = self._clock.monotonic_ns()
             sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns, supervisor.reaped.blocks)
             samples.add(sample, now_ns)
+            totals.add(source.processes)
             if not isinstance(sample, Unavailable):
                 on_sample(sample)
         finished_ns = self._clock.monotonic_ns()
@@ -209,6 +212,8 @@ class _Session:
             ),
             group_peak_bytes=group_peak.size_bytes,
             oom_kills=self._oom_kills(),
+            memory_kills=self._own_cgroup.oom_kills(),
+            processes=totals.top(),
             counts_blocks=proc.read("/proc/self/io") is not None,
         )
         for accelerator in beside.accelerators:

@@ -9,6 +9,10 @@ from profiler.sources import proc
 from profiler.sources.cgroup import OOM_KILLS, parse_counter
 
 _NS_PER_US = 1000
+# A mark counts page cache too: it is the processes' peak where there was next to none, or less
+# than the 256 KiB in which the kernel counts a group's memory anyway.
+_NEXT_TO_NO_CACHE = 0.01
+_BATCH_BYTES = 256 * 1024
 
 
 class CpuFile(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,27 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
 
     used_bytes: int
     cache_bytes: int | None
+
+
+class GroupPeak(Struct, frozen=True, kw_only=True):
+    """A control group's high-water mark, the most page cache seen in it, and whether it holds for all to the end."""
+
+    size_bytes: int | None = None
+    cache_bytes: int = 0
+    holds_all: bool = True
+
+    def is_of_processes(self, transferred_bytes: int = 0) -> bool:
+        """Whether it is the peak of what processes held, all of them, with next to no page cache in it."""
+        return self.holds_all and self.is_free_of_cache(transferred_bytes)
+
+    def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
+        """Whether there is next to no page cache in it.
+
+        A file that was deleted again before it was seen is known from ``transferred_bytes``, what was
+        read or written.
+        """
+        most_bytes = max(_NEXT_TO_NO_CACHE * (self.size_bytes or 0), _BATCH_BYTES)
+        return max(self.cache_bytes, transferred_bytes) < most_bytes
 
 
 def parse_usage_ns(text: bytes) -> int | None:

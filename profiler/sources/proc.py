@@ -11,23 +11,30 @@ from msgspec import Struct
 _BYTES_PER_KIB = 1024
 _CHUNK_BYTES = 65_536
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
-_STATE, _PARENT, _CHILD_MINOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 8, 10
-_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED = 11, 12, 13, 14, 17, 19
+_STATE, _PARENT, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 7, 8, 9, 10
+_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
 ZOMBIE = "Z"
 STOPPED = "T"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/stat``. What "children" used counts once a parent has waited for them."""
+    """``/proc/PID/stat``. What "children" used counts once a parent has waited for them.
 
+    ``name`` is the command's, at most 15 bytes of it; ``faults`` are page faults: memory does not
+    grow without them.
+    """
+
+    name: str
     state: str
     parent_pid: int
     cpu_ticks: int
     children_cpu_ticks: int
+    faults: int
     children_faults: int
     threads: int
     started_ticks: int
+    resident_pages: int
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -48,18 +55,22 @@ class BlockBytes(Struct, frozen=True, kw_only=True):
 
 def parse_stat(text: bytes) -> ProcessStat | None:
     """None if the text is cut short or is something else."""
-    fields = text[text.rfind(b")") + 1 :].split()
-    if len(fields) <= _STARTED:
+    name_ends = text.rfind(b")")
+    fields = text[name_ends + 1 :].split()
+    if len(fields) <= _RESIDENT:
         return None
     try:
         return ProcessStat(
+            name=text[text.find(b"(") + 1 : name_ends].decode(errors="replace"),
             state=fields[_STATE].decode("ascii"),
             parent_pid=int(fields[_PARENT]),
             cpu_ticks=int(fields[_USER]) + int(fields[_SYSTEM]),
             children_cpu_ticks=int(fields[_CHILD_USER]) + int(fields[_CHILD_SYSTEM]),
+            faults=int(fields[_MINOR_FAULTS]) + int(fields[_MAJOR_FAULTS]),
             children_faults=int(fields[_CHILD_MINOR_FAULTS]) + int(fields[_CHILD_MAJOR_FAULTS]),
             threads=int(fields[_THREADS]),
             started_ticks=int(fields[_STARTED]),
+            resident_pages=int(fields[_RESIDENT]),
         )
     except ValueError:
         return None
@@ -101,6 +112,21 @@ def parse_pids(children: bytes) -> tuple[int, ...]:
 def unescaped(path: str) -> str:
     """A path of ``/proc/PID/mountinfo``, in which blanks and backslashes are octal."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
+
+
+def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
+    """The arguments in ``/proc/PID/cmdline``, without the command itself."""
+    words = cmdline.removesuffix(b"\0").split(b"\0")
+    return tuple(word.decode(errors="replace") for word in words[1:])
+
+
+def all_pids(folder: str = "/proc") -> list[int]:
+    """All processes that are visible, in no order."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  names, many times a minute
+    except OSError:
+        return []
+    return [int(name) for name in names if name.isdecimal()]
 
 
 def read(path: str) -> bytes | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container
 from msgspec import Struct
 
 from profiler.sources import proc
+from profiler.sources.budget import Budget
 from profiler.times import NS_PER_SECOND
 
 # Reading a PSS walks the process's page tables: at most this share of one core goes into it.
@@ -25,13 +26,16 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
     ``children_cpu_ns`` is of the children it has waited for. ``rss_bytes`` counts shared pages
     in full, ``share_bytes`` proportionally to those who share them. None: a zombie's memory, and
-    ``blocks`` of a process that has ended meanwhile or is not ours to ask.
+    ``blocks`` of a process that has ended meanwhile or is not ours to ask. ``arguments`` are empty
+    where nobody asked for them.
     """
 
     pid: int
     started_ticks: int
     own_cpu_ns: int
     children_cpu_ns: int
+    name: str = ""
+    arguments: tuple[str, ...] = ()
     threads: int = 1
     rss_bytes: int | None = None
     share_bytes: int | None = None
@@ -60,13 +64,13 @@ class ProcessTree:
         self._lists_children = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
         self._threads = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
-        self._pss_due_ns = 0
+        self._pss_budget = Budget(_PSS_SHARE)
 
     def read(self) -> tuple[ProcessReading, ...]:
         """All processes of the tree that are there now, each after its parent."""
         stats = self._descendants()
         self._threads = sum(stat.threads for stat in stats.values())
-        if len(stats) > 1 and self._monotonic_ns() >= self._pss_due_ns:
+        if len(stats) > 1 and self._pss_budget.allows(self._monotonic_ns()):
             return self._read_fresh(stats)
         return self._readings(stats)
 
@@ -75,7 +79,7 @@ class ProcessTree:
         began_ns = self._monotonic_ns()
         readings = self._readings(stats)
         ended_ns = self._monotonic_ns()
-        self._pss_due_ns = ended_ns + round((ended_ns - began_ns) / _PSS_SHARE)
+        self._pss_budget.spend(ended_ns - began_ns, ended_ns)
         return readings
 
     def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
@@ -90,8 +94,9 @@ class ProcessTree:
         return ProcessReading(
             pid=pid,
             started_ticks=stat.started_ticks,
-            own_cpu_ns=self._own_cpu_ns(pid, stat),
+            own_cpu_ns=own_cpu_ns(pid, stat.cpu_ticks * self._ns_per_tick),
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
+            name=stat.name,
             threads=stat.threads,
             rss_bytes=status.rss_bytes,
             share_bytes=share_bytes,
@@ -108,15 +113,8 @@ class ProcessTree:
             self._shared_bytes[identity] = max(rss_bytes - own_bytes, 0) if own_bytes is not None else 0
         return self._shared_bytes[identity]
 
-    def _own_cpu_ns(self, pid: int, stat: proc.ProcessStat) -> int:
-        """All threads, ended ones too: exact from the process's clock, else in ticks of 10 ms."""
-        try:
-            return time.clock_gettime_ns(_cpu_clock(pid))
-        except OSError:
-            return stat.cpu_ticks * self._ns_per_tick
-
     def _descendants(self) -> dict[int, proc.ProcessStat]:
-        if not self._lists_children or (self._threads > _FEW_THREADS and self._threads > len(_all_pids())):
+        if not self._lists_children or (self._threads > _FEW_THREADS and self._threads > len(proc.all_pids())):
             return self._look_through_all()
         found: dict[int, proc.ProcessStat] = {}
         waiting = list(children_of(self._root_pid, 1))
@@ -132,7 +130,7 @@ class ProcessTree:
     def _look_through_all(self) -> dict[int, proc.ProcessStat]:
         stats: dict[int, proc.ProcessStat] = {}
         below: dict[int, list[int]] = {}
-        for pid in _all_pids():
+        for pid in proc.all_pids():
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
             if stat is not None:
                 stats[pid] = stat
@@ -159,14 +157,13 @@ def children_of(pid: int, threads: int) -> tuple[int, ...]:
     return tuple(child for children in lists for child in proc.parse_pids(children))
 
 
-def _all_pids() -> list[int]:
+def own_cpu_ns(pid: int, otherwise_ns: int) -> int:
+    """CPU time of all threads of a process, ended ones too; ``otherwise_ns`` once it is gone.
+
+    Exact, while ``/proc/PID/stat`` shows ticks of 10 ms. Anybody may ask for it.
+    """
     try:
-        names = os.listdir("/proc")  # noqa: PTH208  as above
+        # The clock as ``clock_getcpuclockid`` makes it (CPUCLOCK_SCHED).
+        return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
-        return []
-    return [int(name) for name in names if name.isdecimal()]
-
-
-def _cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, as ``clock_getcpuclockid`` makes it (CPUCLOCK_SCHED)."""
-    return ~pid << 3 | 2
+        return otherwise_ns

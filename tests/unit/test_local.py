@@ -6,13 +6,14 @@ from msgspec.structs import replace
 
 from profiler.launch import callers_environment
 from profiler.local_record import Identity, Observed, Peak, Span, bounds, run_record, sampling_facts, settled_peak
-from profiler.record import Metrics, Monitor, Record, Sampling
+from profiler.record import MemoryKills, Metrics, Monitor, Record, Sampling
 from profiler.sources import proc
 from profiler.sources.cgroup import Limits
 from profiler.sources.host import Host
-from profiler.sources.local import TreeCpu, TreeMemory
 from profiler.sources.process_tree import ProcessReading
 from profiler.sources.tree_blocks import TreeBlocks
+from profiler.sources.tree_cpu import TreeCpu
+from profiler.sources.tree_memory import TreeMemory
 from profiler.summary import Sizes
 from profiler.supervisor import Ending, Reaped
 from profiler.usage import ContainerUsage
@@ -49,13 +50,16 @@ def _process(
 def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
     stat = proc.parse_stat(_STAT)
     assert stat == proc.ProcessStat(
+        name="a (strange) name",
         state="S",
         parent_pid=17,
         cpu_ticks=200,
         children_cpu_ticks=30,
+        faults=1024,
         children_faults=78,
         threads=5,
         started_ticks=128978,
+        resident_pages=415,
     )
 
 
@@ -256,7 +260,9 @@ def test_what_python_adds_to_the_environment_is_taken_out() -> None:
     assert callers_environment(own, None) == own
 
 
-def _observed(*, exit_code: int = 0, oom_kills: int = 0, stop_was_asked: bool = False) -> Observed:
+def _observed(
+    *, exit_code: int = 0, oom_kills: int = 0, memory_kills: int | None = None, stop_was_asked: bool = False
+) -> Observed:
     ending = Ending(
         exit_code=exit_code, stop_was_asked=stop_was_asked, alone=True, ignored_children=False, reaped=Reaped()
     )
@@ -267,6 +273,7 @@ def _observed(*, exit_code: int = 0, oom_kills: int = 0, stop_was_asked: bool = 
         cpu_ns=1_234_567_000,
         peak=Peak(),
         oom_kills=oom_kills,
+        memory_kills=memory_kills,
         counts_blocks=False,
     )
 
@@ -291,6 +298,13 @@ def test_a_child_killed_for_memory_is_told_when_the_command_fails() -> None:
     assert _record(_observed(exit_code=1, oom_kills=1)).likely_out_of_memory is True
     assert _record(_observed(exit_code=1)).likely_out_of_memory is False
     assert _record(_observed(exit_code=0, oom_kills=1)).likely_out_of_memory is False
+
+
+def test_a_kill_in_the_commands_own_group_is_told_however_it_ends() -> None:
+    record = _record(_observed(exit_code=0, oom_kills=1, memory_kills=1))
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    assert record.memory_kills == MemoryKills(count=1)
+    assert _record(_observed(memory_kills=0)).memory_kills is None
 
 
 def test_a_run_that_was_asked_to_stop() -> None:

@@ -12,6 +12,7 @@ from profiler.sources.cgroup import own_cgroups
 from profiler.sources.cgroup_counters import (
     V1_MEMORY,
     V2_MEMORY,
+    GroupPeak,
     MemoryFiles,
     MemoryReading,
     parse_cpu_stat_ns,
@@ -21,7 +22,7 @@ from profiler.sources.cgroup_counters import (
 )
 from profiler.sources.cgroup_delegation import step_aside
 from profiler.sources.counting_group import claimed
-from profiler.sources.local import GroupMemory, GroupPeak
+from profiler.sources.local import GroupMemory
 from profiler.sources.own_cgroup import OwnCgroup, make_own_cgroup
 from profiler.sources.process_tree import ProcessReading
 from profiler.supervisor import Ending, Reaped

@@ -1,0 +1,52 @@
+"""The memory that several processes hold together, now and at most, from readings of each. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from profiler.sources.process_tree import ProcessReading
+
+
+class TreeMemory:
+    """The memory of a tree now, and its peak: with the kernel's high-water marks between readings.
+
+    Between two readings the tree may have held the mark of one process that rose plus what the
+    others held at the smaller end. Two rises are never added: nobody saw them together.
+    """
+
+    def __init__(self) -> None:
+        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
+        self.peak_bytes: int | None = None
+
+    def add(self, processes: Iterable[ProcessReading]) -> int | None:
+        """The tree's memory now; None if no process has any (all are zombies)."""
+        now = {process.identity: process for process in processes}
+        shares = [process.share_bytes for process in now.values() if process.share_bytes is not None]
+        if not shares:
+            return None
+        held_by = {identity: _smaller_share(self._previous.get(identity), process) for identity, process in now.items()}
+        held_bytes = sum(held_by.values())
+        risen = (
+            _mark_bytes(process) + held_bytes - held_by[identity]
+            for identity, process in now.items()
+            if _rose(self._previous.get(identity), process)
+        )
+        self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *risen)
+        self._previous = now
+        return sum(shares)
+
+
+def _smaller_share(before: ProcessReading | None, now: ProcessReading) -> int:
+    """What a process held at both ends of a step, as far as is known."""
+    if before is None:
+        return 0
+    return min(before.share_bytes or 0, now.share_bytes or 0)
+
+
+def _rose(before: ProcessReading | None, now: ProcessReading) -> bool:
+    """Whether the mark is new; a lower one belongs to a program executed since."""
+    return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
+
+
+def _mark_bytes(process: ProcessReading) -> int:
+    """The high-water mark less the pages that are counted at others."""
+    shared_bytes = max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
+    return max((process.peak_bytes or 0) - shared_bytes, 0)

@@ -1,0 +1,116 @@
+"""The peak between readings, against processes whose memory is known at every moment."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from profiler.sources.process_tree import ProcessReading
+from profiler.sources.tree_memory import TreeMemory
+
+MIB = 2**20
+_MOMENTS = 10  # so finely the truth is known between two readings
+
+
+class Step(Struct, frozen=True):
+    """The time up to a reading: what each process holds then, and one that may hold more in between."""
+
+    held_mib: tuple[int, ...]
+    spiking: int
+    spike_mib: int
+    spike_at: int
+
+
+class Simulated:
+    """Processes that go evenly from one reading to the next, but for one spike in each step."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.memory = TreeMemory()
+        self.true_peak_bytes = 0
+        self._marks = [0] * len(steps[0].held_mib)
+        held = [size * MIB for size in steps[0].held_mib]
+        self._read(held)
+        for step in steps[1:]:
+            target = [size * MIB for size in step.held_mib]
+            for moment in range(1, _MOMENTS + 1):
+                now = [
+                    before + (after - before) * moment // _MOMENTS for before, after in zip(held, target, strict=True)
+                ]
+                if moment == step.spike_at:
+                    now[step.spiking] += step.spike_mib * MIB
+                self._pass(now)
+            held = target
+            self._read(held)
+
+    def _pass(self, now: Sequence[int]) -> None:
+        self._marks = [max(mark, size) for mark, size in zip(self._marks, now, strict=True)]
+        self.true_peak_bytes = max(self.true_peak_bytes, sum(now))
+
+    def _read(self, held: Sequence[int]) -> None:
+        self._pass(held)
+        self.memory.add(
+            ProcessReading(
+                pid=pid,
+                started_ticks=1,
+                own_cpu_ns=0,
+                children_cpu_ns=0,
+                rss_bytes=size,
+                share_bytes=size,
+                peak_bytes=self._marks[pid],
+            )
+            for pid, size in enumerate(held)
+        )
+
+
+@st.composite
+def _steps(draw: st.DrawFn) -> list[Step]:
+    count = draw(st.integers(1, 5))
+    step = st.builds(
+        Step,
+        st.tuples(*[st.integers(0, 1000)] * count),
+        st.integers(0, count - 1),
+        st.integers(0, 2000),
+        st.integers(1, _MOMENTS - 1),
+    )
+    return draw(st.lists(step, min_size=2, max_size=8))
+
+
+@given(_steps())
+def test_the_peak_is_never_above_the_truth(steps: list[Step]) -> None:
+    simulated = Simulated(steps)
+    assert simulated.memory.peak_bytes is not None
+    assert simulated.memory.peak_bytes <= simulated.true_peak_bytes
+
+
+@given(st.tuples(*[st.integers(1, 1000)] * 3), st.integers(0, 2), st.integers(1, 4000), st.integers(1, _MOMENTS - 1))
+def test_a_spike_of_one_process_beside_steady_ones_is_found_whole(
+    held_mib: tuple[int, ...], spiking: int, spike_mib: int, spike_at: int
+) -> None:
+    simulated = Simulated([Step(held_mib, 0, 0, 1), Step(held_mib, spiking, spike_mib, spike_at)])
+    assert simulated.memory.peak_bytes == simulated.true_peak_bytes
+
+
+@given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
+def test_a_spike_beside_a_process_that_moves_a_little_is_found_to_99_percent(
+    held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
+) -> None:
+    steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
+    simulated = Simulated(steps)
+    assert simulated.memory.peak_bytes is not None
+    assert simulated.memory.peak_bytes >= 0.99 * simulated.true_peak_bytes
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000))
+def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> None:
+    memory = TreeMemory()
+
+    def reading(pid: int, mark_mib: int) -> ProcessReading:
+        return ProcessReading(
+            pid=pid, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=0, share_bytes=0,
+            peak_bytes=mark_mib * MIB,
+        )  # fmt: skip
+
+    memory.add([reading(1, 0), reading(2, 0)])
+    memory.add([reading(1, one_mib), reading(2, other_mib)])
+    assert memory.peak_bytes == max(one_mib, other_mib) * MIB
