@@ -1,4 +1,4 @@
-"""The processes of another container of the task, where they are visible, and how that one was started.
+"""Which processes are another container's of the task, where they are visible, and how that one was started.
 
 To see them takes ``"pidMode": "task"``; to read their environment the same user, or root with
 SYS_PTRACE.
@@ -10,14 +10,28 @@ from collections.abc import Iterator
 from profiler.sources import proc
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
+# A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. What follows it in a
+# group's name is nothing of that kind: the end, ".scope", or a group below.
+_OF_AN_ID = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
 
 
-def pids_of(docker_id: str, proc_folder: str = "/proc") -> Iterator[str]:
+def is_in_container(process_folder: str, docker_id: str) -> bool:
+    """Whether the process is in a control group of the container, of either version."""
+    membership, wanted = proc.read(f"{process_folder}/cgroup") or b"", docker_id.encode()
+    found = membership.find(wanted)
+    while found >= 0:
+        following = membership[found + len(wanted) : found + len(wanted) + 1]
+        if not following or following[0] not in _OF_AN_ID:
+            return True
+        found = membership.find(wanted, found + 1)
+    return False
+
+
+def pids_of(docker_id: str, proc_folder: str = "/proc") -> Iterator[int]:
     """The container's processes, the lowest number first; this process is left out."""
-    own_pid = str(os.getpid())
-    wanted = docker_id.encode()
-    for pid in _pids(proc_folder):
-        if pid != own_pid and wanted in (proc.read(f"{proc_folder}/{pid}/cgroup") or b""):
+    own_pid = os.getpid()
+    for pid in sorted(proc.all_pids(proc_folder)):
+        if pid != own_pid and is_in_container(f"{proc_folder}/{pid}", docker_id):
             yield pid
 
 
@@ -28,11 +42,3 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
             if entry.startswith(_VISIBLE_DEVICES):
                 return entry.removeprefix(_VISIBLE_DEVICES).decode(errors="replace")
     return None
-
-
-def _pids(proc_folder: str) -> list[str]:
-    try:
-        names = os.listdir(proc_folder)  # noqa: PTH208  names only
-    except OSError:
-        return []
-    return sorted((name for name in names if name.isdecimal()), key=int)

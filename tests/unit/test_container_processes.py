@@ -18,7 +18,7 @@ def test_the_batchs_first_process_that_knows_tells_its_gpus(tmp_path: Path) -> N
     process(tmp_path, 8, BATCH, "HOME=/")
     (tmp_path / "self").mkdir()
     assert visible_devices(BATCH, str(tmp_path)) == "GPU-a,GPU-b"
-    assert list(pids_of(BATCH, str(tmp_path))) == ["8", "20", "100"]
+    assert list(pids_of(BATCH, str(tmp_path))) == [8, 20, 100]
 
 
 def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
