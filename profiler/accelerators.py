@@ -21,7 +21,10 @@ WHOLE_INSTANCE = "instance"
 
 
 class Accelerator(Protocol):
-    """One kind of accelerator, watched from ``start`` to ``stop``."""
+    """One kind of accelerator, watched from ``start`` to ``stop``.
+
+    The monitor has the batch's processes watched in the same way (:mod:`profiler.process_watch`).
+    """
 
     @property
     def name(self) -> str:

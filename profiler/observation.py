@@ -1,11 +1,11 @@
 """What the monitor knows of its task: the last metadata, and each container's usage so far."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from profiler.clock import Clock
 from profiler.logs import Log
 from profiler.sources import Unavailable
-from profiler.sources.container_stats import StatsReading
+from profiler.sources.container_stats import ContainerSample, StatsReading
 from profiler.sources.health import Health
 from profiler.sources.task import TaskSource
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
@@ -19,10 +19,21 @@ _STALE_STEPS = 2
 
 
 class Observation:
-    """Samples all containers on each tick and asks for the task only when something may have changed."""
+    """Samples all containers on each tick and asks for the task only when something may have changed.
 
-    def __init__(self, source: TaskSource, clock: Clock, log: Log, interval_ns: int) -> None:
+    ``on_sample`` hears of each container's samples that are no duplicates.
+    """
+
+    def __init__(
+        self,
+        source: TaskSource,
+        clock: Clock,
+        log: Log,
+        interval_ns: int,
+        on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None,
+    ) -> None:
         self._source = source
+        self._on_sample = on_sample
         self._clock = clock
         self._interval_ns = interval_ns
         self._task_read_ns: int | None = None
@@ -120,6 +131,7 @@ class Observation:
             started_ns = None if container.restart_count else container.started_ns
             if usage.add(sample, docker_id=container.docker_id, received_ns=received_ns, started_ns=started_ns):
                 self._fresh_ns[container.name] = received_ns
+                self._on_sample(container.name, sample)
 
     def _note_refused(self, reading: StatsReading) -> None:
         for docker_id in self._refused.keys() - reading.refused.keys():

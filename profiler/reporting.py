@@ -53,7 +53,7 @@ class Reporter:
         """The final line of a batch."""
         from profiler.advised import advised  # noqa: PLC0415  until the end its memory is the batch's
 
-        record = self._record(container, task, end)
+        record = with_accelerators(self._record(container, task, end), self._accelerators)
         time = format_ms(self._clock.wall_ns())
         return self._line("task.report", advised(record, self._settings.prices, time=time))
 
@@ -68,7 +68,7 @@ class Reporter:
             numbers = interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
             record = replace(record, interval=numbers)
             self._interval_started_ns[container.name] = now_ns
-        return self._line("task.checkpoint", record)
+        return self._line("task.checkpoint", with_accelerators(record, self._accelerators))
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())
@@ -87,8 +87,7 @@ class Reporter:
         target = log_target(container, task, self._settings)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        record = replace(record, sampling=self._sampling(usage), monitor=self._monitor(task))
-        return with_accelerators(record, self._accelerators)
+        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(task))
 
     def _others(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()

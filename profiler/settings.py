@@ -17,6 +17,7 @@ from profiler.prices import PriceOverrides, parse_price
 
 Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
+Arguments = Literal["off", "redacted", "all"]
 
 MINIMUM_INTERVAL_SECONDS = 0.02
 MAXIMUM_SECONDS = 86_400.0
@@ -49,6 +50,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     log_stream: str | None = None
     stop_seconds: float = 25.0
     accelerators: AcceleratorSettings = AcceleratorSettings()
+    process_arguments: Arguments = "off"
     prices: PriceOverrides = PriceOverrides()
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_METRICS
@@ -109,6 +111,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         log_stream=reader.text("LOG_STREAM"),
         stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
         accelerators=_accelerators(reader),
+        process_arguments=reader.parsed("PROCESS_ARGUMENTS", "off", _arguments, "off, redacted or all"),
         prices=_prices(reader),
         emf=reader.parsed("EMF", "off", _emf, "true, live or false"),
         emf_metrics=_emf_metrics(reader),
@@ -190,6 +193,13 @@ def _switch(value: str) -> Switch:
     if value.lower() not in switches:
         raise ValueError
     return switches[value.lower()]
+
+
+def _arguments(value: str) -> Arguments:
+    choices: dict[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
+    if value.lower() not in choices:
+        raise ValueError
+    return choices[value.lower()]
 
 
 def _emf(value: str) -> Emf:

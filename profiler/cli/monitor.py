@@ -10,6 +10,7 @@ import requests.adapters
 from profiler.accelerators import Accelerator
 from profiler.bounded import call_within
 from profiler.cli.accelerators import task_accelerators
+from profiler.cli.processes import batch_processes
 from profiler.clock import Clock, Grid, SystemClock
 from profiler.delivery import Delivery
 from profiler.errors import TaskProfilerError
@@ -47,9 +48,10 @@ def run_monitor(stop: StopSignals) -> int:
         clock,
     )
     source = TaskMetadataSource(endpoint, settings.endpoint_version)
-    observation = Observation(source, clock, log, interval_ns)
+    processes = batch_processes(settings.process_arguments, clock, interval_ns)
+    observation = Observation(source, clock, log, interval_ns, processes.heard)
     grid = Grid(clock.monotonic_ns(), interval_ns)
-    accelerators = task_accelerators(settings.accelerators, os.environ, clock, log, interval_ns)
+    accelerators = (processes, *task_accelerators(settings.accelerators, os.environ, clock, log, interval_ns))
     host = host_facts()
     swap = SwapWatch(read_swapped)
     swap.begin()

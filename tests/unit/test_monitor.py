@@ -49,6 +49,7 @@ class FakeAccelerator:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.told: list[tuple[str, int]] = []
+        self.records: list[Record] = []
 
     def _note(self, what: str) -> None:
         self.told.append((what, len(self._world.streams.lines)))
@@ -67,6 +68,7 @@ class FakeAccelerator:
         self._note("stop")
 
     def onto(self, record: Record) -> Record:
+        self.records.append(record)
         return replace(record, gpus=(Gpu(uuid="GPU-a"),))
 
     def warnings(self) -> tuple[str, ...]:
@@ -118,6 +120,7 @@ class World:
         self.accelerators: tuple[FakeAccelerator, ...] = ()
         self.exporter: FakeExporter | None = None
         self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
+        self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
         self.clock = FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
         self.log = FakeLog()
@@ -176,7 +179,7 @@ class World:
 
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
-        observation = Observation(self.source, self.clock, self.log, interval_ns)
+        observation = Observation(self.source, self.clock, self.log, interval_ns, self.on_sample)
         grid = Grid(self.clock.monotonic_ns(), interval_ns)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
         reporter = Reporter(
@@ -578,3 +581,26 @@ def test_notes_on_the_instance_stand_in_the_record() -> None:
     world = World(batch_ends=2.5)
     world.notes = lambda task: (f"A note on {task.family}.",)
     assert world.run().report()["monitor"]["warnings"] == ["A note on etl."]
+
+
+def test_each_fresh_sample_is_heard_of_once() -> None:
+    world = World(batch_ends=61.5)
+    world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
+    heard: list[tuple[str, int]] = []
+    world.on_sample = lambda name, taken: heard.append((name, taken.read_ns))
+    world.run()
+    assert [read_ns for name, read_ns in heard if name == "batch"] == [
+        START_NS + seconds(at) for at in range(10, 70, 10)
+    ]
+    assert {name for name, _ in heard} == {"batch", "task-monitor"}
+
+
+def test_who_completes_a_checkpoint_sees_its_interval() -> None:
+    world = World(batch_ends=70.5)
+    accelerator = FakeAccelerator(world)
+    world.accelerators = (accelerator,)
+    world.run()
+    checkpoint, report = accelerator.records
+    assert checkpoint.interval is not None
+    assert checkpoint.interval.cpu_seconds == 30.0
+    assert report.interval is None

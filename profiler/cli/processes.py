@@ -1,0 +1,48 @@
+"""Wires what watches the batch's processes; where they are not visible, little of it is imported."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from profiler.clock import Clock
+from profiler.process_sighting import ProcessSighting, Watch
+from profiler.settings import Arguments
+from profiler.sources.container_processes import pids_of
+
+if TYPE_CHECKING:
+    from profiler.sources.process_tree import ProcessReading
+
+
+def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> ProcessSighting:
+    """The processes of the task's batch, watched from when they are seen."""
+    return ProcessSighting(
+        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
+        make_watch=lambda: _watch(arguments, clock, interval_ns),
+    )
+
+
+def _watch(arguments: Arguments, clock: Clock, interval_ns: int) -> Watch:
+    from profiler.process_watch import Machine, ProcessWatch  # noqa: PLC0415  see the module's docstring
+    from profiler.sources.container_cgroup import find_container_cgroup, machine_oom_kills  # noqa: PLC0415
+    from profiler.sources.exit_alarm import ExitAlarm  # noqa: PLC0415
+    from profiler.sources.processes import ContainerProcesses  # noqa: PLC0415
+
+    machine = Machine(
+        processes_of=lambda docker_id: ContainerProcesses(
+            docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
+        ),
+        group_of=find_container_cgroup,
+        oom_kills=machine_oom_kills,
+        own_cpu_ns=time.thread_time_ns,
+        alarm=ExitAlarm(),
+    )
+    return ProcessWatch(machine, clock, interval_ns, _shown_as(arguments))
+
+
+def _shown_as(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
+    if arguments == "off":
+        return lambda _: None
+    from profiler.arguments import redacted  # noqa: PLC0415  most do not ask for them
+
+    show = redacted if arguments == "redacted" else " ".join
+    return lambda process: show(process.arguments) or None

@@ -1,0 +1,131 @@
+"""What the batch's processes tell, put into a record that was made from task stats. Pure."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.figures import CPU_SECONDS_DIGITS, MIB, mebibytes
+from profiler.record import Interval, MemoryKills, Metrics, Number, PeakSource, Process, Record, Sampling
+from profiler.sources.cgroup_counters import GroupPeak
+from profiler.summary import Sizes, interval, usage_metrics, with_peak
+from profiler.times import NS_PER_SECOND
+from profiler.usage import ContainerUsage, Totals
+from profiler.verdict import End, out_of_memory
+
+# The course is taken from the processes where task stats come at most half as often.
+_FINER = 2
+_CPU_COURSE = ("vcpu_used", "cpu_utilization_percent")
+_MEMORY_COURSE = ("memory_used_mb", "memory_utilization_percent")
+
+_T = TypeVar("_T", Metrics, Interval)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What is known of a batch's processes when a line is written.
+
+    ``agrees_on_cpu``, ``agrees_on_memory``: whether task stats tell the same, as far as they can be
+    compared. ``since_checkpoint``: only for a checkpoint.
+    """
+
+    usage: ContainerUsage
+    cpu_ns: int
+    peak_bytes: int | None
+    group_peak: GroupPeak
+    processes: tuple[Process, ...]
+    kills: MemoryKills | None
+    agrees_on_cpu: bool = True
+    agrees_on_memory: bool = True
+    since_checkpoint: Totals | None = None
+
+
+def with_processes(record: Record, found: Found) -> Record:
+    """The record with processes, kills, the better peak, and the finer course."""
+    sizes = Sizes(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
+    record = replace(record, metrics=_with_totals(record.metrics, found), processes=found.processes)
+    if _is_finer(found.usage, record.sampling):
+        record = _with_course(record, found, sizes)
+    peak_bytes, source = _peak(record.metrics, found, sizes)
+    verdict = out_of_memory(
+        End(status=record.status, exit_code=record.exit_code),
+        memory_max_bytes=peak_bytes,
+        memory_size_bytes=sizes.memory_bytes,
+        limit_hits=1 if record.likely_out_of_memory else None,  # what the stats have shown stands
+        memory_kills=None if found.kills is None else found.kills.count,
+    )
+    return replace(
+        record,
+        metrics=with_peak(record.metrics, peak_bytes, source, sizes),
+        likely_out_of_memory=verdict.likely,
+        out_of_memory_evidence=verdict.evidence,
+        memory_kills=found.kills,
+    )
+
+
+def _with_totals(metrics: Metrics, found: Found) -> Metrics:
+    """Both sources count from the container's start and miss what came after their last reading."""
+    cpu_seconds = round(found.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+    group_peak_bytes = found.group_peak.size_bytes
+    return replace(
+        metrics,
+        cpu_seconds=max(cpu_seconds, metrics.cpu_seconds or 0.0),
+        max_pids=max(found.usage.max_pids or 0, metrics.max_pids or 0) or None,
+        memory_usage_peak_mb=mebibytes(_largest(_bytes(metrics.memory_usage_peak_mb), group_peak_bytes)),
+    )
+
+
+def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
+    """Whether the processes were read at least twice as often as the stats moved."""
+    step_ms = usage.median_step_ms
+    stats_step_ms = None if sampling is None else sampling.stats_period_ms
+    if stats_step_ms is None:
+        return usage.samples > (0 if sampling is None else sampling.samples or 0)
+    return step_ms is not None and _FINER * step_ms <= stats_step_ms
+
+
+def _with_course(record: Record, found: Found, sizes: Sizes) -> Record:
+    """The distributions from the processes, each as far as the stats do not contradict."""
+    finer = usage_metrics(found.usage, sizes)
+    metrics, part, since = record.metrics, record.interval, found.since_checkpoint
+    numbers = None if part is None or since is None else interval(since, sizes, started_ns=0, finished_ns=0)
+    if found.agrees_on_cpu:
+        metrics = _taken(metrics, finer, _CPU_COURSE)
+        part = part and numbers and _taken(part, numbers, ("cpu_seconds", *_CPU_COURSE))
+    if found.agrees_on_memory:
+        metrics = _taken(metrics, finer, _MEMORY_COURSE)
+        part = part and numbers and _taken(part, numbers, _MEMORY_COURSE)
+    sampling = record.sampling
+    if sampling is not None and (found.agrees_on_cpu or found.agrees_on_memory):
+        sampling = replace(sampling, samples=found.usage.samples)
+    return replace(record, metrics=metrics, interval=part, sampling=sampling)
+
+
+def _taken(target: _T, source: Struct, names: Iterable[str]) -> _T:
+    """The target with fields of the source, where that has them."""
+    values = {name: getattr(source, name) for name in names}
+    return replace(target, **{name: value for name, value in values.items() if value is not None})
+
+
+def _peak(metrics: Metrics, found: Found, sizes: Sizes) -> tuple[float | None, PeakSource | None]:
+    """The control group's mark where it is the processes' and complete; else the most that anybody saw.
+
+    That is no more than the group ever held with its page cache, nor than it may hold: a process's
+    own mark also counts pages of files that are charged to somebody else.
+    """
+    stats_bytes, group = _bytes(metrics.max_memory_used_mb), found.group_peak
+    if group.size_bytes is not None and group.is_of_processes():
+        return _largest(stats_bytes, group.size_bytes), "kernel"
+    bounds = [size for size in (group.size_bytes, sizes.memory_bytes) if size is not None]
+    seen_bytes = None if found.peak_bytes is None else min(found.peak_bytes, *bounds, found.peak_bytes)
+    marked_bytes = group.size_bytes if group.is_free_of_cache() else None
+    peak_bytes = _largest(stats_bytes, seen_bytes, marked_bytes)
+    return peak_bytes, None if peak_bytes is None else "sampled"
+
+
+def _bytes(size_mb: Number | None) -> float | None:
+    return None if size_mb is None else size_mb * MIB
+
+
+def _largest(*sizes_bytes: float | None) -> float | None:
+    return max((size for size in sizes_bytes if size is not None), default=None)
