@@ -16,6 +16,7 @@ from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import Undelivered
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
 from profiler.sources import Unavailable
+from profiler.sources.container_cgroup import find_container_cgroup
 from profiler.sources.container_processes import pids_of, visible_devices
 from profiler.sources.neuron.program import find_neuron_monitor
 from profiler.sources.nvml.library import driver_is_near, load_binding
@@ -96,7 +97,17 @@ def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
+        reads_group=_reads_group,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
         may_put=may_put,
     )
+
+
+def _reads_group(docker_id: str) -> bool:
+    for pid in pids_of(docker_id):
+        group = find_container_cgroup(pid, docker_id)
+        if group is not None:
+            group.close()
+            return True
+    return False

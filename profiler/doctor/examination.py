@@ -36,6 +36,7 @@ class Probes(Struct, frozen=True, kw_only=True):
     read_gpus: Callable[[], GpuReading | Unavailable | None]
     visible_devices: Callable[[str], str | None]
     count_processes: Callable[[str], int]
+    reads_group: Callable[[str], bool]
     find_neuron_monitor: Callable[[], str | None]
     neuron_devices: Callable[[], Collection[str]]
     may_put: Callable[[LogTarget], Undelivered | None]
@@ -70,7 +71,8 @@ def examine(patient: Patient | None, probes: Probes) -> Iterator[Finding]:
     batches = [batch for batch in (task.container(name) for name in choice.names) if batch is not None]
     for batch in batches:
         yield from limits_findings(batch, task, own)
-        yield processes_finding(batch, probes.count_processes(batch.docker_id or batch.name))
+        found_by = batch.docker_id or batch.name
+        yield processes_finding(batch, probes.count_processes(found_by), reads_group=probes.reads_group(found_by))
     yield from _devices(_gpus_of(batches, settings, probes), probes)
     for batch in batches:
         yield from _log(batch, task, settings, probes)

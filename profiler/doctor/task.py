@@ -71,14 +71,23 @@ def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: Container
         )
 
 
-def processes_finding(batch: ContainerMetadata, visible_processes: int) -> Finding:
-    """Whether the batch's processes can be seen from here."""
-    if visible_processes:
-        return fine(_PIDS, f"{visible_processes} processes of the batch are visible (shared pid namespace).")
+def processes_finding(batch: ContainerMetadata, visible_processes: int, *, reads_group: bool) -> Finding:
+    """Whether the batch's processes can be seen from here, and the kernel's own count of the container read."""
+    if not visible_processes:
+        return note(
+            _PIDS,
+            f"The processes of {batch.name} are not visible from this container.",
+            'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
+            "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
+            "are the batch's.",
+        )
+    seen = f"{visible_processes} processes of the batch are visible (shared pid namespace)"
+    if reads_group:
+        return fine(_PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
     return note(
         _PIDS,
-        f"The processes of {batch.name} are not visible from this container.",
-        'With "pidMode": "task" in the task definition the monitor can see which GPUs are the batch\'s.',
+        f"{seen}; the kernel's own peak of the container is not this user's to read, so peaks are sampled.",
+        "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
     )
 
 

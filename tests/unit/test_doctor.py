@@ -36,6 +36,7 @@ HEALTHY = Probes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
     count_processes=lambda _: 3,
+    reads_group=lambda _: True,
     find_neuron_monitor=lambda: None,
     neuron_devices=lambda: (),
     may_put=lambda _: None,
@@ -160,6 +161,14 @@ def test_processes_that_are_not_visible_are_a_note() -> None:
     finding = only(found(patient(), replace(HEALTHY, count_processes=lambda _: 0)), "processes")
     assert finding.level == "note"
     assert '"pidMode": "task"' in (finding.advice or "")
+    assert "kills of child processes" in (finding.advice or "")
+
+
+def test_a_control_group_that_another_user_may_not_read_is_a_note() -> None:
+    finding = only(found(patient(), replace(HEALTHY, reads_group=lambda _: False)), "processes")
+    assert finding.level == "note"
+    assert "sampled" in finding.text
+    assert "SYS_PTRACE" in (finding.advice or "")
 
 
 @pytest.mark.parametrize(
