@@ -1,12 +1,14 @@
 """A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
 
-It needs the standard library only. The steps come in this order: hold memory, spin, spike, idle, end.
+It needs the standard library only. The steps come in this order: hold memory, spin, wait, spike, children, idle, end.
 """
 
 import argparse
+import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 _MIB = 1024 * 1024
@@ -22,8 +24,13 @@ def main() -> int:
     _say("ready")  # from here on SIGTERM does what it should
     held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
     _spin(options.cpu_seconds)
+    time.sleep(options.wait_seconds)
     if options.spike_mib:
         _spike(options.spike_mib, options.spike_seconds)
+    for _ in range(options.turns):
+        _in_a_child(lambda: _spike(options.turn_mib, options.turn_seconds))
+    if options.oom_child:
+        _say(f"child ended with {_in_a_child(_grow)}")
     if options.oom:
         return _grow()
     time.sleep(options.idle_seconds)
@@ -39,6 +46,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory-mib", type=int, default=0, help="memory to hold until the end")
     parser.add_argument("--spike-mib", type=int, default=0, help="memory to take for a moment after the spinning")
     parser.add_argument("--spike-seconds", type=float, default=0.4, help="how long the spike lasts")
+    parser.add_argument("--wait-seconds", type=float, default=0.0, help="time to sleep before the spike")
+    parser.add_argument("--turns", type=int, default=0, help="children, one after the other")
+    parser.add_argument("--turn-mib", type=int, default=0, help="memory that each child takes")
+    parser.add_argument("--turn-seconds", type=float, default=0.0, help="how long each child holds it")
+    parser.add_argument("--oom-child", action="store_true", help="have a child grow until it is killed, and go on")
     parser.add_argument("--idle-seconds", type=float, default=0.0, help="time to sleep before the end")
     parser.add_argument("--exit-code", type=int, default=0, help="how to exit")
     parser.add_argument("--oom", action="store_true", help="grow until killed")
@@ -65,6 +77,15 @@ def _spike(mib: int, seconds: float) -> None:
     spike = bytearray(mib * _MIB)
     time.sleep(seconds)
     del spike
+
+
+def _in_a_child(work: Callable[[], object]) -> int:
+    """Fork, work, and wait; returns how the child ended, a signal as a negative number."""
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _grow() -> int:

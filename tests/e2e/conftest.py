@@ -18,7 +18,7 @@ from tests.e2e.images import (
     make_monitor_image,
     remove_image,
 )
-from tests.e2e.reports import GROUP, Start
+from tests.e2e.reports import LOG_GROUP, Start
 from tests.e2e.specs import BATCH, ContainerSpec, TaskSpec, monitor_container
 from tests.e2e.task import Task
 from tests.missing import skip_or_fail
@@ -47,9 +47,9 @@ def monitor_image(engine: Engine, request: pytest.FixtureRequest) -> Iterator[st
 
 @pytest.fixture(scope="session")
 def aws() -> Iterator[PlayedAws]:
-    """Give a played CloudWatch Logs."""
+    """Give a played CloudWatch Logs that has the batch's log group."""
     with played_aws() as server:
-        server.create_log_group(GROUP)
+        server.create_log_group(LOG_GROUP)
         yield server
 
 
@@ -79,16 +79,20 @@ def start(engine: Engine, monitor_image: str, aws: PlayedAws) -> Iterator[Start]
             stream: bool = True,
             vcpu: float | None = 1,
             memory_mib: int | None = 1024,
+            pid_mode_task: bool = False,
+            stats_period_seconds: float = 0,
         ) -> Task:
             beside = monitor or monitor_container(aws.environment())
             spec = TaskSpec(
-                containers=(dataclasses.replace(batch, log_group=GROUP), beside),
+                containers=(dataclasses.replace(batch, log_group=LOG_GROUP), beside),
                 limit_vcpu=vcpu,
                 limit_memory_mib=memory_mib,
+                pid_mode_task=pid_mode_task,
+                stats_period_seconds=stats_period_seconds,
             )
             task = stack.enter_context(Task(engine, spec))
             if stream:
-                aws.create_log_stream(GROUP, task.log_stream(BATCH))
+                aws.create_log_stream(LOG_GROUP, task.log_stream(BATCH))
             task.start()
             return task
 

@@ -7,6 +7,7 @@ What they learn is in `facts`, an immutable value that is replaced as a whole, s
 import contextlib
 import http.client
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,7 @@ class Placement:
     labels: Mapping[str, str]
     cgroup_parent: str | None
     pid_mode: str
+    stats_period_seconds: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,13 +173,15 @@ class RealContainer:
 
     def _follow_stats(self) -> None:
         """Keep the newest document of the stats stream; the daemon ends it when the container is removed."""
+        kept_at = float("-inf")
         path = f"/containers/{self.facts.docker_id}/stats"
         with contextlib.suppress(DockerError, OSError, http.client.HTTPException):
             for document in self._engine.api.stream(path, query={"stream": "1"}):
                 if self.facts.stopped:
                     return
-                if not document["read"].startswith(_NO_TIME):
-                    self._stats = document
+                is_due = time.monotonic() - kept_at >= self.placement.stats_period_seconds
+                if is_due and not document["read"].startswith(_NO_TIME):
+                    self._stats, kept_at = document, time.monotonic()
 
     def _await_end(self) -> None:
         with contextlib.suppress(DockerError, OSError):  # the daemon lost it while the test was being cleaned up

@@ -9,19 +9,27 @@ from tests.e2e.specs import BATCH, MONITOR
 from tests.e2e.task import Task
 from tests.waiting import wait_until
 
-Start = Callable[..., Task]  # the fixture `start`
+LOG_GROUP = "/e2e/batch"
+END_SECONDS = 90.0
 
-GROUP = "/e2e/batch"
+# Starts a batch, with the monitor beside it.
+Start = Callable[..., Task]
 
 
 def report_in_stream(aws: PlayedAws, task: Task) -> dict[str, Any]:
-    """Return the one report in the batch's stream."""
-    events = aws.events(GROUP, task.log_stream(BATCH))
+    """The one report in the batch's stream."""
+    events = aws.events(LOG_GROUP, task.log_stream(BATCH))
     assert len(events) == 1, task[MONITOR].logs()
     document: dict[str, Any] = json.loads(events[0].message)
     assert document["type"] == "task.report"
     record: dict[str, Any] = document["record"]
     return record
+
+
+def checkpoints(task: Task) -> list[dict[str, Any]]:
+    """The records on the monitor's own output, in their order."""
+    output, _ = task[MONITOR].logs()
+    return [json.loads(line)["record"] for line in output.splitlines()]
 
 
 def wait_for_samples(task: Task, requests: int) -> None:

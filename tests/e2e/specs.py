@@ -38,7 +38,10 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """A task; `pid_mode_task` lets all its containers share one process namespace, as `"pidMode": "task"` does."""
+    """A task; `pid_mode_task` lets all its containers share one process namespace, as `"pidMode": "task"` does.
+
+    `stats_period_seconds` holds stats back for so long, as Fargate does.
+    """
 
     containers: tuple[ContainerSpec, ...]
     family: str = "e2e"
@@ -49,6 +52,7 @@ class TaskSpec:
     limit_vcpu: float | None = None
     limit_memory_mib: int | None = None
     pid_mode_task: bool = False
+    stats_period_seconds: float = 0
 
 
 def batch_container(
@@ -84,8 +88,12 @@ def monitor_container(
     stop_timeout_seconds: int = 120,
     health_interval_seconds: int | None = None,
     log_group: str | None = None,
+    as_root: bool = False,
 ) -> ContainerSpec:
-    """Describe the product beside the batch, with no more rights than its task definition gives it."""
+    """Describe the product beside the batch, with no more rights than its task definition gives it.
+
+    As root it has the capabilities that Docker gives, as a container without any settings does.
+    """
     return ContainerSpec(
         name=MONITOR,
         image=MONITOR_IMAGE,
@@ -95,9 +103,9 @@ def monitor_container(
         depends_on=depends_on,
         memory_mib=memory_mib,
         stop_timeout_seconds=stop_timeout_seconds,
-        user="65532",
+        user="0" if as_root else "65532",
         read_only=True,
-        drop_capabilities=True,
+        drop_capabilities=not as_root,
         no_new_privileges=True,
         health_interval_seconds=health_interval_seconds,
         log_group=log_group,

@@ -136,6 +136,7 @@ class Task:
             environment=self._environment(spec),
             labels=self.identity.labels(spec.name),
             cgroup_parent=group if self._engine.owns_cgroups else None,
+            stats_period_seconds=self.identity.spec.stats_period_seconds,
             pid_mode=f"container:{self.identity.docker_name(PAUSE)}" if PAUSE in spec.depends_on else "",
         )
 

@@ -13,7 +13,7 @@ from tests.aws import PlayedAws
 from tests.e2e.engine import CommandFailedError, Engine
 from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove_image
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
-from tests.e2e.reports import Start, report_in_stream, wait_for_samples
+from tests.e2e.reports import END_SECONDS, Start, report_in_stream, wait_for_samples
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
 from tests.nvml_library import compile_driver
 from tests.waiting import wait_until
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.e2e
 
 PYTHON = "/opt/task-profiler/bin/python3"
 _MB = 1_000_000
-_END_SECONDS = 90.0
 _PLAIN_IMAGE = "task-profiler-e2e-plain:latest"
 _NEURON_IMAGE = "task-profiler-e2e-neuron:latest"
 _BUILD_TOOLS = ("cc", "gcc", "g++", "clang", "ld", "as", "make", "pip", "pip3")
@@ -114,7 +113,7 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_i
     code = "import os; print(open('/proc/1/cmdline').read().split(chr(0))[1:-1], os.getuid())"
     assert task[MONITOR].execute("python3", "-c", code).strip() == "['/usr/local/bin/task-profiler', 'monitor'] 65532"
     wait_until(lambda: task[MONITOR].health() == "healthy", 30, "the health check to find the monitor")
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert record["metrics"]["maxMemoryUsedMB"] > 100
@@ -126,7 +125,7 @@ def test_the_first_process_hears_sigterm(start: Start, monitor_image: str, aws: 
     task = start(batch_container("--until-term"), monitor_container(aws.environment()))
     wait_for_samples(task, 2)
     task[MONITOR].kill("SIGTERM")
-    assert task[MONITOR].wait_stopped(_END_SECONDS).exit_code == 0
+    assert task[MONITOR].wait_stopped(END_SECONDS).exit_code == 0
     assert report_in_stream(aws, task)["metrics"]["cpuSeconds"] > 0
 
 
@@ -146,7 +145,7 @@ def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: PlayedAws, 
         read_only_mounts=((driver, f"/driver/{driver.name}"),),
     )
     task = start(batch_container("--idle-seconds", "3"), monitor)
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     assert [gpu["utilizationPercent"]["max"] for gpu in report_in_stream(aws, task)["gpus"]] == [75, 0]
 
 
@@ -167,7 +166,7 @@ def test_the_neuron_variant_has_neuron_monitor_and_reports(
     assert in_container(engine, neuron_image, entrypoint=program).strip() == repository.output
     monitor = dataclasses.replace(monitor_container(aws.environment()), image=neuron_image, user="root")
     task = start(batch_container("--idle-seconds", "2"), monitor)
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     assert report_in_stream(aws, task)["status"] == "success"
 
 

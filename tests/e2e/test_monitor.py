@@ -7,7 +7,7 @@ import pytest
 
 from tests.aws import PlayedAws
 from tests.e2e.kernel import KernelReading
-from tests.e2e.reports import GROUP, Start, report_in_stream, wait_for_samples
+from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, checkpoints, report_in_stream, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.waiting import wait_until
@@ -15,7 +15,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 _MIB = 1024 * 1024
-_END_SECONDS = 90.0
 
 
 def event_at(task: Task, container: str, what: Any) -> float:
@@ -34,7 +33,7 @@ def watch_kernel(task: Task) -> list[KernelReading]:
         readings.append(task[BATCH].kernel())
         return False
 
-    wait_until(read, _END_SECONDS, "the batch's end")
+    wait_until(read, END_SECONDS, "the batch's end")
     return readings
 
 
@@ -45,7 +44,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) 
         )
     )
     readings = watch_kernel(task)
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     metrics = record["metrics"]
     facts = task[BATCH].facts
@@ -72,15 +71,15 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) 
 
 def test_the_report_arrives_within_two_seconds_of_the_end(start: Start, aws: PlayedAws) -> None:
     task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1.5"))
-    task.wait_stopped(_END_SECONDS)
-    (event,) = aws.events(GROUP, task.log_stream(BATCH))
+    task.wait_stopped(END_SECONDS)
+    (event,) = aws.events(LOG_GROUP, task.log_stream(BATCH))
     assert event.timestamp_ms / 1000 - event_at(task, BATCH, "stopped") < 2
     assert event_at(task, MONITOR, "stopped") - event_at(task, MONITOR, "signalled") < 4
 
 
 def test_a_batch_killed_for_memory_is_reported_as_such(start: Start, aws: PlayedAws) -> None:
     task = start(batch_container("--memory-mib", "180", "--cpu-seconds", "2.5", "--oom", memory_mib=200))
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     assert task[BATCH].facts.oom_killed
     assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
@@ -91,7 +90,7 @@ def test_a_batch_killed_by_somebody_is_not_called_out_of_memory(start: Start, aw
     task = start(batch_container("--memory-mib", "20", "--until-term", memory_mib=400))
     wait_for_samples(task, 3)
     task[BATCH].kill("SIGKILL")
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, False)
 
@@ -101,7 +100,7 @@ def test_stop_with_the_monitor_depending_on_the_batch(start: Start, aws: PlayedA
     task = start(batch_container("--memory-mib", "50", "--until-term"))
     wait_for_samples(task, 3)
     task.stop()
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     assert record["status"] == "stopped"
     assert "exitCode" not in record
@@ -119,7 +118,7 @@ def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: PlayedA
     )
     wait_for_samples(task, 3)
     task.stop()
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     assert record["exitCode"] == 143
     assert record["status"] in {"failure", "stopped"}
@@ -129,15 +128,15 @@ def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: PlayedA
 
 def test_a_batch_that_does_not_end_the_task_is_seen_by_polling(start: Start, aws: PlayedAws) -> None:
     task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1", essential=False))
-    assert task[MONITOR].wait_stopped(_END_SECONDS).exit_code == 0
-    (event,) = aws.events(GROUP, task.log_stream(BATCH))
+    assert task[MONITOR].wait_stopped(END_SECONDS).exit_code == 0
+    (event,) = aws.events(LOG_GROUP, task.log_stream(BATCH))
     assert event.timestamp_ms / 1000 - event_at(task, BATCH, "stopped") < 2.5
     assert report_in_stream(aws, task)["status"] == "success"
 
 
 def test_a_missing_log_stream_costs_a_log_line_and_not_the_report(start: Start) -> None:
     task = start(batch_container("--idle-seconds", "2"), stream=False)
-    task.wait_stopped(_END_SECONDS)
+    task.wait_stopped(END_SECONDS)
     output, errors = task[MONITOR].logs()
     reports = [document for line in output.splitlines() if (document := json.loads(line))["type"] == "task.report"]
     assert [report["record"]["status"] for report in reports] == ["success"]
@@ -154,10 +153,9 @@ def test_checkpoints_go_to_the_monitors_own_output(start: Start, aws: PlayedAws)
         "TASK_PROFILER_INTERVAL_SECONDS": "0.5",
     }
     task = start(batch_container("--memory-mib", "60", "--idle-seconds", "6"), monitor_container(environment))
-    task.wait_stopped(_END_SECONDS)
-    output, errors = task[MONITOR].logs()
-    checkpoints = [json.loads(line)["record"] for line in output.splitlines()]
-    assert len(checkpoints) >= 2, errors
-    assert {checkpoint["status"] for checkpoint in checkpoints} == {"running"}
-    assert checkpoints[-1]["interval"]["memoryUsedMB"]["max"] > 60
+    task.wait_stopped(END_SECONDS)
+    records = checkpoints(task)
+    assert len(records) >= 2, task[MONITOR].logs()
+    assert {record["status"] for record in records} == {"running"}
+    assert records[-1]["interval"]["memoryUsedMB"]["max"] > 60
     assert report_in_stream(aws, task)["sampling"]["duplicates"] > 0

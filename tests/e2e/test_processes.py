@@ -1,0 +1,159 @@
+"""The monitor in the batch's process namespace (`"pidMode": "task"`), against the kernel's own accounting."""
+
+import pytest
+
+from tests.aws import PlayedAws
+from tests.e2e.kernel import KernelReading
+from tests.e2e.reports import END_SECONDS, Start, checkpoints, report_in_stream
+from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
+from tests.e2e.task import Task
+
+pytestmark = pytest.mark.e2e
+
+_MIB = 1024 * 1024
+_SPIKE_MIB = 800
+_FILES_OF_OTHERS_MIB = 16  # Python's own, which a process's mark counts and its control group may not
+_PHASES = [round(eighth / 8, 3) for eighth in range(8)]
+
+as_either_user = pytest.mark.parametrize("as_root", [True, False], ids=["root", "65532"])
+
+
+def kernel_mib(task: Task) -> float:
+    """The kernel's own mark of the batch."""
+    reading: KernelReading = task[BATCH].kernel()
+    assert reading.memory_peak_bytes is not None
+    return reading.memory_peak_bytes / _MIB
+
+
+@as_either_user
+@pytest.mark.parametrize("phase", _PHASES)
+def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
+    start: Start, aws: PlayedAws, phase: float, *, as_root: bool
+) -> None:
+    spike = ("--wait-seconds", str(2 + phase), "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.4")
+    task = start(
+        batch_container(*spike, "--idle-seconds", "1.5", memory_mib=1024),
+        monitor_container(aws.environment(), as_root=as_root),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    reported_mib = record["metrics"]["maxMemoryUsedMB"]
+    assert reported_mib >= 0.99 * kernel_mib(task)
+    assert reported_mib == pytest.approx(kernel_mib(task), rel=0.02)
+    assert "processes" in record["sampling"]["sources"]
+
+
+def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start: Start, aws: PlayedAws) -> None:
+    """Nobody can look between such a spike and the end: the control group's mark is read when the process is gone."""
+    spike = ("--wait-seconds", "3.3", "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.05")
+    task = start(
+        batch_container(*spike, memory_mib=1024),
+        monitor_container(aws.environment(), as_root=True),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    metrics = report_in_stream(aws, task)["metrics"]
+    assert metrics["memoryPeakSource"] == "kernel"
+    assert metrics["maxMemoryUsedMB"] == pytest.approx(kernel_mib(task), rel=0.01)
+
+
+def test_as_another_user_a_peak_is_never_said_to_be_the_kernels(start: Start, aws: PlayedAws) -> None:
+    """What a process took in its last second is in no file that such a user may read."""
+    task = start(batch_container("--memory-mib", "100", "--idle-seconds", "3"), pid_mode_task=True)
+    task.wait_stopped(END_SECONDS)
+    assert report_in_stream(aws, task)["metrics"]["memoryPeakSource"] == "sampled"
+
+
+@as_either_user
+def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: PlayedAws, *, as_root: bool) -> None:
+    turns = ("--turns", "8", "--turn-mib", "200", "--turn-seconds", "0.5")
+    task = start(
+        batch_container(*turns, "--idle-seconds", "1.5", memory_mib=1024),
+        monitor_container(aws.environment(), as_root=as_root),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    metrics = report_in_stream(aws, task)["metrics"]
+    assert 200 <= metrics["maxMemoryUsedMB"] <= 1.02 * kernel_mib(task)
+    assert kernel_mib(task) < 300
+
+
+@as_either_user
+def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: PlayedAws, *, as_root: bool) -> None:
+    task = start(
+        batch_container("--wait-seconds", "3", "--oom-child", "--idle-seconds", "2", memory_mib=300),
+        monitor_container(aws.environment(), as_root=as_root),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert (record["likelyOutOfMemory"], record["outOfMemoryEvidence"]) == (True, "kernel-counter")
+    assert record["memoryKills"]["count"] == 1
+    # Without a file of the group's the name is known only if the child was seen before it was killed.
+    assert {process["name"] for process in record["memoryKills"]["processes"]} <= {"python3"}
+
+
+@as_either_user
+def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws: PlayedAws, *, as_root: bool) -> None:
+    task = start(
+        batch_container("--memory-mib", "150", "--wait-seconds", "3", "--oom", memory_mib=300),
+        monitor_container(aws.environment(), as_root=as_root),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
+    assert record["outOfMemoryEvidence"] == "kernel-counter"
+    assert [process["name"] for process in record["memoryKills"]["processes"]] == ["python3"]
+
+
+@as_either_user
+def test_the_course_is_of_every_second_where_stats_come_every_ten(
+    start: Start, aws: PlayedAws, *, as_root: bool
+) -> None:
+    load = ("--memory-mib", "120", "--cpu-seconds", "4", "--idle-seconds", "9")
+    task = start(
+        batch_container(*load, cpus=1),
+        monitor_container({**aws.environment(), "TASK_PROFILER_CHECKPOINT_SECONDS": "3"}, as_root=as_root),
+        pid_mode_task=True,
+        stats_period_seconds=10,
+    )
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    metrics = record["metrics"]
+    assert record["sampling"]["samples"] >= 10
+    assert metrics["cpuSeconds"] == pytest.approx(task[BATCH].kernel().cpu_seconds, rel=0.02)
+    assert metrics["vcpuUsed"]["max"] > 1.2 * metrics["vcpuUsed"]["avg"]
+    assert record["monitor"]["warnings"] == []
+    # No stats came in this one.
+    assert checkpoints(task)[1]["interval"]["vcpuUsed"]["max"] > 0.1
+    (process,) = record["processes"]
+    assert (process["name"], process["count"]) == ("python3", 1)
+    assert process["cpuSeconds"] == pytest.approx(task[BATCH].kernel().cpu_seconds, rel=0.1)
+    assert process["maxMemoryUsedMB"] > 120
+
+
+def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(start: Start, aws: PlayedAws) -> None:
+    task = start(
+        batch_container("--wait-seconds", "2", "--turns", "500", "--turn-seconds", "0.005", "--idle-seconds", "1.5"),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    kernel = task[BATCH].kernel()
+    assert record["likelyOutOfMemory"] is False
+    assert record["metrics"]["cpuSeconds"] == pytest.approx(kernel.cpu_seconds, rel=0.05)
+    assert record["metrics"]["maxMemoryUsedMB"] <= kernel_mib(task) + _FILES_OF_OTHERS_MIB
+    assert {process["name"] for process in record["processes"]} == {"python3"}
+    assert record["monitor"]["cpuSeconds"] < 0.1 * record["metrics"]["durationMs"] / 1000 + 1
+
+
+def test_without_the_shared_namespace_nothing_is_known_of_processes(start: Start, aws: PlayedAws) -> None:
+    task = start(batch_container("--idle-seconds", "2.5"))
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert "processes" not in record
+    assert "processes" not in record["sampling"]["sources"]
+    assert task[MONITOR].facts.exit_code == 0
