@@ -9,7 +9,7 @@ TARGET ?= monitor
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ bench-neuron: $(VENV)/.dev ## Measure what neuron-monitor's reports cost (about 
 
 bench-prometheus: $(VENV)/.dev ## Measure what live metrics and a scrape of them cost (about three minutes)
 	$(BIN)/python -m benchmarks.prometheus
+
+bench-processes: $(VENV)/.dev ## Measure what reading the batch's processes costs (needs root)
+	$(BIN)/python -m benchmarks.processes
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
 	$(BIN)/python tools/pictures.py
