@@ -71,6 +71,9 @@ class ProcessSighting:
         """The record with what is known of processes."""
         return record if self._watch is None else self._watch.onto(record)
 
+    def latest(self) -> None:
+        """Nothing is shown while it runs."""
+
     def warnings(self) -> tuple[str, ...]:
         """What the watch has to say."""
         return () if self._watch is None else self._watch.warnings()

@@ -219,6 +219,9 @@ class ProcessWatch:
             )
             return with_processes(record, found)
 
+    def latest(self) -> None:
+        """Nothing is shown while it runs."""
+
     def warnings(self) -> tuple[str, ...]:
         """Where the processes and the task stats differ, in the record that was written last."""
         return self._disagreements

@@ -31,8 +31,8 @@ from profiler.record import (
     Record,
     Report,
     decode,
-    json_schema,
 )
+from profiler.record_schema import json_schema
 from tests.fakes import FakeTime
 from tests.unit.test_forwarder_delivery import FakeCluster, KeepingStore, takes_all
 from tests.unit.test_forwarder_payload import event

@@ -41,6 +41,9 @@ class FakeWatch:
     def onto(self, record: Record) -> Record:
         return replace(record, processes=(Process(name="job"),))
 
+    def latest(self) -> None:
+        return None
+
     def warnings(self) -> tuple[str, ...]:
         return ("A warning.",)
 
