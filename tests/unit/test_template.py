@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from forwarder.lines import read_line
 from forwarder.settings import read_notice_settings, read_settings
 from forwarder.slack_settings import read_targets
-from profiler.record import Container, Record, Report, encode, json_schema
+from profiler.record import Container, Record, Report, encode
+from profiler.record_schema import json_schema
 from tests.cloudformation import found_by_the_linter
 from tests.stack import TEMPLATE, template
 
