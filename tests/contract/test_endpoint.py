@@ -1,5 +1,6 @@
 """The HTTP source against a real server that behaves badly in every way the facts know of."""
 
+import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import requests.adapters
 from profiler.clock import SystemClock
 from profiler.sources import Unavailable
 from profiler.sources.endpoint import LARGEST_ANSWER_BYTES, HttpEndpoint, Patience
+from profiler.sources.task_metadata import decode_task
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -69,7 +71,7 @@ def says(status: int, body: bytes, *, length: int | None = None, **headers: str)
     return answer
 
 
-def reason(result: bytes | Unavailable) -> str:
+def reason(result: object) -> str:
     assert isinstance(result, Unavailable)
     return result.reason
 
@@ -142,21 +144,37 @@ def test_silence_is_a_timeout(server: Server) -> None:
     assert result.reason == "/task did not answer within 0.05 s"
 
 
-def test_an_answer_that_drips_is_a_timeout(server: Server) -> None:
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_drips_is_cut_off(server: Server, status: int) -> None:
+    """Each byte comes well within the timeout, and so would the next for as long as the server likes."""
     over = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
+        handler.send_response(status)
         handler.send_header("Content-Length", "1000000")
         handler.end_headers()
         while not over.wait(0.02):
             handler.wfile.write(b" ")
 
     server.answers = {"/task": drip}
-    result = endpoint(server.address).get("/task", at_most_seconds=0.1)
+    results: list[bytes | Unavailable] = []
+    reader = threading.Thread(
+        target=lambda: results.append(endpoint(server.address).get("/task", at_most_seconds=0.1)), daemon=True
+    )
+    reader.start()
+    reader.join(30)
     over.set()
+    (result,) = results
     assert isinstance(result, Unavailable)
-    assert result.timed_out
+    assert result.timed_out == (status == 200)
+
+
+def test_a_compressed_answer_is_not_unpacked(server: Server) -> None:
+    bomb = gzip.compress(b" " * (20 * LARGEST_ANSWER_BYTES))
+    assert len(bomb) < LARGEST_ANSWER_BYTES
+    server.answers = {"/task": says(200, bomb, **{"Content-Encoding": "gzip"})}
+    assert endpoint(server.address).get("/task") == bomb
+    assert reason(decode_task(bomb)) == "/task answered with something else than a task's JSON object"
 
 
 def test_an_endless_answer_is_cut_off(server: Server) -> None:
