@@ -11,6 +11,7 @@ from profiler.sources.task import TaskSource
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.times import NS_PER_MS, NS_PER_SECOND
 from profiler.usage import ContainerUsage
+from profiler.wall_clock import WallClock
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
@@ -44,6 +45,8 @@ class Observation:
         self._task_health = Health("/task", log)
         self._refused: dict[str, Health] = {}
         self._log = log
+        self._wall = WallClock(clock)
+        self._current: tuple[ContainerMetadata, ...] = ()
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
@@ -62,6 +65,7 @@ class Observation:
 
     def tick(self, watched: Collection[str]) -> bool:
         """Read the stats, and the task if there is a reason; says whether the task was read."""
+        self._look_at_the_clock()
         reading = self._source.stats()
         if isinstance(reading, Unavailable):
             self._stats_health.failed(reading)
@@ -84,11 +88,24 @@ class Observation:
             return False
         self._task_health.worked()
         self.task = task
+        # Of several with one name (one was replaced) only the last started counts on: readings of
+        # both in turn would look like a restart each time.
+        last_started = {container.name: task.container(container.name) for container in task.containers}
+        self._current = tuple(container for container in last_started.values() if container is not None)
         if not self.knows_itself:
             own = self._source.own_container()
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
+
+    def warnings(self, name: str) -> tuple[str, ...]:
+        """What is to be said of the measurement of a container, as sentences."""
+        usage = self.usages.get(name)
+        said = (
+            _clock_was_set(self._wall.jumped_ns) if self._wall.jumped_ns else None,
+            _was_replaced(usage.replacements) if usage is not None and usage.replacements else None,
+        )
+        return tuple(sentence for sentence in said if sentence is not None)
 
     @property
     def knows_itself(self) -> bool:
@@ -120,10 +137,8 @@ class Observation:
         return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
 
     def _feed(self, reading: StatsReading) -> None:
-        if self.task is None:
-            return
         received_ns = self._clock.monotonic_ns()
-        for container in self.task.containers:
+        for container in self._current:
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
                 continue
@@ -133,6 +148,11 @@ class Observation:
                 self._fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)
 
+    def _look_at_the_clock(self) -> None:
+        jumped_ns = self._wall.look()
+        if jumped_ns:
+            self._log.warning(_clock_was_set(jumped_ns))
+
     def _note_refused(self, reading: StatsReading) -> None:
         for docker_id in self._refused.keys() - reading.refused.keys():
             if docker_id in reading.samples:
@@ -140,3 +160,19 @@ class Observation:
         for docker_id, reason in reading.refused.items():
             health = self._refused.setdefault(docker_id, Health(f"The stats of container {docker_id[:12]}", self._log))
             health.failed(Unavailable(reason))
+
+
+def _clock_was_set(jumped_ns: int) -> str:
+    direction = "forward" if jumped_ns > 0 else "back"
+    return (
+        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
+        "times and durations may be off by that, CPU and memory are not."
+    )
+
+
+def _was_replaced(count: int) -> str:
+    times = "once" if count == 1 else f"{count} times"
+    return (
+        f"The container was replaced by a new one {times}: "
+        "start and duration are those of the last one, CPU time and traffic those of all."
+    )

@@ -87,7 +87,7 @@ class Reporter:
         target = log_target(container, task, self._settings)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(task))
+        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name, task))
 
     def _others(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()
@@ -112,7 +112,7 @@ class Reporter:
             sources=(self._observation.source_name,),
         )
 
-    def _monitor(self, task: TaskMetadata) -> Monitor:
+    def _monitor(self, name: str, task: TaskMetadata) -> Monitor:
         used = self._own_usage()
         own = self._observation.own
         return Monitor(
@@ -120,5 +120,5 @@ class Reporter:
             cpu_seconds=round(used.cpu_seconds, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=own.restart_count if own is not None else 0,
-            warnings=(*self.warnings, *self._notes(task)),
+            warnings=(*self.warnings, *self._observation.warnings(name), *self._notes(task)),
         )

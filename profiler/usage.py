@@ -61,6 +61,7 @@ class ContainerUsage:
         self.last_read_ns: int | None = None
         self.samples = 0
         self.duplicates = 0
+        self.replacements = 0
         self.memory_max_bytes: int | None = None
         self.memory_usage_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
@@ -99,6 +100,7 @@ class ContainerUsage:
         return True
 
     def _restart_counters(self) -> None:
+        self.replacements += 1
         for counter in (self._cpu_ns, *self._counters.values()):
             counter.restart()
 

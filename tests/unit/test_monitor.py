@@ -21,6 +21,7 @@ from profiler.sources.container_stats import ContainerSample, StatsReading
 from profiler.sources.host import Host
 from profiler.sources.own_process import OwnUsage
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.wall_clock import WallClock
 from tests.fakes import (
     START_NS,
     FakeBudget,
@@ -604,3 +605,121 @@ def test_who_completes_a_checkpoint_sees_its_interval() -> None:
     assert checkpoint.interval is not None
     assert checkpoint.interval.cpu_seconds == 30.0
     assert report.interval is None
+
+
+@pytest.mark.parametrize(
+    ("hours", "direction", "duration_ms"), [(1, "forward", 40_000 + 3_600_000), (-1, "back", None)]
+)
+def test_a_wall_clock_that_is_set_costs_no_cpu_time_and_is_said(
+    hours: int, direction: str, duration_ms: int | None
+) -> None:
+    """Start and end are stamps of the container runtime, so the duration holds the jump; the record says so."""
+    world = World(batch_ends=40.0)
+    jump_ns = hours * seconds(3600)
+
+    def jump_at(at: float) -> int:
+        return jump_ns if at >= 20 else 0
+
+    def stats_at(at: float) -> StatsReading:
+        world.clock.wall_offset_ns = START_NS + jump_at(at)
+        usual = world.usual_stats(at)
+        moved = {key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.samples.items()}
+        return StatsReading(samples=moved, without_stats=usual.without_stats, refused={})
+
+    def task_at(at: float) -> TaskMetadata:
+        task = world.usual_task(at)
+        batch = task.containers[0]
+        if batch.finished_ns is not None:
+            batch = replace(batch, finished_ns=batch.finished_ns + jump_ns)
+        return replace(task, containers=(batch, OWN))
+
+    world.stats_at, world.task_at = stats_at, task_at
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["metrics"].get("durationMs") == duration_ms
+    assert (record["metrics"]["cpuSeconds"], record["metrics"]["vcpuUsed"]["max"]) == (19.5, 0.5)
+    assert (record["sampling"]["samples"], record["sampling"]["longestGapMs"]) == (39, 1000)
+    (warning,) = record["monitor"]["warnings"]
+    assert f"set {direction} by 3600 s" in warning
+    assert world.log.events("warning") == [warning]
+
+
+def test_a_process_that_stood_still_is_no_jump_of_the_clock() -> None:
+    """SIGSTOP, or a machine that is busy, between two readings of the clocks or between two looks."""
+
+    class StandingStill(FakeClock):
+        def wall_ns(self) -> int:
+            self.advance(30)
+            return super().wall_ns()
+
+    clock = FakeClock()
+    for looking in (WallClock(StandingStill()), WallClock(clock)):
+        for _ in range(3):
+            assert looking.look() == 0
+            clock.advance(30)
+        assert looking.jumped_ns == 0
+
+
+def test_a_clock_that_is_steered_does_not_jump() -> None:
+    clock = FakeClock()
+    looking = WallClock(clock)
+    for _ in range(1000):
+        clock.advance(1)
+        clock.wall_offset_ns += seconds(0.5)
+        assert looking.look() == 0
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: bool) -> None:
+    """The endpoint may go on to list the old container, and to repeat its last reading."""
+    world = World(batch_ends=60.5)
+    changed = 30
+
+    def new(at: float) -> ContainerMetadata:
+        return replace(world.batch(at), docker_id="b2", started_ns=START_NS + seconds(changed))
+
+    def task_at(at: float) -> TaskMetadata:
+        old = replace(world.batch(0), known_status="STOPPED" if at >= changed else "RUNNING", exit_code=1)
+        batches = (new(at), old) if at >= changed else (old,)
+        return replace(world.usual_task(at), containers=(*batches, OWN))
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        if at <= changed or "b" not in usual.samples:
+            return usual
+        samples = {"m": usual.samples["m"], "b2": sample(START_NS + seconds(at), (at - changed) * 0.5, 200 * MIB)}
+        if stale:
+            samples["b"] = world.batch_sample(changed)
+        return StatsReading(samples=samples, without_stats=frozenset(), refused={})
+
+    world.task_at, world.stats_at = task_at, stats_at
+    record = world.run().report()
+    assert (record["status"], record["exitCode"], record["container"]["id"]) == ("success", 0, "b2")
+    metrics = record["metrics"]
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (30.0, 0.5, 200)
+    assert metrics["durationMs"] == 30_500
+    assert [text for text in record["monitor"]["warnings"] if "replaced by a new one once" in text]
+
+
+def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
+    """Half of the minute it does not answer in time, then the timeout is long enough."""
+    world = World(batch_ends=200.5)
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        if 60 <= at < 90:
+            world.clock.advance(1.8)
+            return Unavailable("/task/stats did not answer within 1.8 s", timed_out=True)
+        if 90 <= at < 120:
+            world.clock.advance(2.5)
+        return world.usual_stats(world.clock.now_ns / seconds(1))
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    assert record["metrics"]["cpuSeconds"] == 100.0
+    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
+    assert record["metrics"]["durationMs"] == 200_500
+    sampling = record["sampling"]
+    assert sampling["failures"] == 15
+    assert sampling["longestGapMs"] == 33_500
+    assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
+    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
