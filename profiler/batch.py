@@ -12,6 +12,7 @@ _FIRELENS_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
 _FIRELENS_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
 _FIRELENS_DRIVER = "awsfirelens"
 _MONITOR_NAME = "task-monitor"
+_MONITOR_IMAGE = "task-profiler"
 _APPLICATION_TYPE = "NORMAL"
 
 
@@ -62,14 +63,17 @@ def _wanted(task: TaskMetadata, wanted: str) -> Choice:
 def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:
     uses_firelens = any(container.log_driver == _FIRELENS_DRIVER for container in task.containers)
     names: list[str] = []
+    monitors: list[str] = []
     for container in task.containers:
         if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
             continue
         if _matches(container.name, _INJECTED_NAMES) or (uses_firelens and _is_log_router(container)):
             continue
-        if container.name not in names:
-            names.append(container.name)
-    return tuple(names)
+        kind = monitors if _is_another_monitor(container) else names
+        if container.name not in kind:
+            kind.append(container.name)
+    # A batch that is wrapped in `task-profiler run` may have the monitor's image.
+    return tuple(names or monitors)
 
 
 def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
@@ -79,6 +83,12 @@ def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
     if container.docker_id is not None and own.docker_id is not None:
         return container.docker_id == own.docker_id
     return container.name == own.name
+
+
+def _is_another_monitor(container: ContainerMetadata) -> bool:
+    """Whether it is a second copy of the monitor, by its usual name or its image's."""
+    repository = (container.image or "").rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
+    return container.name == _MONITOR_NAME or repository == _MONITOR_IMAGE
 
 
 def _is_log_router(container: ContainerMetadata) -> bool:

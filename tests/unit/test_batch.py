@@ -32,6 +32,26 @@ def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadat
 
 
 @pytest.mark.parametrize(
+    "second",
+    [
+        ContainerMetadata(name="task-monitor", docker_id="2", image="example/any:1"),
+        ContainerMetadata(
+            name="monitor-2", docker_id="2", image="111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
+        ),
+        ContainerMetadata(name="monitor-2", docker_id="2", image="task-profiler@sha256:0123"),
+    ],
+)
+def test_a_second_monitor_is_no_candidate_beside_a_batch(second: ContainerMetadata) -> None:
+    assert choose_batch(task(second, BATCH, OWN), wanted=None, own=OWN).names == ("batch",)
+
+
+def test_a_batch_in_the_monitors_own_image_is_the_batch() -> None:
+    """A wrapped batch, ``task-profiler run -- CMD``, may well be built upon it."""
+    wrapped = ContainerMetadata(name="batch", docker_id="b", image="example/task-profiler:1")
+    assert choose_batch(task(wrapped, OWN), wanted=None, own=OWN).names == ("batch",)
+
+
+@pytest.mark.parametrize(
     "router",
     [
         ContainerMetadata(name="log_router", docker_id="r", image="any"),
