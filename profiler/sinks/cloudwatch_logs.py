@@ -20,6 +20,11 @@ _ATTEMPTS = 12
 _TRIAL = "task-profiler doctor looks whether it may write here"
 _TOO_OLD_NS = 30 * 24 * 3600 * NS_PER_SECOND
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
+# AWS refuses signatures that are more than 5 minutes away from its clock. Of the first it says so in
+# the message only; the same code stands for a wrong key.
+_SIGNATURE_REFUSED = "InvalidSignatureException"
+_SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
+_CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
 _REJECTIONS = {
     "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
     "tooOldLogEventEndIndex": "it is more than 14 days behind CloudWatch's clock",
@@ -112,7 +117,13 @@ def _refusal(error: Mapping[str, object], target: LogTarget) -> str:
             f"Log stream {target.stream} of log group {target.group} does not exist: "
             "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
         )
-    return f"CloudWatch Logs refused the report: {code}: {error.get('Message', '')}"
+    message = str(error.get("Message", ""))
+    if code in _CLOCK_SKEW or (code == _SIGNATURE_REFUSED and message.startswith(_SIGNATURE_TIMES)):
+        return (
+            f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
+            "set the clock of the machine that the task runs on, or let it be kept by NTP."
+        )
+    return f"CloudWatch Logs refused the report: {code}: {message}"
 
 
 def _rejection(answer: Mapping[str, object], target: LogTarget) -> Undelivered | None:

@@ -62,7 +62,7 @@ def says(status: int, body: bytes, *, length: int | None = None, **headers: str)
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(body) if length is None else length))
         for name, value in headers.items():
-            handler.send_header(name, value)
+            handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         handler.wfile.write(body)
         if length is not None:
@@ -172,7 +172,7 @@ def test_an_answer_that_drips_is_cut_off(server: Server, status: int) -> None:
 def test_a_compressed_answer_is_not_unpacked(server: Server) -> None:
     bomb = gzip.compress(b" " * (20 * LARGEST_ANSWER_BYTES))
     assert len(bomb) < LARGEST_ANSWER_BYTES
-    server.answers = {"/task": says(200, bomb, **{"Content-Encoding": "gzip"})}
+    server.answers = {"/task": says(200, bomb, Content_Encoding="gzip")}
     assert endpoint(server.address).get("/task") == bomb
     assert reason(decode_task(bomb)) == "/task answered with something else than a task's JSON object"
 
