@@ -12,7 +12,8 @@ from moto.awslambda.models import LambdaFunction
 
 import handler
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
-from tests.integration.test_lambda_zip import REPORT, PlayedElasticsearch
+from tests.integration.test_lambda_zip import REPORT
+from tests.served import PlayedElasticsearch
 from tests.stack import ACCOUNT, LEFT_OUT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.test_task_event import EVENT, event
 

@@ -25,7 +25,8 @@ from moto import mock_aws
 import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import Answer, FakeSlack
-from tests.integration.test_lambda_zip import REPORT, PlayedElasticsearch, subscription_event
+from tests.integration.test_lambda_zip import REPORT, subscription_event
+from tests.served import PlayedElasticsearch
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.test_task_event import event
 

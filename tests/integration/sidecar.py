@@ -6,14 +6,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
 
 from benchmarks.endpoint import Task, serve
 from tests.waiting import wait_until
 
+Line = dict[str, Any]
+
+
+class ServedTask(Protocol):
+    """A task and the address at which one of its monitors asks for it."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def address(self) -> str: ...
+
 
 class Sidecar:
-    """A running monitor and the task it watches."""
+    """A running monitor and the task it watches: one of its own that behaves, or a given one."""
 
     def __init__(
         self,
@@ -21,37 +33,50 @@ class Sidecar:
         *,
         network_mode: str = "bridge",
         output: int | BinaryIO = subprocess.PIPE,
+        beside: ServedTask | None = None,
         **settings: str,
     ) -> None:
-        self.task = Task(2, network_mode)
-        self._server = serve(self.task)
-        own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
-        variables = {
+        self.task = Task(2, network_mode) if beside is None else beside.task
+        self._server = serve(self.task) if beside is None else None
+        port = None if self._server is None else self._server.server_address[1]
+        self._output = output
+        self._variables = {
             "PATH": os.environ["PATH"],
-            "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{self._server.server_address[1]}/v4/own",
+            "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{port}/v4/own" if beside is None else beside.address,
             "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
             **environment,
-            **own,
+            **{f"TASK_PROFILER_{name}": value for name, value in settings.items()},
         }
+        self.start()
+
+    def start(self) -> None:
+        """The monitor begins, for the first time or after ``kill``."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "profiler", "monitor"],
-            env=variables,
-            stdout=output,
+            env=self._variables,
+            stdout=self._output,
             stderr=subprocess.PIPE,
         )
 
+    def kill(self) -> list[Line]:
+        """SIGKILL; the lines that stdout had until then and that nobody has read."""
+        self.process.kill()
+        output, _ = self.process.communicate()
+        return _lines(output)
+
     def wait_for_samples(self) -> None:
         """Wait until the monitor has asked a few times: a real process needs a while to start."""
-        wait_until(lambda: self.task.stats_reads >= 5, 30, "samples of the monitor")
+        enough = self.task.stats_reads + 5
+        wait_until(lambda: self.task.stats_reads >= enough, 30, "samples of the monitor")
 
     def end_batch(self) -> None:
         self.task.ended = time.time()
 
-    def finish(self, seconds: float = 60) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def finish(self, seconds: float = 60) -> tuple[list[Line], list[Line]]:
         """The lines of stdout and of stderr, once it has ended by itself with exit code 0."""
         output, errors = self.process.communicate(timeout=seconds)
         assert self.process.returncode == 0, errors
-        return [json.loads(line) for line in output.splitlines()], [json.loads(line) for line in errors.splitlines()]
+        return _lines(output), _lines(errors)
 
     def __enter__(self) -> Self:
         return self
@@ -59,5 +84,11 @@ class Sidecar:
     def __exit__(self, *_error: object) -> None:
         self.process.kill()
         self.process.communicate()
-        self._server.shutdown()
-        self._server.server_close()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+def _lines(output: bytes | None) -> list[Line]:
+    """JSON lines; none of an output that goes elsewhere."""
+    return [json.loads(line) for line in (output or b"").splitlines()]

@@ -7,11 +7,10 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.fake_slack import FakeSlack
+from tests.served import PlayedElasticsearch, Served
 from tests.unit.test_task_event import event as task_event
 from tools import lambda_zip
 
@@ -40,49 +40,6 @@ def subscription_event(*messages: str) -> dict[str, Any]:
         "logEvents": events,
     }
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
-
-
-class Served:
-    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request."""
-
-    def __init__(self) -> None:
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer.serve(self)
-
-            def do_POST(self) -> None:
-                outer.serve(self)
-
-            def do_PUT(self) -> None:
-                outer.serve(self)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def serve(self, request: BaseHTTPRequestHandler) -> None:
-        length = int(request.headers.get("Content-Length") or 0)
-        status, headers, body = self.answer(request, request.rfile.read(length))
-        request.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        request.wfile.write(body)
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class RuntimeApi(Served):
@@ -108,24 +65,6 @@ class RuntimeApi(Served):
             return 200, headers, json.dumps(self.events.get()).encode()
         self.answers.put((request.path.rsplit("/", 1)[-1], json.loads(body or b"null")))
         return 202, {}, b""
-
-
-class PlayedElasticsearch(Served):
-    """Takes every document; keeps requests and who signed in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bulks: list[list[dict[str, Any]]] = []
-        self.authorizations: list[str | None] = []
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
-        lines = [json.loads(line) for line in text.splitlines()]
-        self.bulks.append(lines)
-        self.authorizations.append(request.headers.get("Authorization"))
-        items = [{"update": {"status": 201}} for _ in lines[::2]]
-        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
-        return 200, headers, json.dumps({"errors": False, "items": items}).encode()
 
 
 @pytest.fixture(scope="module")

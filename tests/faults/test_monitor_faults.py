@@ -1,0 +1,295 @@
+"""The monitor as a process of its own while what it lives with fails: what the record says, and what is lost."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from forwarder.documents import Document, report_document
+from profiler.record import decode
+from tests.faults.misbehaving import (
+    ACCEPTS,
+    DROPS_FOR_ITS_TIME,
+    IS_SILENT,
+    SEES_ANOTHER_TIME,
+    TAKES_AND_IS_SILENT,
+    THROTTLES,
+    FaultyEndpoint,
+    FaultyTask,
+    LogApi,
+    Manner,
+    SecondMonitor,
+)
+from tests.integration.sidecar import Line, Sidecar
+from tests.waiting import wait_until
+
+INTERVAL_SECONDS = 0.1  # the sidecar's
+TICKS = 30
+NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FaultyEndpoint]:
+    served = FaultyEndpoint(FaultyTask())
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def logs() -> Iterator[LogApi]:
+    served = LogApi()
+    yield served
+    served.close()
+
+
+def let_pass(ticks: int) -> None:
+    """Real time: what stands still here is another process."""
+    end = time.monotonic() + ticks * INTERVAL_SECONDS
+    wait_until(lambda: time.monotonic() >= end, ticks, "time to pass")
+
+
+def whole_run(record: Line, cpu_seconds: float) -> None:
+    """All CPU time until then is there, and the rate is the batch's own throughout."""
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["metrics"]["cpuSeconds"] >= cpu_seconds
+    assert record["metrics"]["vcpuUsed"]["avg"] == pytest.approx(0.4, rel=0.05)
+
+
+def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        endpoint.die()
+        let_pass(TICKS)
+        endpoint.come_back()
+        used_by_then = endpoint.task.cpu_seconds()
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        output, errors = sidecar.finish()
+    assert output == []
+    (record,) = logs.records()
+    whole_run(record, used_by_then)
+    assert record["sampling"]["failures"] > 0
+    assert record["sampling"]["longestGapMs"] >= TICKS * INTERVAL_SECONDS * 1000
+    said = [line["event"] for line in errors]
+    assert "/task/stats cannot be read and is tried again" in said
+    assert "/task/stats can be read again" in said
+
+
+def test_an_endpoint_that_becomes_slow_is_waited_for_longer(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    """Half a second is above the first timeouts (0.09 s, doubled after every second one) and below the fourth."""
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        endpoint.task.slow_seconds = 0.5
+        asked = endpoint.task.stats_reads
+        wait_until(lambda: endpoint.task.stats_reads >= asked + 12, 60, "the monitor to have asked twelve times")
+        endpoint.task.slow_seconds = 0
+        used_by_then = endpoint.task.cpu_seconds()
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        sidecar.finish()
+    (record,) = logs.records()
+    whole_run(record, used_by_then)
+    sampling = record["sampling"]
+    assert 0 < sampling["failures"] < 12
+    assert sampling["missedTicks"] > 0
+    assert sampling["longestGapMs"] >= 500
+
+
+def test_a_batch_that_becomes_another_container_is_counted_on(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        endpoint.task.replace_batch()
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        sidecar.finish()
+    (record,) = logs.records()
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["metrics"]["cpuSeconds"] <= endpoint.task.cpu_seconds()
+    (warning,) = record["monitor"]["warnings"]
+    assert "replaced by a new one once" in warning
+
+
+def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.process.send_signal(signal.SIGSTOP)
+        let_pass(TICKS)
+        used_by_then = endpoint.task.cpu_seconds()
+        sidecar.process.send_signal(signal.SIGCONT)
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        sidecar.finish()
+    (record,) = logs.records()
+    whole_run(record, used_by_then)
+    assert record["sampling"]["missedTicks"] >= TICKS - 1
+    assert record["sampling"]["longestGapMs"] >= TICKS * INTERVAL_SECONDS * 1000
+    assert record["monitor"]["warnings"] == []
+
+
+def test_an_end_and_a_stop_while_the_monitor_is_frozen_are_not_lost(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.process.send_signal(signal.SIGSTOP)
+        sidecar.end_batch()
+        sidecar.process.send_signal(signal.SIGTERM)
+        let_pass(TICKS)
+        sidecar.process.send_signal(signal.SIGCONT)
+        sidecar.finish()
+    (record,) = logs.records()
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["sampling"]["samples"] > 0
+
+
+def at_its_start(_sidecar: Sidecar, _logs: LogApi) -> None:
+    """Nothing has happened yet."""
+
+
+def while_it_samples(sidecar: Sidecar, _logs: LogApi) -> None:
+    sidecar.wait_for_samples()
+
+
+def after_a_checkpoint(sidecar: Sidecar, _logs: LogApi) -> None:
+    assert sidecar.process.stdout is not None
+    assert b"task.checkpoint" in sidecar.process.stdout.readline()
+
+
+Phase = Callable[[Sidecar, LogApi], None]
+
+
+@pytest.mark.parametrize("phase", [at_its_start, while_it_samples, after_a_checkpoint])
+def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(
+    phase: Phase, endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
+    """Peaks and percentiles from before stand in the checkpoints alone; CPU time is a counter and whole."""
+    with Sidecar(logs.environment(), beside=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
+        phase(sidecar, logs)
+        sidecar.kill()
+        endpoint.task.monitor_restarts = 1
+        sidecar.start()
+        sidecar.wait_for_samples()
+        used_by_then = endpoint.task.cpu_seconds() - 2 * INTERVAL_SECONDS * 0.4
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        sidecar.finish()
+    (record,) = logs.records()
+    whole_run(record, used_by_then)
+    assert record["monitor"]["restarts"] == 1
+
+
+@pytest.mark.parametrize("manner", [IS_SILENT, TAKES_AND_IS_SILENT], ids=["before", "after"])
+def test_a_monitor_killed_while_it_reports_reports_again(
+    manner: Manner, endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
+    """Before and after CloudWatch had the line; the second report has the end and the durations."""
+    logs.manner = manner
+    with Sidecar(logs.environment(), beside=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
+        sidecar.wait_for_samples()
+        after_a_checkpoint(sidecar, logs)
+        sidecar.end_batch()
+        wait_until(lambda: logs.requests, 30, "the put")
+        sidecar.kill()
+        logs.manner = ACCEPTS
+        endpoint.task.monitor_restarts = 1
+        sidecar.start()
+        sidecar.finish()
+    *before, last = logs.records()
+    assert len(before) == manner.takes
+    assert (last["status"], last["exitCode"], last["monitor"]["restarts"]) == ("success", 0, 1)
+    assert last["sampling"]["samples"] == 0
+    assert last["metrics"]["durationMs"] > 0
+    assert "cpuSeconds" not in last["metrics"]
+    assert len({place(line) for line in logs.lines}) == 1
+
+
+def place(line: str) -> tuple[str, str]:
+    """Where a line's document goes: its index and its id."""
+    document = report_document(decode(line), line, prefix="task")
+    assert isinstance(document, Document)
+    return document.index, document.id
+
+
+def test_throttling_that_passes_costs_nothing(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    logs.first = [THROTTLES, THROTTLES]
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        assert sidecar.finish() == ([], [])
+    assert logs.requests == 3
+    assert len(logs.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("manner", "said"),
+    [
+        (THROTTLES, "the rest of the stop budget: it throttles"),
+        (DROPS_FOR_ITS_TIME, "more than 2 hours ahead of CloudWatch's clock"),
+        (SEES_ANOTHER_TIME, "the clock here is more than 5 minutes off"),
+        (IS_SILENT, "the rest of the stop budget"),
+    ],
+    ids=["throttled", "dropped for its time", "clock skew", "silent"],
+)
+def test_a_report_that_cloudwatch_does_not_take_is_printed(
+    manner: Manner, said: str, endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
+    logs.manner = manner
+    with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="4") as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        output, errors = sidecar.finish()
+    assert logs.lines == []
+    assert logs.requests >= (2 if manner is THROTTLES else 1)
+    ((kind, status),) = [(line["type"], line["record"]["status"]) for line in output]
+    assert (kind, status) == ("task.report", "success")
+    (error,) = errors
+    assert said in error["event"]
+
+
+def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
+    with (
+        Path("/dev/full").open("wb") as full,
+        Sidecar(logs.environment(), output=full, beside=endpoint, CHECKPOINT_SECONDS="0.2") as sidecar,
+    ):
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        _, errors = sidecar.finish()
+    (record,) = logs.records()
+    assert record["status"] == "success"
+    assert errors
+    assert all("A line of the monitor is lost" in line["event"] and "No space left" in line["event"] for line in errors)
+
+
+def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoint) -> None:
+    with (
+        Path("/dev/full").open("wb") as full,
+        Sidecar(NOBODY, output=full, beside=endpoint, STOP_SECONDS="2") as sidecar,
+    ):
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        _, errors = sidecar.finish()
+    assert [line["level"] for line in errors] == ["error", "error"]
+    assert "A line of the monitor is lost" in errors[-1]["event"]
+
+
+def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs: LogApi) -> None:
+    endpoint = FaultyEndpoint(FaultyTask("task-monitor-2"))
+    endpoint.task.images["task-monitor-2"] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
+    try:
+        second = SecondMonitor(endpoint, "task-monitor-2")
+        with (
+            Sidecar(logs.environment(), beside=endpoint) as one,
+            Sidecar(logs.environment(), beside=second) as another,
+        ):
+            one.wait_for_samples()
+            wait_until(lambda: endpoint.task.monitors_seen >= {"task-monitor", "task-monitor-2"}, 30, "both monitors")
+            one.end_batch()
+            assert (one.finish(), another.finish()) == (([], []), ([], []))
+    finally:
+        endpoint.close()
+    assert [record["container"]["name"] for record in logs.records()] == ["batch", "batch"]
+    assert len({place(line) for line in logs.lines}) == 1

@@ -1,0 +1,68 @@
+"""Small HTTP servers that answer as a test says, and keep what they were asked."""
+
+import gzip
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Served:
+    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request."""
+
+    def __init__(self) -> None:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.serve(self)
+
+            def do_POST(self) -> None:
+                outer.serve(self)
+
+            def do_PUT(self) -> None:
+                outer.serve(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        length = int(request.headers.get("Content-Length") or 0)
+        status, headers, body = self.answer(request, request.rfile.read(length))
+        request.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class PlayedElasticsearch(Served):
+    """Takes every document; keeps requests and who signed in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bulks: list[list[dict[str, Any]]] = []
+        self.authorizations: list[str | None] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
+        lines = [json.loads(line) for line in text.splitlines()]
+        self.bulks.append(lines)
+        self.authorizations.append(request.headers.get("Authorization"))
+        items = [{"update": {"status": 201}} for _ in lines[::2]]
+        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        return 200, headers, json.dumps({"errors": False, "items": items}).encode()
