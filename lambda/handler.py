@@ -17,6 +17,7 @@ from forwarder.forward import forward
 from forwarder.notice import Notice
 from forwarder.once import once
 from forwarder.payload import decode_payload
+from forwarder.quiet import keep_libraries_quiet
 from forwarder.run_log import LogTail, RunLog
 from forwarder.secrets import fetch_secret, read_credentials
 from forwarder.settings import Credentials, ForwarderSettings, NoticeSettings, read_notice_settings, read_settings
@@ -59,6 +60,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, int
     Returns ``{"indexed": n, "skipped": n, "failed": n}``. Raises what Lambda is to try again, and
     what cannot be decoded.
     """
+    keep_libraries_quiet()
     settings = _settings()
     payload = decode_payload(event)
     delivery = Delivery(_cluster(settings), InvocationTime(context), random.random)
@@ -75,6 +77,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     task = parse_stopped_task(event)
     if task is None:
         return Ended().as_answer()
+    keep_libraries_quiet()
     settings = read_notice_settings(os.environ)
     time_left = InvocationTime(context)
     base = _settings()

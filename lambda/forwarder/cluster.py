@@ -1,5 +1,6 @@
 """The seam to a search cluster: one bulk request of upserts, answered item by item."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -13,6 +14,8 @@ _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
 _FORBIDDEN_STATUSES = frozenset({401, 403})
 _FIRST_FAILURE_STATUS = 300
 _LONGEST_REASON = 500
+# What the engines call their refusals (security_exception).
+_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
 
 class ItemResult(Struct, frozen=True, kw_only=True):
@@ -69,6 +72,16 @@ def bulk_results(answer: object, count: int) -> list[ItemResult]:
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"the answer holds no result for each of {count} documents")
     return [_result(item) for item in items]
+
+
+def refusal(engine: str, status: int | None, error: object) -> str:
+    """A sentence for a whole request that was refused.
+
+    The engine's own code is shown; any other words are those of a proxy, and may quote the request with
+    its credentials.
+    """
+    code = f": {error}" if isinstance(error, str) and _CODE.fullmatch(error) else ""
+    return f"{engine} answered HTTP {status}{code}."
 
 
 def _result(item: object) -> ItemResult:

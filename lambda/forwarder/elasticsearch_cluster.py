@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import elasticsearch
 
-from forwarder.cluster import ItemResult, bulk_lines, bulk_results
+from forwarder.cluster import ItemResult, bulk_lines, bulk_results, refusal
 from forwarder.documents import Document
 from forwarder.errors import ClusterError
 from forwarder.settings import Credentials
@@ -51,8 +51,9 @@ def _as_cluster_errors() -> Iterator[None]:
         yield
     except elasticsearch.ApiError as error:
         hint = _ANOTHER_PRODUCT if error.status_code == _NOT_ACCEPTABLE else ""
-        message = f"Elasticsearch answered HTTP {error.status_code}: {error.error}.{hint}"
-        raise ClusterError(message, status=error.status_code) from error
+        message = refusal("Elasticsearch", error.status_code, error.error) + hint
+        # Not "from": the client's error holds the whole answer.
+        raise ClusterError(message, status=error.status_code) from None
     except elasticsearch.UnsupportedProductError as error:
         raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_ANOTHER_PRODUCT}", status=0) from error
     except elasticsearch.TransportError as error:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import opensearchpy
 
-from forwarder.cluster import ItemResult, bulk_lines, bulk_results
+from forwarder.cluster import ItemResult, bulk_lines, bulk_results, refusal
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, SettingsError
 from forwarder.settings import Credentials
@@ -54,7 +54,8 @@ def _as_cluster_errors() -> Iterator[None]:
         raise ClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
     except opensearchpy.TransportError as error:
         status = error.status_code if isinstance(error.status_code, int) else None
-        raise ClusterError(f"OpenSearch answered HTTP {status}: {error.error}.", status=status) from error
+        # Not "from": the client's error holds the whole answer.
+        raise ClusterError(refusal("OpenSearch", status, error.error), status=status) from None
     except ValueError as error:
         raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
 

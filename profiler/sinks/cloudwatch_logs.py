@@ -17,6 +17,7 @@ _CONNECT_SECONDS = 3
 _READ_SECONDS = 5
 # More than fit into any stop budget: the budget ends the trying, not the count.
 _ATTEMPTS = 12
+_LONGEST_MESSAGE = 300
 _TRIAL = "task-profiler doctor looks whether it may write here"
 _TOO_OLD_NS = 30 * 24 * 3600 * NS_PER_SECOND
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
@@ -123,7 +124,17 @@ def _refusal(error: Mapping[str, object], target: LogTarget) -> str:
             f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
             "set the clock of the machine that the task runs on, or let it be kept by NTP."
         )
-    return f"CloudWatch Logs refused the report: {code}: {message}"
+    if code == _SIGNATURE_REFUSED:
+        # The message goes on with the request that should have been signed: the session token is in it.
+        return (
+            f"CloudWatch Logs refused the report's signature ({code}): check the credentials that the monitor is "
+            "given, and that no proxy changes its requests."
+        )
+    return f"CloudWatch Logs refused the report: {code}: {_first_line(message)}"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0][:_LONGEST_MESSAGE]
 
 
 def _rejection(answer: Mapping[str, object], target: LogTarget) -> Undelivered | None:

@@ -152,12 +152,17 @@ class SecondMonitor:
 
 @dataclass(frozen=True)
 class Manner:
-    """How PutLogEvents answers. ``takes``: the line is kept whatever is answered; ``hangs``: nothing is."""
+    """How PutLogEvents answers.
+
+    ``takes``: the line is kept whatever is answered. ``hangs``: nothing is answered. ``quotes``: the
+    answer has the headers of the request, as AWS's own has where a signature is wrong.
+    """
 
     status: int = 200
     body: Any = None
     takes: bool = True
     hangs: bool = False
+    quotes: bool = False
 
 
 def refuses(code: str, message: str) -> Manner:
@@ -181,6 +186,7 @@ class LogApi(Served):
         self.first: list[Manner] = []
         self.requests = 0
         self.lines: list[str] = []
+        self.quoted: list[str] = []
         self._closed = threading.Event()
 
     def environment(self) -> dict[str, str]:
@@ -204,7 +210,14 @@ class LogApi(Served):
         self.requests += 1
         if manner.hangs:
             self._closed.wait()
-        return manner.status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(manner.body).encode()
+        answered = manner.body
+        if manner.quotes:
+            self.quoted.append(str(request.headers))
+            message = (
+                f"The request signature we calculated does not match.\n\nThe canonical string is\n{request.headers}"
+            )
+            answered = {"__type": "InvalidSignatureException", "message": message}
+        return manner.status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(answered).encode()
 
     def close(self) -> None:
         self._closed.set()

@@ -89,6 +89,11 @@ class Sidecar:
             self._server.server_close()
 
 
+def problems(errors: list[Line]) -> list[str]:
+    """What was said at level error; on a busy machine a request may time out, and that is a warning."""
+    return [line["event"] for line in errors if line["level"] == "error"]
+
+
 def _lines(output: bytes | None) -> list[Line]:
     """JSON lines; none of an output that goes elsewhere."""
     return [json.loads(line) for line in (output or b"").splitlines()]

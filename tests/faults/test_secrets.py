@@ -1,0 +1,288 @@
+"""Secrets are in no log, no error, no document and no message, whatever works and whatever fails.
+
+Every secret here holds one word, and what the programs leave behind is searched for it. Servers
+that refuse quote what they were sent, as some do.
+"""
+
+import json
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from moto import mock_aws
+
+import handler
+from forwarder.errors import ForwarderError
+from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
+from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
+from tests.integration.sidecar import Sidecar, problems
+from tests.integration.test_lambda_zip import REPORT, subscription_event
+from tests.served import PlayedElasticsearch
+from tests.unit.test_task_event import event as task_event
+
+SECRET = "hunter2"
+API_KEY, PASSWORD = f"{SECRET}-key", f"{SECRET}-password"
+NOBODY = "http://127.0.0.1:1"
+
+
+def test_the_played_secrets_hold_the_word_that_is_searched_for() -> None:
+    assert all(SECRET in secret for secret in (API_KEY, PASSWORD, TOKEN, WEBHOOK_PATH))
+
+
+class Cluster(PlayedElasticsearch):
+    """Takes what it is sent, or refuses it and quotes how the caller signed in."""
+
+    def __init__(self, refusal: str | None) -> None:
+        super().__init__()
+        self._refusal = refusal
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        status, headers, taken = super().answer(request, body)
+        quoted = f"refused {request.headers.get('Authorization')} {API_KEY} {PASSWORD}"
+        error = {"type": "security_exception", "reason": quoted}
+        refusals: dict[str | None, tuple[int, bytes]] = {
+            None: (status, taken),
+            "unauthorized": (401, json.dumps({"error": error, "status": 401}).encode()),
+            "in words": (403, json.dumps({"error": quoted, "status": 403}).encode()),
+            "by a proxy": (502, f"<html>{quoted}</html>".encode()),
+            "no answer of its own": (200, f'{{"took": "{quoted}"}}'.encode()),
+        }
+        status, said = refusals[self._refusal]
+        kind = "text/html" if self._refusal == "by a proxy" else "application/json"
+        return status, {**headers, "Content-Type": kind}, said
+
+
+class Context:
+    """An invocation whose time is soon up, so that what may pass is not waited for long."""
+
+    function_name = "forwarder"
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return round(self._seconds * 1000)
+
+
+def forget() -> None:
+    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
+        kept.cache_clear()
+    handler._clients.key = handler._clients.cluster = None
+    parameters.clear_caches()  # type: ignore[no-untyped-call]
+
+
+class Left:
+    """All that a program left behind."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+        self._capfd, self._caplog = capfd, caplog
+        self.texts: list[str] = []
+        self.raised: list[ForwarderError] = []
+
+    def invoke(self, function: Callable[..., object], event: object, seconds: float = 4.5) -> None:
+        try:
+            with self._caplog.at_level(logging.DEBUG):
+                self.texts.append(json.dumps(function(event, Context(seconds))))
+        except ForwarderError as error:
+            self.raised.append(error)
+            self.texts += traceback.format_exception(error)
+
+    def all(self) -> str:
+        output = self._capfd.readouterr()
+        records = [self._caplog.handler.format(record) for record in self._caplog.records]
+        return "\n".join([*self.texts, *records, output.out, output.err])
+
+
+@pytest.fixture
+def left(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Left:
+    return Left(capfd, caplog)
+
+
+@pytest.fixture(scope="module")
+def played_aws() -> Iterator[None]:
+    """Its secrets, and a queue; credentials hold the word, too."""
+    with pytest.MonkeyPatch.context() as environment, mock_aws():
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            environment.setenv(name, f"{SECRET}-{name}")
+        environment.setenv("AWS_DEFAULT_REGION", "us-west-2")
+        environment.setenv("REPORT_WAIT_SECONDS", "0")
+        for name, content in {
+            "key": {"api_key": API_KEY},
+            "user": {"username": "elastic", "password": PASSWORD},
+            "odd": {"api_key": [API_KEY]},
+            "slack": {},
+        }.items():
+            boto3.client("secretsmanager").create_secret(Name=name, SecretString=json.dumps(content))
+        boto3.client("ssm").put_parameter(Name="key", Value=json.dumps({"api_key": API_KEY}), Type="SecureString")
+        boto3.client("secretsmanager").create_secret(Name="text", SecretString=f"{SECRET}, not JSON")
+        yield
+
+
+@pytest.fixture
+def aws(played_aws: None) -> Iterator[None]:
+    """A fresh Lambda environment."""
+    forget()
+    yield
+    forget()
+
+
+SIGN_INS: dict[str, dict[str, str]] = {
+    "key": {"ELASTICSEARCH_API_KEY": API_KEY},
+    "user": {"ELASTICSEARCH_USERNAME": "elastic", "ELASTICSEARCH_PASSWORD": PASSWORD},
+    "secret": {"ELASTICSEARCH_SECRET_ID": "key"},
+    "secret with a user": {"ELASTICSEARCH_SECRET_ID": "user"},
+    "parameter": {"ELASTICSEARCH_SECRET_ID": "ssm:key"},
+}
+UNUSABLE: dict[str, dict[str, str]] = {
+    "a user without a password": {"ELASTICSEARCH_USERNAME": SECRET},
+    "a missing secret": {"ELASTICSEARCH_SECRET_ID": "missing"},
+    "an odd secret": {"ELASTICSEARCH_SECRET_ID": "odd"},
+    "a secret that is no JSON": {"ELASTICSEARCH_SECRET_ID": "text"},
+    "a prefix": {"INDEX_PREFIX": SECRET.upper()},
+    "an engine": {"SEARCH_ENGINE": SECRET},
+}
+
+
+def set_all(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    forget()
+
+
+@pytest.mark.parametrize("refusal", [None, "unauthorized", "in words", "by a proxy", "no answer of its own"])
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+def test_forward_logs_shows_no_secret(
+    engine: str, refusal: str | None, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(refusal)
+    url = f"http://127.0.0.1:{cluster.port}"
+    try:
+        for sign_in in SIGN_INS.values():
+            with monkeypatch.context() as environment:
+                set_all(environment, {"ELASTICSEARCH_URL": url, "SEARCH_ENGINE": engine, **sign_in})
+                left.invoke(handler.forward_logs, subscription_event("hello", json.dumps(REPORT)))
+    finally:
+        cluster.close()
+    assert len(set(cluster.authorizations)) == 2  # by key and by user
+    assert len(left.raised) == (0 if refusal is None else len(SIGN_INS))
+    assert SECRET not in left.all()
+    assert SECRET not in json.dumps(cluster.bulks)
+
+
+@pytest.mark.parametrize("bad", UNUSABLE)
+def test_settings_that_cannot_be_used_are_named_and_not_shown(
+    bad: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_all(monkeypatch, {"ELASTICSEARCH_URL": NOBODY, **UNUSABLE[bad]})
+    left.invoke(handler.forward_logs, subscription_event(json.dumps(REPORT)))
+    left.invoke(handler.task_stopped, task_event())
+    assert len(left.raised) == 2
+    assert SECRET not in left.all().replace(SECRET.upper(), "")
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid:9200"])
+def test_a_password_in_the_clusters_address_is_not_shown(
+    host: str, engine: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_all(monkeypatch, {"ELASTICSEARCH_URL": f"http://elastic:{PASSWORD}@{host}", "SEARCH_ENGINE": engine})
+    left.invoke(handler.forward_logs, subscription_event(json.dumps(REPORT)))
+    assert len(left.raised) == 1
+    assert SECRET not in left.all()
+
+
+def test_what_goes_to_the_failure_queue_holds_no_secret(aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    sqs = boto3.client("sqs")
+    queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
+    cluster = Cluster(None)
+    url = f"http://127.0.0.1:{cluster.port}"
+    set_all(
+        monkeypatch,
+        {"ELASTICSEARCH_URL": url, "FAILED_ITEMS_QUEUE_URL": queue_url, **SIGN_INS["secret"], **SIGN_INS["user"]},
+    )
+    try:
+        broken = json.dumps(REPORT).replace('"success"', '"odd"')
+        left.invoke(handler.forward_logs, subscription_event(broken))
+        (message,) = sqs.receive_message(QueueUrl=queue_url)["Messages"]
+        sqs.delete_queue(QueueUrl=queue_url)
+        left.invoke(handler.forward_logs, subscription_event(broken))
+    finally:
+        cluster.close()
+    assert len(left.raised) == 1
+    assert "Invalid enum value 'odd'" in message["Body"]
+    assert SECRET not in left.all() + message["Body"]
+
+
+QUOTED = f"{WEBHOOK_PATH} {TOKEN}"
+SLACKS: dict[str, list[Answer]] = {
+    "takes it": [],
+    "a dead webhook": [Answer(404, text="no_service")],
+    "quotes": [Answer(403, text=QUOTED)],
+    "quotes as JSON": [Answer(200, data={"ok": False, "error": QUOTED})],
+    "is down": [Answer(500, text=QUOTED)] * 9,
+    "hangs up": [Answer(drop=True)] * 9,
+    "is somebody else": [Answer(200, text=f"<html>{QUOTED}</html>")],
+}
+
+
+@pytest.mark.parametrize("answers", SLACKS)
+@pytest.mark.parametrize("how", ["webhook", "bot", "secret"])
+def test_task_stopped_shows_no_secret(
+    how: str, answers: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack, cluster = FakeSlack(), Cluster(None)
+    slack.script = list(SLACKS[answers])
+    webhook = {"slack_failure_webhook_url": slack.webhook_url}
+    boto3.client("secretsmanager").update_secret(SecretId="slack", SecretString=json.dumps(webhook))
+    ways = {
+        "webhook": {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url},
+        "bot": {
+            "SLACK_BOT_TOKEN": TOKEN,
+            "SLACK_FAILURE_CHANNEL": "C0FAILURE",
+            "SLACK_BASE_URL": slack.base_url,
+        },
+        "secret": {"SLACK_SECRET_ID": "slack"},
+    }
+    works = answers == "takes it"
+    url = f"http://127.0.0.1:{cluster.port}"
+    with_cluster = {"ELASTICSEARCH_URL": url, **SIGN_INS["secret"]} if works else {}
+    set_all(monkeypatch, {**with_cluster, **ways[how]})
+    try:
+        left.invoke(handler.task_stopped, task_event(), seconds=20 if works else 4.5)
+    finally:
+        slack.close()
+        cluster.close()
+    assert slack.requests > 0
+    assert bool(left.raised) == (not works)
+    assert SECRET not in left.all()
+    assert SECRET not in json.dumps(slack.messages) + json.dumps(cluster.bulks)
+
+
+CREDENTIALS = {
+    name: f"{SECRET}-{name}"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "ELASTICSEARCH_API_KEY")
+}
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_the_monitor_shows_no_secret(status: int) -> None:
+    """AWS quotes the request that a signature should have been made of, with the session token in it."""
+    logs, endpoint = LogApi(), FaultyEndpoint(FaultyTask())
+    logs.manner = Manner(status=status, takes=status == 200, quotes=True)
+    try:
+        with Sidecar(
+            {**logs.environment(), **CREDENTIALS}, beside=endpoint, STOP_SECONDS="3", CHECKPOINT_SECONDS="0.2"
+        ) as sidecar:
+            sidecar.wait_for_samples()
+            sidecar.end_batch()
+            output, errors = sidecar.finish()
+    finally:
+        endpoint.close()
+        logs.close()
+    assert any(SECRET in quote for quote in logs.quoted)
+    assert bool(problems(errors)) == (status != 200)
+    assert SECRET not in json.dumps([output, errors, logs.lines])
