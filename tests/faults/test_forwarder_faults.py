@@ -1,0 +1,72 @@
+"""The forwarder on a real socket when the cluster is silent and the invocation's time runs out."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+import handler
+from forwarder.errors import DeliveryError
+from tests.integration.test_lambda_zip import REPORT, subscription_event
+from tests.served import PlayedElasticsearch
+
+
+class Cluster(PlayedElasticsearch):
+    """Takes documents, but while it is silent it answers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_silent = True
+        self._closed = threading.Event()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if self.is_silent:
+            self._closed.wait()
+        return super().answer(request, body)
+
+    def close(self) -> None:
+        self._closed.set()
+        super().close()
+
+
+class Context:
+    """An invocation whose time goes by as it is looked at."""
+
+    def __init__(self, milliseconds: int) -> None:
+        self.left_ms = milliseconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        self.left_ms -= 100
+        return self.left_ms
+
+
+@pytest.fixture(params=["elasticsearch", "opensearch"])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    served = Cluster()
+    monkeypatch.setenv("ELASTICSEARCH_URL", f"http://127.0.0.1:{served.port}")
+    monkeypatch.setenv("SEARCH_ENGINE", request.param)
+    monkeypatch.delenv("FAILED_ITEMS_QUEUE_URL", raising=False)
+    handler._settings.cache_clear()
+    handler._clients.cluster = None
+    yield served
+    handler._settings.cache_clear()
+    handler._clients.cluster = None
+    served.close()
+
+
+def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_loses_nothing(cluster: Cluster) -> None:
+    payload = subscription_event(json.dumps(REPORT))
+    context = Context(4_500)
+    with pytest.raises(DeliveryError, match="took no documents to the end of the invocation's time"):
+        handler.forward_logs(payload, context)
+    assert context.left_ms > 0
+    cluster.is_silent = False
+    assert handler.forward_logs(payload, Context(4_500)) == {"indexed": 1, "skipped": 0, "failed": 0}
+
+
+def test_an_invocation_that_begins_without_time_says_so(cluster: Cluster) -> None:
+    with pytest.raises(DeliveryError, match="raise the function's timeout"):
+        handler.forward_logs(subscription_event(json.dumps(REPORT)), Context(2_000))
+    assert cluster.bulks == []
