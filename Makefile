@@ -9,7 +9,7 @@ TARGET ?= monitor
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes lambda-hashes audit pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,15 @@ grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/panels.py
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
 
+lambda-hashes: $(VENV)/.dev ## Write the hashes of the forwarder's wheels into lambda/requirements.txt
+	$(BIN)/python -m tools.lambda_hashes
+
+audit: $(VENV)/.venv ## Look up the forwarder's and the package's dependencies in PyPI's list of vulnerabilities
+	@test -d $(VENV)-audit || $(PYTHON) -m venv $(VENV)-audit
+	@$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement lambda/requirements.txt
+	$(VENV)-audit/bin/pip-audit --strict .
+
 deploy: $(VENV)/.dev ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
 	@$(BIN)/python tools/deploy.py
 
@@ -114,7 +123,7 @@ coverage: $(VENV)/.dev ## The tests with branch coverage
 	$(BIN)/pytest --cov --cov-report=term
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-rivals dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-rivals $(VENV)-audit dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,7 +3,8 @@
     python tools/lambda_zip.py [OUT]
 
 Pure packages are taken once; msgspec, the only compiled one, brings its extension module for each
-Python and processor (their file names differ, so they stand side by side). Left out: boto3, which
+Python and processor (their file names differ, so they stand side by side). Nothing is installed whose
+hash does not stand in lambda/requirements.txt; `make lambda-hashes` writes them. Left out: boto3, which
 Lambda has, compiled files of this machine, tests, and what installers write about themselves.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "lambda" / "requirements.txt"
 OUT = ROOT / "dist" / "task-profiler-forwarder.zip"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
@@ -42,30 +44,48 @@ def main(arguments: Sequence[str]) -> None:
 
 def install(folder: Path) -> None:
     """All requirements, as wheels only."""
-    requirements = _requirements()
+    for requirements, options in wheels(requirements_with_hashes()):
+        install_wheels(folder, requirements, options)
+
+
+def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """What the zip is made of: requirements, and the options that make pip take them for Lambda."""
     pure = [line for line in requirements if not line.startswith(COMPILED)]
     (compiled,) = [line for line in requirements if line.startswith(COMPILED)]
-    _pip(folder, pure, "--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
+    yield pure, ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
     for python in PYTHONS:
         for processor in PROCESSORS:
             platforms = [f"--platform=manylinux{tag}_{processor}" for tag in ("2014", "_2_17", "_2_28")]
-            _pip(folder, [compiled], *platforms, "--implementation", "cp", "--python-version", python)
+            yield [compiled], [*platforms, "--implementation=cp", f"--python-version={python}"]
 
 
-def _requirements() -> list[str]:
-    lines = (ROOT / "lambda" / "requirements.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def requirements_with_hashes() -> list[str]:
+    """The lines of lambda/requirements.txt, each with its hashes."""
+    lines = REQUIREMENTS.read_text().replace("\\\n", " ").splitlines()
+    return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
 
 
-def _pip(folder: Path, requirements: Sequence[str], *options: str) -> None:
+def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[str]) -> None:
     """Install to a folder of its own first: pip does not add to a package that is there."""
-    with tempfile.TemporaryDirectory(prefix="lambda-zip-pip-") as target:
+    with tempfile.TemporaryDirectory(prefix="lambda-zip-pip-") as name:
+        target = Path(name) / "target"
+        wanted = Path(name) / "requirements.txt"
+        wanted.write_text("\n".join(requirements))
         command = [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"),
-            *("--no-compile", "--only-binary=:all:", "--target", target, *options, *requirements),
+            *(
+                "--no-compile",
+                "--only-binary=:all:",
+                "--require-hashes",
+                "--target",
+                str(target),
+                *options,
+                "-r",
+                str(wanted),
+            ),
         ]
         subprocess.run(command, check=True)
-        for source in Path(target).rglob("*"):
+        for source in target.rglob("*"):
             if source.is_file():
                 destination = folder / source.relative_to(target)
                 destination.parent.mkdir(parents=True, exist_ok=True)

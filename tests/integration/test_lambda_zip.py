@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -129,6 +130,22 @@ def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     lambda_zip.main([str(again)])
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.read_bytes()).digest()
+
+
+def test_every_requirement_is_pinned_with_its_hashes() -> None:
+    requirements = lambda_zip.requirements_with_hashes()
+    assert len(requirements) >= 16
+    for requirement in requirements:
+        assert re.fullmatch(r"[\w-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", requirement)
+
+
+def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    requirements, options = next(lambda_zip.wheels(lambda_zip.requirements_with_hashes()))
+    forged = [re.sub("sha256:[0-9a-f]{8}", "sha256:00000000", requirement) for requirement in requirements]
+    with pytest.raises(subprocess.CalledProcessError):
+        lambda_zip.install_wheels(tmp_path, forged, options)
+    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
