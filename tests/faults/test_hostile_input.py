@@ -1,9 +1,11 @@
-"""Small inputs that become large: what an endpoint's answer may cost the monitor, which has 128 MiB."""
+"""Small inputs that become large (the monitor has 128 MiB), and links that lie in wait."""
 
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from profiler.cli.whole_file import write_whole
 from profiler.sources.container_stats import decode_stats
 from profiler.sources.endpoint import LARGEST_ANSWER_BYTES
 from profiler.sources.task_metadata import decode_container, decode_task
@@ -51,3 +53,13 @@ def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
         finally:
             tracemalloc.stop()
         assert peak_bytes < LARGEST_GROWTH_BYTES, decode.__name__
+
+
+def test_a_file_that_is_replaced_is_never_written_through_a_link(tmp_path: Path) -> None:
+    """In a folder that others may write to, a link with the page's name may lead to a file of the user's."""
+    precious, page = tmp_path / "precious", tmp_path / "task-report.html"
+    precious.write_text("precious")
+    page.symlink_to(precious)
+    write_whole(page, b"page", mode=0o644)
+    assert (precious.read_text(), page.read_text(), page.is_symlink()) == ("precious", "page", False)
+    assert sorted(tmp_path.iterdir()) == [precious, page]
