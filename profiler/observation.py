@@ -166,7 +166,7 @@ def _clock_was_set(jumped_ns: int) -> str:
     direction = "forward" if jumped_ns > 0 else "back"
     return (
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times and durations may be off by that, CPU and memory are not."
+        "times and durations may be off by that, CPU seconds and memory peaks are not."
     )
 
 

@@ -9,6 +9,9 @@ from profiler.times import NS_PER_MS, NS_PER_SECOND
 # A first step shorter than this share of the usual one is joined with the next: the counter then
 # holds the runtime's own work from before the start, and a short step makes a high rate of it.
 _SHORT_FIRST_STEP = 0.5
+# Stats are 20 s old at most (EC2; 10 s on Fargate). A reading says nothing of the memory before that:
+# while the endpoint was away, or before a monitor that came late or was restarted.
+_OLDEST_STATS_NS = 20 * NS_PER_SECOND
 # Above this difference between a step of ``read`` and the same step on our own monotonic clock,
 # somebody has set the wall clock. Well above the staleness of any stats (20 s at most on EC2).
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
@@ -142,7 +145,9 @@ class ContainerUsage:
             return
         self.memory_max_bytes = _larger(self.memory_max_bytes, sample.memory_used_bytes)
         # A first value of unknown age counts for one tick, so that it is not lost.
-        held_ns = step_ns if step_ns is not None else self._nominal_step_ns
+        held_ns = self._nominal_step_ns
+        if step_ns is not None:
+            held_ns = min(step_ns, max(_OLDEST_STATS_NS, self._nominal_step_ns))
         for stretch in (self._run, self._interval):
             stretch.memory_bytes.add(sample.memory_used_bytes, held_ns)
 

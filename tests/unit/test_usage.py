@@ -118,6 +118,31 @@ def test_memory_counts_for_the_step_it_stands_for() -> None:
     assert feed.usage.memory_max_bytes == 200 * MIB
 
 
+def test_memory_that_nobody_saw_is_not_made_up() -> None:
+    """A monitor that came after an hour, and then lost the endpoint for ten minutes; stats are 20 s old at most."""
+    feed = Feed()
+    feed.add(3600, cpu=1800.0, memory_mib=1000)
+    for at in range(3601, 3641):
+        feed.add(at, cpu=at * 0.5, memory_mib=100)
+    feed.add(4240, cpu=2120.0, memory_mib=1000)
+    memory = feed.usage.run.memory_bytes.distribution(per=MIB)
+    assert memory is not None
+    assert memory.avg == pytest.approx((1000 * 20 + 100 * 40 + 1000 * 20) / 80, abs=0.001)
+    vcpu = feed.usage.run.vcpu.distribution()
+    assert vcpu is not None
+    assert (vcpu.avg, feed.usage.cpu_seconds) == (0.5, 2120.0)
+
+
+def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
+    usage = ContainerUsage(seconds(60))
+    for minute, memory_mib in ((1, 100), (2, 300)):
+        taken = sample(START_NS + seconds(60 * minute), None, memory_mib * MIB)
+        usage.add(taken, docker_id="a", received_ns=seconds(60 * minute), started_ns=START_NS)
+    memory = usage.run.memory_bytes.distribution(per=MIB)
+    assert memory is not None
+    assert memory.avg == 200
+
+
 def test_an_interval_ends_with_its_checkpoint_and_the_run_goes_on() -> None:
     feed = Feed()
     feed.add(1, cpu=1.0)
