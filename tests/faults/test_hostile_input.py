@@ -8,7 +8,7 @@ import pytest
 from profiler.cli.whole_file import write_whole
 from profiler.sources.container_stats import decode_stats
 from profiler.sources.endpoint import LARGEST_ANSWER_BYTES
-from profiler.sources.task_metadata import decode_container, decode_task
+from profiler.sources.task_metadata import decode_task
 
 LARGEST_GROWTH_BYTES = 96 * 2**20
 
@@ -45,7 +45,7 @@ BOMBS = {
 def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
     body = BOMBS[bomb]
     assert LARGEST_ANSWER_BYTES // 2 < len(body) <= LARGEST_ANSWER_BYTES
-    for decode in (decode_task, decode_stats, decode_container):
+    for decode in (decode_task, decode_stats):
         tracemalloc.start()
         try:
             decode(body)
