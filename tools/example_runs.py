@@ -100,7 +100,7 @@ def _run(
 ) -> tuple[Report, tuple[Point, ...]]:
     duration_ms = int(batch.minutes * 60_000 * chance.lognormvariate(0, 0.18))
     level = min(batch.memory + batch.growth * when + chance.gauss(0, 0.03), 1.05)
-    status, code, killed = _ending(level, batch, chance)
+    status, code, killed = ending(level, batch, chance)
     if status == "failure":
         duration_ms = int(duration_ms * chance.uniform(0.3, 0.9))
     points = _points(batch, duration_ms, 0.995 if killed else min(level, 0.97), chance, most_points)
@@ -124,7 +124,8 @@ def _run(
     ), points
 
 
-def _ending(level: float, batch: Batch, chance: random.Random) -> tuple[Status, int, bool]:
+def ending(level: float, batch: Batch, chance: random.Random) -> tuple[Status, int, bool]:
+    """Status, exit code, and whether the run was killed, at such a share of its memory."""
     if level > 1:
         return "failure", _KILLED, True
     if chance.random() < batch.fails:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +25,10 @@ _UNPRIVILEGED: Final = "nobody"  # Elasticsearch refuses to run as root
 
 
 @contextlib.contextmanager
-def running_elasticsearch(version: str) -> Iterator[SearchServer]:
+def running_elasticsearch(version: str, java_options: Sequence[str] = HEAP_OPTIONS) -> Iterator[SearchServer]:
     """Give an Elasticsearch without security for the length of the block."""
-    with _server(version, settings={"xpack.security.enabled": "false"}, admin=None) as server:
+    settings = {"xpack.security.enabled": "false"}
+    with _server(version, settings=settings, admin=None, java_options=java_options) as server:
         yield server
 
 
@@ -42,7 +43,13 @@ def running_secured_elasticsearch(version: str) -> Iterator[SearchServer]:
 
 
 @contextlib.contextmanager
-def _server(version: str, *, settings: Mapping[str, str], admin: Credentials | None) -> Iterator[SearchServer]:
+def _server(
+    version: str,
+    *,
+    settings: Mapping[str, str],
+    admin: Credentials | None,
+    java_options: Sequence[str] = HEAP_OPTIONS,
+) -> Iterator[SearchServer]:
     java = require_program("java")
     archive = fetch_zip(Artifact(group=_GROUP, name="elasticsearch", version=version))
     with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
@@ -55,7 +62,7 @@ def _server(version: str, *, settings: Mapping[str, str], admin: Credentials | N
             secure(home, version)
         launch = Launch(
             command=(str(home / "bin" / "elasticsearch"),),
-            environment=_environment(folder, java),
+            environment=_environment(folder, java, java_options),
             folder=folder,
             user=_give_away(folder),
         )
@@ -91,13 +98,13 @@ def _configure(config: Path, settings: Mapping[str, str]) -> None:
     (config / "elasticsearch.yml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
 
 
-def _environment(folder: Path, java: Path) -> dict[str, str]:
+def _environment(folder: Path, java: Path, java_options: Sequence[str]) -> dict[str, str]:
     home = os.environ.get("JAVA_HOME") or str(java.resolve().parent.parent)
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),
         "ES_JAVA_HOME": home,
-        "ES_JAVA_OPTS": " ".join(HEAP_OPTIONS),
+        "ES_JAVA_OPTS": " ".join(java_options),
         "JDK_JAVA_OPTIONS": "-XX:-UsePerfData",  # also for the programs that start the server
         "ES_TMPDIR": str(folder / "tmp"),
     }
