@@ -9,7 +9,7 @@ TARGET ?= monitor
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes lambda-hashes audit pictures coverage clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes lambda-hashes audit bench-monitor scale pictures coverage clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,12 +93,13 @@ endif
 schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 
-bench: $(VENV)/.dev ## Measure the monitor against its figures (about two minutes)
+bench: $(VENV)/.dev $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (ten minutes; QUICK=1: three)
+	$(BIN)/python -m benchmarks --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
+
+bench-monitor: $(VENV)/.dev ## Measure the monitor alone (about four minutes)
 	$(BIN)/python -m benchmarks.monitor
 
-bench-local: $(VENV)/.dev ## Compare `run` with its rivals from PyPI (about five minutes)
-	$(PYTHON) -m venv $(VENV)-rivals
-	$(VENV)-rivals/bin/pip install --quiet con-duct psrecord resource-tracker
+bench-local: $(VENV)/.dev $(VENV)-rivals/.made ## Compare `run` with its rivals from PyPI (about five minutes)
 	$(BIN)/python -m benchmarks.local $(VENV)-rivals/bin
 
 bench-nvml: $(VENV)/.dev ## Measure what watching eight GPUs costs (needs a C compiler)
@@ -115,6 +116,10 @@ bench-prometheus: $(VENV)/.dev ## Measure what live metrics and a scrape of them
 
 bench-processes: $(VENV)/.dev ## Measure what reading the batch's processes costs (needs root)
 	$(BIN)/python -m benchmarks.processes
+
+scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
+	mkdir -p build/bench
+	$(BIN)/python -m benchmarks.scale --json build/bench/scale.json
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
 	$(BIN)/python tools/pictures.py
@@ -139,3 +144,8 @@ $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)-rivals/.made:
+	@$(PYTHON) -m venv $(VENV)-rivals
+	@$(VENV)-rivals/bin/pip install --quiet --disable-pip-version-check con-duct psrecord resource-tracker
+	@touch $@

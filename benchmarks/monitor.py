@@ -2,54 +2,51 @@
 
     python -m benchmarks.monitor [--seconds 30] [--json FILE]
 
-CPU is the kernel's schedstat of all threads over a steady stretch, memory the high-water mark
-(VmHWM) before the final put and after it, latency the time from the batch's end (or SIGTERM) to
-the event in a played CloudWatch Logs. The floor is measured in the same run, so that the ratio
-holds on any machine.
+CPU is the kernel's schedstat of all threads over a steady stretch; memory RSS and PSS
+(smaps_rollup) and the high-water mark (VmHWM), before the final put and after it; latency the time
+from the batch's end (or SIGTERM) to the end of the monitor, with the event in a played CloudWatch
+Logs. The floor is measured in the same run, so that the ratio holds on any machine.
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.endpoint import TASK_ID
+from benchmarks.figures import Figure, Part, tell
+from benchmarks.process_memory import Memory, memory, watch_to_the_end
 from tests.aws import PlayedAws, played_aws
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4
-_MIB_IN_KIB = 1024
 _GROUP = "/ecs/bench"
 # Containers of the task -> (largest share of a core in percent, largest peak in MiB).
 _FIGURES = {3: (0.15, 32.0), 20: (0.30, None), 100: (0.80, None)}
 _LATENCY_SECONDS = {"polled": 2.5, "sigterm": 2.0}
+_ENDINGS = {"polled": "batch exit to report, seen by polling at 1 Hz", "sigterm": "batch exit and SIGTERM to report"}
 
 
 @dataclass(frozen=True)
 class Steady:
-    """A sampler over a steady stretch."""
+    """A sampler over a steady stretch: its share of a core, and its memory at the end of it."""
 
-    what: str
-    containers: int
     cpu_percent: float
-    peak_mib: float
-    cpu_figure: float | None = None
-    peak_figure: float | None = None
+    memory: Memory
 
-    def row(self) -> str:
-        """One line of the table."""
-        met = _met(self.cpu_percent, self.cpu_figure), _met(self.peak_mib, self.peak_figure)
-        return (
-            f"{self.what:18} {self.containers:4} containers   CPU {self.cpu_percent:6.3f} % {met[0]:16} "
-            f"peak {self.peak_mib:5.1f} MiB {met[1]}"
-        )
+
+@dataclass(frozen=True)
+class Ending:
+    """The monitor's last moments."""
+
+    seconds: float
+    memory: Memory
 
 
 @contextmanager
@@ -69,13 +66,16 @@ def endpoint(containers: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 @contextmanager
-def monitor(address: str, aws: PlayedAws) -> Iterator[subprocess.Popen[bytes]]:
+def monitor(
+    address: str, aws: PlayedAws, more_environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A running monitor."""
     environment = {
         **os.environ,
         **aws.environment(),
         "ECS_CONTAINER_METADATA_URI_V4": address,
         "TASK_PROFILER_CONTAINER": "batch",
+        **(more_environment or {}),
     }
     process = subprocess.Popen(_MONITOR, env=environment, stdout=subprocess.DEVNULL)
     try:
@@ -91,27 +91,21 @@ def cpu_seconds(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-def peak_mib(pid: int) -> float:
-    """VmHWM."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / _MIB_IN_KIB
-
-
-def steady(pid: int, seconds: float) -> tuple[float, float]:
-    """Share of a core in percent over so many seconds after the warm-up, and the peak."""
+def steady(pid: int, seconds: float) -> Steady:
+    """Over so many seconds after the warm-up."""
     time.sleep(_WARM_UP_SECONDS)
     before, began = cpu_seconds(pid), time.monotonic()
     time.sleep(seconds)
     used, passed = cpu_seconds(pid) - before, time.monotonic() - began
-    return 100 * used / passed, peak_mib(pid)
+    return Steady(100 * used / passed, memory(pid))
 
 
-def measure_monitor(containers: int, seconds: float, aws: PlayedAws) -> Steady:
+def measure_monitor(
+    containers: int, seconds: float, aws: PlayedAws, more_environment: Mapping[str, str] | None = None
+) -> Steady:
     """The monitor beside so many containers."""
-    with endpoint(containers) as (address, _), monitor(address, aws) as process:
-        cpu_percent, peak = steady(process.pid, seconds)
-    cpu_figure, peak_figure = _FIGURES[containers]
-    return Steady("monitor", containers, cpu_percent, peak, cpu_figure, peak_figure)
+    with endpoint(containers) as (address, _), monitor(address, aws, more_environment) as process:
+        return steady(process.pid, seconds)
 
 
 def measure_floor(containers: int, seconds: float) -> Steady:
@@ -119,15 +113,14 @@ def measure_floor(containers: int, seconds: float) -> Steady:
     with endpoint(containers) as (address, _):
         process = subprocess.Popen([sys.executable, "-m", "benchmarks.floor", address])
         try:
-            cpu_percent, peak = steady(process.pid, seconds)
+            return steady(process.pid, seconds)
         finally:
             process.kill()
             process.wait()
-    return Steady("requests + json", containers, cpu_percent, peak)
 
 
-def measure_latency(how: str, aws: PlayedAws) -> float:
-    """Seconds from the batch's end, or from SIGTERM at the same moment, to the report in the stream."""
+def measure_ending(how: str, aws: PlayedAws) -> Ending:
+    """From the batch's end, or from SIGTERM at the same moment, to the report in the stream and the monitor gone."""
     stream = f"ecs/batch/{TASK_ID}"
     before = len(aws.events(_GROUP, stream))
     with endpoint(3) as (address, task), monitor(address, aws) as process:
@@ -139,41 +132,62 @@ def measure_latency(how: str, aws: PlayedAws) -> float:
         if how == "sigterm":
             time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
-        process.wait()
+        last = watch_to_the_end(process)
         passed = time.monotonic() - ended
     if len(aws.events(_GROUP, stream)) != before + 1:
         raise SystemExit(f"The {how} report did not arrive.")
-    return passed
+    return Ending(passed, last)
 
 
-def _met(value: float, figure: float | None) -> str:
-    if figure is None:
-        return ""
-    return f"(≤ {figure:g}: {'met' if value <= figure else 'NOT MET'})"
+def steady_figures(containers: int, ours: Steady, floor: Steady) -> Iterator[Figure]:
+    """The monitor beside so many containers, and what it is of the floor."""
+    beside = f"{containers} containers"
+    most_percent, most_mib = _FIGURES[containers]
+    yield Figure(
+        what=f"CPU at 1 Hz, {beside}", value=ours.cpu_percent, unit="% of a core", digits=3, at_most=most_percent
+    )
+    yield Figure(what=f"requests + json alone, {beside}", value=floor.cpu_percent, unit="% of a core", digits=3)
+    yield Figure(what=f"ratio of the monitor to it, {beside}", value=ours.cpu_percent / floor.cpu_percent, unit="×")
+    if most_mib is None:
+        yield Figure(what=f"memory peak (VmHWM), {beside}", value=ours.memory.peak_mib, unit="MiB", digits=1)
+        return
+    yield Figure(
+        what=f"memory peak (VmHWM) before the put, {beside}",
+        value=ours.memory.peak_mib,
+        unit="MiB",
+        digits=1,
+        at_most=most_mib,
+    )
+    yield Figure(what=f"RSS before the put, {beside}", value=ours.memory.rss_mib, unit="MiB", digits=1)
+    yield Figure(what=f"PSS before the put, {beside}", value=ours.memory.pss_mib, unit="MiB", digits=1)
+    yield Figure(what=f"requests + json alone, peak, {beside}", value=floor.memory.peak_mib, unit="MiB", digits=1)
+
+
+def ending_figures(how: str, ending: Ending) -> Iterator[Figure]:
+    """One way to end."""
+    yield Figure(what=_ENDINGS[how], value=ending.seconds, unit="s", at_most=_LATENCY_SECONDS[how])
+    if how == "sigterm":
+        yield Figure(what="memory peak (VmHWM) after the put", value=ending.memory.peak_mib, unit="MiB", digits=1)
+        yield Figure(what="PSS, the largest during the put", value=ending.memory.pss_mib, unit="MiB", digits=1)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print the table, and write it as JSON if asked to."""
+    """Measure, print, and write it as JSON if asked to."""
     parser = argparse.ArgumentParser(description="Measure the monitor.")
     parser.add_argument("--seconds", type=float, default=30, help="length of each steady stretch")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     options = parser.parse_args(arguments)
+    figures: list[Figure] = []
     with played_aws() as aws:
         aws.create_log_group(_GROUP)
         aws.create_log_stream(_GROUP, f"ecs/batch/{TASK_ID}")
-        rows = []
         for containers in _FIGURES:
-            rows += [measure_floor(containers, options.seconds), measure_monitor(containers, options.seconds, aws)]
-            for row in rows[-2:]:
-                print(row.row(), flush=True)
-            print(f"{'':18} ratio of CPU to the floor {rows[-1].cpu_percent / rows[-2].cpu_percent:.2f}")
-        latencies = {how: measure_latency(how, aws) for how in _LATENCY_SECONDS}
-    for how, seconds in latencies.items():
-        print(f"batch exit -> report, process gone ({how}): {seconds:.2f} s {_met(seconds, _LATENCY_SECONDS[how])}")
-    if options.json is not None:
-        options.json.write_text(
-            json.dumps({"steady": [asdict(row) for row in rows], "latency_seconds": latencies}, indent=2)
-        )
+            floor = measure_floor(containers, options.seconds)
+            ours = measure_monitor(containers, options.seconds, aws)
+            figures += steady_figures(containers, ours, floor)
+        for how in _ENDINGS:
+            figures += ending_figures(how, measure_ending(how, aws))
+    tell(Part(title="Monitor", figures=tuple(figures)), options.json)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.figures import Figure, Part, tell
 from profiler.neuron_usage import NeuronUsage
 from profiler.sources.neuron.lines import LineSplitter
 from profiler.sources.neuron.reports import NeuronReport, decode_report
@@ -148,28 +149,37 @@ def measure(lines: int) -> Costs:
     )
 
 
+def figures(costs: Costs) -> tuple[Figure, ...]:
+    """A line's steps, and memory over all lines."""
+    return (
+        *(
+            Figure(what=f"{what} a line of {costs.line_bytes:,} bytes", value=value, unit="ms of a core")
+            for what, value in (
+                ("split", costs.split_ms),
+                ("decode", costs.decode_ms),
+                ("aggregate", costs.aggregate_ms),
+            )
+        ),
+        Figure(what="all of these", value=costs.line_ms, unit="ms of a core", at_most=_LINE_MS_FIGURE),
+        Figure(what="ratio to json.loads alone", value=costs.line_ms / costs.json_loads_ms, unit="×"),
+        Figure(
+            what=f"growth of resident memory over {costs.lines:,} lines",
+            value=costs.final_mib - costs.settled_mib,
+            unit="MiB",
+            digits=1,
+            at_most=_GROWTH_MIB_FIGURE,
+            note=f"{costs.settled_mib:.1f} MiB after the first {min(_SETTLED_LINES, costs.lines):,}",
+        ),
+    )
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print the table, and write it as JSON if asked to."""
+    """Measure, print, and write it as JSON if asked to."""
     parser = argparse.ArgumentParser(description="Measure what neuron-monitor's reports cost.")
     parser.add_argument("--lines", type=int, default=100_000, help="how many lines memory is watched over")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     options = parser.parse_args(arguments)
-    costs = measure(options.lines)
-    print(f"a line of {costs.line_bytes:,} bytes, CPU time of one core:")
-    for what in ("split", "decode", "aggregate"):
-        print(f"  {what:12} {getattr(costs, f'{what}_ms'):6.2f} ms")
-    met = "met" if costs.line_ms < _LINE_MS_FIGURE else "NOT MET"
-    print(f"  {'all':12} {costs.line_ms:6.2f} ms (< {_LINE_MS_FIGURE}: {met})")
-    ratio = costs.line_ms / costs.json_loads_ms
-    print(f"  {'json.loads':12} {costs.json_loads_ms:6.2f} ms, ratio of all to it {ratio:.2f}")
-    growth_mib = costs.final_mib - costs.settled_mib
-    flat = "met" if growth_mib <= _GROWTH_MIB_FIGURE else "NOT MET"
-    print(
-        f"resident memory {costs.settled_mib:.1f} MiB after {_SETTLED_LINES:,} lines, {costs.final_mib:.1f} MiB after "
-        f"{costs.lines:,}: {growth_mib:+.1f} MiB (≤ {_GROWTH_MIB_FIGURE}: {flat})"
-    )
-    if options.json is not None:
-        options.json.write_text(json.dumps({**asdict(costs), "line_ms": costs.line_ms}, indent=2))
+    tell(Part(title="AWS Neuron", figures=figures(measure(options.lines))), options.json)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """What watching GPUs costs: a share of one core at one reading a second, beside the bare calls.
 
-    python -m benchmarks.nvml [--gpus 8] [--real]
+    python -m benchmarks.nvml [--gpus 8] [--real] [--json FILE]
 
 Without ``--real`` the driver is the tests' own library, built so that each call takes the CPU time
-that was measured on an H200. The floor is the same calls of the binding in a plain loop.
+that was measured on an H200. The floor is the same calls of the binding in a plain loop. Memory is
+that of a whole monitor beside three containers, with the GPUs.
 """
 
 import argparse
@@ -16,15 +17,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import Figure, Part, tell
+from benchmarks.monitor import measure_monitor
 from profiler.clock import SystemClock
 from profiler.gpu_scope import GpuScope
 from profiler.gpu_watch import GpuWatch
 from profiler.logs import SilentLog
 from profiler.sources.nvml.library import load_binding
 from profiler.sources.nvml.source import NvmlSource
+from tests.aws import played_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvml" / "fake_nvml.c"
 _FIGURE_PERCENT = 0.1
+_FIGURE_MIB = 64.0
+_MONITOR_SECONDS = 8
 _READINGS = 160
 _SECOND_NS = 1_000_000_000
 
@@ -94,26 +100,48 @@ def bare_calls(nvml: Any, seconds: int) -> Callable[[], None]:  # noqa: ANN401  
     return work
 
 
+def monitor_peak_mib() -> float:
+    """The high-water mark of a monitor that watches the GPUs, before it puts anything."""
+    with played_aws() as aws:
+        return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
+
+
+def figures(ours: float, floor: float, peak_mib: float, gpus: int, *, real: bool) -> tuple[Figure, ...]:
+    """Of the watch and of the bare calls, as shares of a core."""
+    driver = "this machine's driver" if real else f"{gpus} GPUs with the costs of an H200"
+    return (
+        Figure(what=f"NVML at 1 Hz, {driver}", value=100 * ours, unit="% of a core", digits=3, at_most=_FIGURE_PERCENT),
+        Figure(what="the bare calls", value=100 * floor, unit="% of a core", digits=3),
+        Figure(what="ratio to the bare calls", value=ours / floor, unit="×"),
+        Figure(
+            what="monitor with NVML, memory peak (VmHWM) before the put",
+            value=peak_mib,
+            unit="MiB",
+            digits=1,
+            at_most=_FIGURE_MIB,
+            note="" if real else "without the memory of a real driver's library",
+        ),
+    )
+
+
 def main() -> None:
     """Build the library, start again with it, measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--real", action="store_true", help="the driver of this machine")
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
     options = parser.parse_args()
     if not options.real and "LD_LIBRARY_PATH" not in os.environ:
         # The loader reads this variable when a program starts.
         with tempfile.TemporaryDirectory() as folder:
             build(options.gpus, Path(folder))
-            words = [sys.executable, "-m", "benchmarks.nvml", "--gpus", str(options.gpus)]
+            words = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
             sys.exit(subprocess.run(words, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False).returncode)
     nvml = load_binding()
     ours = cpu_seconds_of(watch_for(_READINGS)) / _READINGS
     floor = cpu_seconds_of(bare_calls(nvml, _READINGS)) / _READINGS
-    met = "met" if 100 * ours < _FIGURE_PERCENT else "NOT MET"
-    driver = "this machine's driver" if options.real else f"{options.gpus} GPUs with the costs of an H200"
-    print(f"NVML at 1 Hz, {driver}:")
-    print(f"  watched     {100 * ours:6.3f} % of a core (figure {_FIGURE_PERCENT} %, {met})")
-    print(f"  bare calls  {100 * floor:6.3f} % of a core; ratio {ours / floor:.2f}")
+    found = figures(ours, floor, monitor_peak_mib(), options.gpus, real=options.real)
+    tell(Part(title="NVIDIA GPUs", figures=found), options.json)
 
 
 if __name__ == "__main__":

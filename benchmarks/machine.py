@@ -1,0 +1,48 @@
+"""What a table was measured on: kinds and counts, no names."""
+
+import os
+import platform
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """The machine; ``load`` is the mean number of runnable processes over the last minute."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    kernel: str
+    python: str
+    load: float
+
+    def sentence(self) -> str:
+        """One line for a page."""
+        return (
+            f"{self.cpu}, {self.cores} cores, {self.memory_gib:.0f} GiB, Linux {self.kernel}, Python {self.python}; "
+            f"load {self.load:.1f} at the start"
+        )
+
+
+def describe() -> Machine:
+    """This machine, now."""
+    return Machine(
+        cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
+        cores=os.cpu_count() or 1,
+        memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
+        kernel=".".join(platform.release().split("-")[0].split(".")[:2]),
+        python=platform.python_version(),
+        load=round(os.getloadavg()[0], 2),
+    )
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """The processor's name; on Arm, where Linux gives none, what it says instead."""
+    fields = dict(_field(line) for line in cpuinfo.splitlines() if ":" in line)
+    return fields.get("model name") or f"CPU part {fields.get('CPU part', 'unknown')}"
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip(), value.strip()
