@@ -112,7 +112,7 @@ def figures(reports: int) -> tuple[Figure, ...]:
     rate, count = into_a_real_server(reports)
     return (
         Figure(what="decode and map", value=ours, unit="reports/s a core", digits=0, at_least=_FIGURE_A_SECOND),
-        Figure(what="ratio to gzip and json alone", value=ours / floor, unit="×"),
+        Figure(what="its speed, beside gzip and json alone", value=ours / floor, unit="×"),
         Figure(what="cold import of the handler", value=handler_seconds, unit="s", at_most=_FIGURE_IMPORT_SECONDS),
         Figure(
             what="the same with the Elasticsearch client",

@@ -232,6 +232,7 @@ def table(rows: Sequence[Row]) -> str:
     head = [
         "tool",
         "around `true`",
+        "its CPU time",
         f"spikes of {rows[0].spikes} found",
         "worst peak error",
         *(f"CPU: {w}" for w in works),

@@ -118,8 +118,9 @@ def figures(ours: float, floor: float, peak_mib: float, gpus: int, *, real: bool
             value=peak_mib,
             unit="MiB",
             digits=1,
-            at_most=_FIGURE_MIB,
-            note="" if real else "without the memory of a real driver's library",
+            # The played library has not the memory of a driver's own.
+            at_most=_FIGURE_MIB if real else None,
+            note="" if real else f"the figure of {_FIGURE_MIB:g} MiB is for a real driver's library: --real",
         ),
     )
 
