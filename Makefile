@@ -93,7 +93,7 @@ endif
 schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 
-bench: $(VENV)/.dev $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (ten minutes; QUICK=1: three)
+bench: $(VENV)/.dev $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (ten minutes; QUICK=1: four)
 	$(BIN)/python -m benchmarks --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
 
 bench-monitor: $(VENV)/.dev ## Measure the monitor alone (about four minutes)
