@@ -19,7 +19,8 @@ from pathlib import Path
 
 import requests
 
-from benchmarks.monitor import endpoint, peak_mib, steady
+from benchmarks.monitor import endpoint, steady
+from benchmarks.process_memory import memory
 from tests.search.server import free_ports
 
 _CONTAINERS = (3, 10, 100)
@@ -85,12 +86,12 @@ def measure(containers: int, seconds: float) -> Cost:
     (port,) = free_ports(1)
     with endpoint(containers) as (address, _):
         with monitor(address, None) as pid:
-            off_cpu_percent, off_peak_mib = steady(pid, seconds)
+            off = steady(pid, seconds)
         with monitor(address, port) as pid:
-            on_cpu_percent, _ = steady(pid, seconds)
+            on_cpu_percent = steady(pid, seconds).cpu_percent
             scrape_ms, size_bytes = scrape(pid, port, on_cpu_percent, seconds)
-            on_peak_mib = peak_mib(pid)
-    return Cost(containers, off_cpu_percent, off_peak_mib, on_cpu_percent, on_peak_mib, scrape_ms, size_bytes)
+            on_peak_mib = memory(pid).peak_mib
+    return Cost(containers, off.cpu_percent, off.memory.peak_mib, on_cpu_percent, on_peak_mib, scrape_ms, size_bytes)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from benchmarks.fleet import Fleet, families, runs
 from benchmarks.fleet_record import checkpoints
 from forwarder.documents import Document, report_document
-from profiler.record import Distribution, decode, encode, json_schema
+from profiler.record import Distribution, decode, encode
+from profiler.record_schema import json_schema
 
 fleets = st.builds(
     Fleet,
