@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure, Part, tell
-from profiler.neuron_usage import NeuronUsage
+from profiler.accelerators.neuron_usage import NeuronUsage
 from profiler.sources.neuron.lines import LineSplitter
 from profiler.sources.neuron.reports import NeuronReport, decode_report
 from tests.neuron_documents import percentiles, report, runtime

@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.monitor import measure_monitor
+from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.clock import SystemClock
-from profiler.gpu_scope import GpuScope
-from profiler.gpu_watch import GpuWatch
 from profiler.logs import SilentLog
 from profiler.sources.nvml.library import load_binding
 from profiler.sources.nvml.source import NvmlSource

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from profiler.batch_processes import BatchProcesses, Moment
+from profiler.processes.batch_processes import BatchProcesses, Moment
 from profiler.sources import proc
 from profiler.sources.processes import ContainerProcesses
 from profiler.times import NS_PER_SECOND

@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.prices import PriceOverrides
 from profiler.record import Cost
+from profiler.sizing.prices import PriceOverrides
 
 FARGATE: Final = "FARGATE"
 EC2: Final = "EC2"

@@ -8,7 +8,7 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 from collections.abc import Sequence
 from typing import Protocol
 
-from profiler.accelerators import Accelerator
+from profiler.accelerators.accelerator import Accelerator
 from profiler.batch import choose_batch
 from profiler.clock import Clock, Grid, Stop
 from profiler.delivery import Delivery, log_target

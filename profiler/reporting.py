@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from profiler import __version__
-from profiler.accelerators import Accelerator, with_accelerators
+from profiler.accelerators.accelerator import Accelerator, with_accelerators
 from profiler.clock import Clock, Grid
 from profiler.delivery import log_target
 from profiler.emf import emf_members
@@ -51,7 +51,7 @@ class Reporter:
 
     def report(self, container: ContainerMetadata, task: TaskMetadata, end: End) -> bytes:
         """The final line of a batch."""
-        from profiler.advised import advised  # noqa: PLC0415  until the end its memory is the batch's
+        from profiler.sizing.advised import advised  # noqa: PLC0415  until the end its memory is the batch's
 
         record = with_accelerators(self._record(container, task, end), self._accelerators)
         time = format_ms(self._clock.wall_ns())

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from profiler.evidence import LAST_RUNS, Evidence
 from profiler.fargate import COMPARED_PRICES, FARGATE, Prices, Size, legal_sizes, prices
 from profiler.figures import as_number
-from profiler.prices import PriceOverrides
 from profiler.record import TaskSize
+from profiler.sizing.evidence import LAST_RUNS, Evidence
+from profiler.sizing.prices import PriceOverrides
 
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64

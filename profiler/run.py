@@ -13,13 +13,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.accelerators import Accelerator, with_accelerators
-from profiler.beside import Beside
+from profiler.accelerators.accelerator import Accelerator, with_accelerators
 from profiler.clock import Clock, Grid
-from profiler.joined_samples import JoinedSamples
-from profiler.labels import merged
-from profiler.launch import NotStarted, Started, callers_environment, launch
-from profiler.local_record import (
+from profiler.local.beside import Beside
+from profiler.local.joined_samples import JoinedSamples
+from profiler.local.labels import merged
+from profiler.local.launch import NotStarted, Started, callers_environment, launch
+from profiler.local.local_record import (
     Found,
     Identity,
     Observed,
@@ -31,10 +31,11 @@ from profiler.local_record import (
     sampling_facts,
     settled_peak,
 )
-from profiler.placement import Placement
-from profiler.prices import PriceOverrides
-from profiler.process_totals import ProcessTotals
+from profiler.local.placement import Placement
+from profiler.local.supervisor import HANDLED, Supervisor, become_subreaper
+from profiler.processes.process_totals import ProcessTotals
 from profiler.record import Monitor, Report
+from profiler.sizing.prices import PriceOverrides
 from profiler.sources import Unavailable, proc
 from profiler.sources.cgroup import own_cgroups
 from profiler.sources.container_stats import ContainerSample
@@ -44,7 +45,6 @@ from profiler.sources.own_cgroup import make_own_cgroup
 from profiler.sources.own_process import own_usage
 from profiler.sources.process_tree import ProcessTree, children_of
 from profiler.sources.strangers import Strangers
-from profiler.supervisor import HANDLED, Supervisor, become_subreaper
 from profiler.times import NS_PER_SECOND, format_ms
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be followed (prctl was refused); their CPU time may be missing."
@@ -225,7 +225,7 @@ class _Session:
         return finished
 
     def _finished(self, observed: Observed, failures: int, missed: int, found: Found, beside: BesideIt) -> Finished:
-        from profiler.advised import advised  # noqa: PLC0415  a command does not wait for it
+        from profiler.sizing.advised import advised  # noqa: PLC0415  a command does not wait for it
 
         own = self._own_cgroup
         sources = (LocalSource.name, own.name) if own.used else (LocalSource.name,)

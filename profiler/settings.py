@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
-from profiler.prices import PriceOverrides, parse_price
+from profiler.sizing.prices import PriceOverrides, parse_price
 
 Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from profiler.gpu_advice import is_idle
+from profiler.accelerators.gpu_advice import is_idle
 from profiler.record import Cost, Distribution, Gpu, Neuron, Number, Recommendation, Record, Report
 
 _SEPARATOR = "\t"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.accelerators import Accelerator
+from profiler.accelerators.accelerator import Accelerator
 from profiler.clock import Clock
 from profiler.logs import Log, SilentLog
 from profiler.settings import AcceleratorSettings, problems_message, read_accelerator_settings
@@ -15,7 +15,7 @@ from profiler.sources.nvml.library import driver_is_near
 from profiler.times import NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from profiler.gpu_scope import GpuScope
+    from profiler.accelerators.gpu_scope import GpuScope
 
 # The driver's own window for utilization is no shorter.
 _SHORTEST_GPU_STEP_NS = NS_PER_SECOND // 10
@@ -34,7 +34,7 @@ def task_accelerators(
     """The accelerators that the monitor watches in its task."""
     found: list[Accelerator] = []
     if _gpus_are_wanted(settings, environment):
-        from profiler.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
+        from profiler.accelerators.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
         from profiler.sources.container_processes import visible_devices  # noqa: PLC0415
 
         scope = GpuScope(settings.gpu_uuids, visible_devices)
@@ -58,7 +58,7 @@ def local_accelerators(
     interval_ns, log = round(interval_seconds * NS_PER_SECOND), SilentLog()
     found: list[Accelerator] = []
     if _gpus_are_wanted(settings, environment):
-        from profiler.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
+        from profiler.accelerators.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
 
         given = Choice(is_known=bool(environment.get("NVIDIA_VISIBLE_DEVICES")))
         scope = GpuScope(settings.gpu_uuids, otherwise=given)
@@ -81,7 +81,7 @@ def _gpu_watch(
     interval_ns: int,
     listener: Callable[[float | None, int | None], None] | None,
 ) -> Accelerator:
-    from profiler.gpu_watch import GpuWatch  # noqa: PLC0415  see the module's docstring
+    from profiler.accelerators.gpu_watch import GpuWatch  # noqa: PLC0415  see the module's docstring
     from profiler.sources.nvml.library import load_binding  # noqa: PLC0415
     from profiler.sources.nvml.source import NvmlSource  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def _neuron_watches(
     program = find_neuron_monitor(environment.get("PATH"))
     if program is None and settings.neuron == "auto":
         return
-    from profiler.neuron_watch import NeuronWatch  # noqa: PLC0415  see the module's docstring
+    from profiler.accelerators.neuron_watch import NeuronWatch  # noqa: PLC0415  see the module's docstring
     from profiler.sources.neuron.config import neuron_period_seconds  # noqa: PLC0415
     from profiler.sources.neuron.reports import NeuronReport  # noqa: PLC0415
     from profiler.sources.neuron.source import NeuronMonitorSource  # noqa: PLC0415

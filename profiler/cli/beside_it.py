@@ -4,7 +4,7 @@ import os
 import pwd
 from pathlib import Path
 
-from profiler.labels import found_labels
+from profiler.local.labels import found_labels
 from profiler.sources.working_folder import git_commit
 
 

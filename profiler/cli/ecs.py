@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from profiler.placement import Placement
+from profiler.local.placement import Placement
 from profiler.settings import endpoint_address
 
 _SECONDS = 1.0

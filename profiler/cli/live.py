@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from profiler.clock import Clock
 
 if TYPE_CHECKING:
-    from profiler.live import LiveView
+    from profiler.local.live import LiveView
 
 _STDERR = 2
 
@@ -16,8 +16,8 @@ def live_view(clock: Clock) -> "LiveView | None":
     """The view, or None where stderr is no terminal. rich is imported here, so only for --live."""
     if not os.isatty(_STDERR):
         return None
-    from profiler.live import LiveView, Terminal  # noqa: PLC0415  draws by rich
-    from profiler.local_record import bounds  # noqa: PLC0415
+    from profiler.local.live import LiveView, Terminal  # noqa: PLC0415  draws by rich
+    from profiler.local.local_record import bounds  # noqa: PLC0415
     from profiler.sources.cgroup import own_cgroups  # noqa: PLC0415
     from profiler.sources.host import host_facts  # noqa: PLC0415
 

@@ -7,7 +7,7 @@ from typing import BinaryIO, TextIO
 
 import requests.adapters
 
-from profiler.accelerators import Accelerator
+from profiler.accelerators.accelerator import Accelerator
 from profiler.bounded import call_within
 from profiler.cli.accelerators import task_accelerators
 from profiler.cli.processes import batch_processes

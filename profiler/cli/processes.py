@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from profiler.clock import Clock
-from profiler.process_sighting import ProcessSighting, Watch
+from profiler.processes.process_sighting import ProcessSighting, Watch
 from profiler.settings import Arguments
 from profiler.sources.container_processes import pids_of
 
@@ -22,7 +22,7 @@ def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> Pro
 
 
 def _watch(arguments: Arguments, clock: Clock, interval_ns: int) -> Watch:
-    from profiler.process_watch import Machine, ProcessWatch  # noqa: PLC0415  see the module's docstring
+    from profiler.processes.process_watch import Machine, ProcessWatch  # noqa: PLC0415  see the module's docstring
     from profiler.sources.container_cgroup import find_container_cgroup, machine_oom_kills  # noqa: PLC0415
     from profiler.sources.exit_alarm import ExitAlarm  # noqa: PLC0415
     from profiler.sources.processes import ContainerProcesses  # noqa: PLC0415
@@ -42,7 +42,7 @@ def _watch(arguments: Arguments, clock: Clock, interval_ns: int) -> Watch:
 def _shown_as(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.arguments import redacted  # noqa: PLC0415  most do not ask for them
+    from profiler.processes.arguments import redacted  # noqa: PLC0415  most do not ask for them
 
     show = redacted if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None

@@ -7,18 +7,18 @@ from pathlib import Path
 import click
 import msgspec
 
-from profiler.advice import Advice, advise, as_json
 from profiler.cli.printed import drawn, write_out
 from profiler.cli.recommend_apply import Definition, apply, read_definition
 from profiler.cli.recommend_sources import Asked, Found, found_families
 from profiler.cli.visible import visible
 from profiler.clock import SystemClock
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.evidence import LAST_RUNS
-from profiler.prices import PriceOverrides
 from profiler.rightsizing import Policy
 from profiler.search_setup import DEFAULT_PREFIX
 from profiler.settings import problems_message, read_price_settings
+from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.evidence import LAST_RUNS
+from profiler.sizing.prices import PriceOverrides
 
 _WRONGLY_SIZED = 3
 _MOST_RUNS = 10_000

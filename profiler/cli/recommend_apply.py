@@ -5,12 +5,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from profiler.advice import Advice
 from profiler.cli.whole_file import write_whole
 from profiler.errors import TaskProfilerError
-from profiler.reasons import memory, vcpus
 from profiler.record import TaskSize
 from profiler.rightsizing import Target
+from profiler.sizing.advice import Advice
+from profiler.sizing.reasons import memory, vcpus
 from profiler.taskdef.document import Document, read_document
 from profiler.taskdef.resize import resized, runs_as
 

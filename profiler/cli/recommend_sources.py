@@ -9,8 +9,8 @@ from profiler.cli.history_settings import history_path
 from profiler.cli.record_lines import decoded, listed, read_lines, shown_source
 from profiler.clock import Clock
 from profiler.errors import TaskProfilerError
-from profiler.evidence import Evidence, families_of
 from profiler.record import Report
+from profiler.sizing.evidence import Evidence, families_of
 from profiler.times import NS_PER_MS
 
 _REPORT = "task.report"
@@ -106,7 +106,7 @@ def _is_asked(report: Report, patterns: Sequence[str]) -> bool:
 
 def _of_cluster(asked: Asked, url: str, environment: Mapping[str, str]) -> Found:
     from profiler.cli.search_servers import ClusterServer, signed_in  # noqa: PLC0415  requests, for this source alone
-    from profiler.cluster_evidence import ClusterRuns  # noqa: PLC0415
+    from profiler.sizing.cluster_evidence import ClusterRuns  # noqa: PLC0415
 
     server = ClusterServer(url, signed_in(asked.api_key, asked.user, environment))
     runs = ClusterRuns(server, asked.prefix)
@@ -120,7 +120,7 @@ def _of_log_groups(asked: Asked, clock: Clock) -> Found:
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     from profiler.cli.replay import parse_time  # noqa: PLC0415
-    from profiler.insights import MOST_LINES, Span, found_lines  # noqa: PLC0415
+    from profiler.sizing.insights import MOST_LINES, Span, found_lines  # noqa: PLC0415
 
     now_ms = clock.wall_ns() // NS_PER_MS
     span = Span(start_ms=parse_time(asked.since, now_ms), end_ms=now_ms)

@@ -6,9 +6,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from profiler.advice import Advice
 from profiler.cli.recommend_apply import in_words
 from profiler.cli.visible import visible
+from profiler.sizing.advice import Advice
 
 _UNKNOWN = "-"
 _COLOURS = {"high": "green", "medium": "yellow", "low": "red"}

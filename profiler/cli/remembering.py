@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from profiler.cli.history_settings import history_path, runs_to_keep
 from profiler.clock import Clock
 from profiler.errors import TaskProfilerError
+from profiler.local.timeline import Timeline
 from profiler.record import Report
-from profiler.timeline import Timeline
 from profiler.times import parse_ns
 
 

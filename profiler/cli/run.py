@@ -15,8 +15,8 @@ from profiler.cli.remembering import Memory
 from profiler.cli.visible import visible
 from profiler.clock import SystemClock
 from profiler.errors import UsageError
-from profiler.labels import parse_labels
 from profiler.line import encode_line
+from profiler.local.labels import parse_labels
 from profiler.run import BesideIt, OnSample, Wanted, everyone, run
 from profiler.settings import problems_message, read_price_settings
 from profiler.text import report_text

@@ -10,8 +10,8 @@ from profiler.dashboard.embedded import embedded, short
 from profiler.dashboard.packed import SHARED_TEXTS, packed
 from profiler.dashboard.runs import Run
 from profiler.dashboard.sizing import sizing
-from profiler.prices import PriceOverrides
 from profiler.record import Distribution, Gpu, Record
+from profiler.sizing.prices import PriceOverrides
 from profiler.times import NS_PER_MS, parse_ns
 
 # With plotly's 5 MB the page stays below 8 MB: labels and courses that do not fit are left out, then whole runs,

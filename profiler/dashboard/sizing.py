@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from profiler.advice import Advice, advise
 from profiler.dashboard.embedded import embedded
 from profiler.dashboard.runs import Run
-from profiler.evidence import LAST_RUNS, families_of
-from profiler.prices import PriceOverrides
 from profiler.record import TaskSize
 from profiler.rightsizing import Policy
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.evidence import LAST_RUNS, families_of
+from profiler.sizing.prices import PriceOverrides
 
 _REPORT = "task.report"
 _COMMA = 1

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
+from profiler.accelerators.gpu_scope import Choice
 from profiler.doctor.finding import Finding, fine, note, problem
-from profiler.gpu_scope import Choice
 from profiler.sources import Unavailable
 from profiler.sources.nvml.readings import GpuReading
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from msgspec import Struct
 
+from profiler.accelerators.gpu_scope import Choice, choice_of
 from profiler.batch import choose_batch
 from profiler.clock import Clock
 from profiler.delivery import log_target
@@ -18,7 +19,6 @@ from profiler.doctor.task import (
     settings_findings,
     task_finding,
 )
-from profiler.gpu_scope import Choice, choice_of
 from profiler.settings import MonitorSettings
 from profiler.sinks import Undelivered
 from profiler.sinks.cloudwatch_logs import LogTarget

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from profiler.gpu_usage import LatestGpu
-from profiler.neuron_usage import NeuronReadings
+from profiler.accelerators.gpu_usage import LatestGpu
+from profiler.accelerators.neuron_usage import NeuronReadings
 from profiler.prometheus.metric import Kind, Metric, Row
 from profiler.prometheus.snapshot import Snapshot
 

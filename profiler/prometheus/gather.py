@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from profiler import __version__
-from profiler.accelerators import Accelerator
+from profiler.accelerators.accelerator import Accelerator
+from profiler.accelerators.gpu_usage import GpuReadings
+from profiler.accelerators.neuron_usage import NeuronReadings
 from profiler.clock import Clock, Grid
 from profiler.figures import MIB
-from profiler.gpu_usage import GpuReadings
-from profiler.neuron_usage import NeuronReadings
 from profiler.observation import Observation
 from profiler.prometheus.containers import ContainerTracker
 from profiler.prometheus.snapshot import ContainersNow, GpusNow, MonitorNow, Snapshot, TaskNow

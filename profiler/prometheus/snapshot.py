@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from profiler.gpu_usage import LatestGpu
-from profiler.neuron_usage import NeuronReadings
+from profiler.accelerators.gpu_usage import LatestGpu
+from profiler.accelerators.neuron_usage import NeuronReadings
 from profiler.sources.instance import InstanceReading
 
 

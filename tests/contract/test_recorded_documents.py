@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.neuron_usage import NeuronUsage
+from profiler.accelerators.neuron_usage import NeuronUsage
 from profiler.record import Neuron, NeuronExecutions, NeuronLatency
 from profiler.sources.container_stats import StatsReading, decode_stats
 from profiler.sources.neuron.reports import NeuronReport, decode_report

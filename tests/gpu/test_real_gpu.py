@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.clock import SystemClock
-from profiler.gpu_scope import GpuScope
-from profiler.gpu_watch import GpuWatch
 from profiler.record import Container, Gpu, Record
 from profiler.sources.nvml.library import driver_is_near, load_binding
 from profiler.sources.nvml.source import NvmlSource

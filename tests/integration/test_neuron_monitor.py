@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from profiler.accelerators.neuron_usage import NeuronUsage
 from profiler.clock import Clock, SystemClock
-from profiler.neuron_usage import NeuronUsage
 from profiler.sources.neuron.program import NEURON_MONITOR, find_neuron_monitor
 from profiler.sources.neuron.reports import NeuronReport
 from profiler.sources.neuron.source import NeuronMonitorSource

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.advised import advised
 from profiler.line import LARGEST_LINE_BYTES, encode_line
-from profiler.prices import PriceOverrides
 from profiler.record import (
     Container,
     Distribution,
@@ -21,6 +19,8 @@ from profiler.record import (
     TaskSize,
     decode,
 )
+from profiler.sizing.advised import advised
+from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 from tests.unit.test_monitor import World
 

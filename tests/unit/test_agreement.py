@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.agreement import Agreement, Reading
+from profiler.processes.agreement import Agreement, Reading
 from profiler.sources.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 

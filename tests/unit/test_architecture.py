@@ -111,8 +111,8 @@ def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
 
 def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     """It is imported for the report: a megabyte that the monitor does not have before."""
-    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without="profiler.advised")
-    assert not reached & {"profiler.evidence", "profiler.fargate", "profiler.rightsizing"}
+    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without="profiler.sizing.advised")
+    assert not reached & {"profiler.sizing.evidence", "profiler.fargate", "profiler.rightsizing"}
 
 
 @pytest.mark.parametrize("heavy", ["boto3", "botocore", "pynvml", "requests", "rich", "sqlite3", "structlog"])

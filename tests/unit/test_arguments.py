@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.arguments import redacted
+from profiler.processes.arguments import redacted
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from forwarder.settings import read_notice_settings, read_settings
 from profiler.cli.recommend import command as recommend
 from profiler.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
 from profiler.fargate import PRICE_TABLE_DATE, priced_regions, prices
-from profiler.prices import PriceOverrides
 from profiler.prometheus.catalogue import CATALOGUE as LIVE_METRICS
 from profiler.record_schema import json_schema
+from profiler.sizing.prices import PriceOverrides
 from tests.documentation import pages, scripts
 from tests.unit.test_template import QUERIES, is_in_the_record
 

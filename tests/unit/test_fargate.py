@@ -3,7 +3,6 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from profiler.advised import cost_of
 from profiler.fargate import (
     COMPARED_PRICES,
     LEGAL_SIZES,
@@ -14,8 +13,9 @@ from profiler.fargate import (
     priced_regions,
     prices,
 )
-from profiler.prices import PriceOverrides
 from profiler.record import Record
+from profiler.sizing.advised import cost_of
+from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 
 NONE = PriceOverrides()

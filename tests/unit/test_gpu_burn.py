@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, load_by
-from profiler.gpu_scope import GpuScope
-from profiler.gpu_watch import GpuWatch
+from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.record import Container, Gpu, Record
 from profiler.sources.nvml.source import NvmlSource
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml

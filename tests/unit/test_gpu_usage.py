@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.gpu_advice import idle_advice, is_idle
-from profiler.gpu_usage import THROTTLE_REASONS, GpuUsage
+from profiler.accelerators.gpu_advice import idle_advice, is_idle
+from profiler.accelerators.gpu_usage import THROTTLE_REASONS, GpuUsage
 from profiler.record import Distribution, Gpu
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample, Xid
 from tests.fakes import START_NS, seconds

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.accelerators import with_accelerators
-from profiler.gpu_scope import Choice, GpuScope, choice_of
-from profiler.gpu_watch import GpuWatch
+from profiler.accelerators.accelerator import with_accelerators
+from profiler.accelerators.gpu_scope import Choice, GpuScope, choice_of
+from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.record import Container, Monitor, Record, Sampling
 from profiler.sources import Unavailable
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample

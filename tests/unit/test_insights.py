@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from profiler.errors import TaskProfilerError
-from profiler.insights import MOST_LINES, Span, found_lines, query_text
+from profiler.sizing.insights import MOST_LINES, Span, found_lines, query_text
 from tests.fakes import FakeClock
 from tests.runs import lines, report
 

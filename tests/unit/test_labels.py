@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from profiler.errors import UsageError
-from profiler.labels import found_labels, merged, parse_labels
+from profiler.local.labels import found_labels, merged, parse_labels
 from profiler.sources.working_folder import git_commit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.live import ROWS, LiveView, Terminal, render
+from profiler.local.live import ROWS, LiveView, Terminal, render
 from profiler.sources.container_stats import ContainerSample
 from profiler.summary import Sizes
 from tests.fakes import START_NS, sample, seconds

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.launch import callers_environment
-from profiler.local_record import Identity, Observed, Peak, Span, bounds, run_record, sampling_facts, settled_peak
+from profiler.local.launch import callers_environment
+from profiler.local.local_record import Identity, Observed, Peak, Span, bounds, run_record, sampling_facts, settled_peak
+from profiler.local.supervisor import Ending, Reaped
 from profiler.record import MemoryKills, Metrics, Monitor, Record, Sampling
 from profiler.sources import proc
 from profiler.sources.cgroup import Limits
@@ -15,7 +16,6 @@ from profiler.sources.tree_blocks import TreeBlocks
 from profiler.sources.tree_cpu import TreeCpu
 from profiler.sources.tree_memory import TreeMemory
 from profiler.summary import Sizes
-from profiler.supervisor import Ending, Reaped
 from profiler.usage import ContainerUsage
 
 _MIB = 2**20

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.memory_kills import Counted, KillWatch
+from profiler.processes.memory_kills import Counted, KillWatch
 from profiler.record import MemoryKills, Process
 from profiler.sources.process_tree import ProcessReading
 

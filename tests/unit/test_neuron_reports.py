@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.neuron_usage import NeuronUsage
+from profiler.accelerators.neuron_usage import NeuronUsage
 from profiler.record import Neuron
 from profiler.sources import Unavailable
 from profiler.sources.neuron.reports import Latency, NeuronReport, decode_report

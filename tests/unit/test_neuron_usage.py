@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.accelerators.neuron_usage import NeuronReadings, NeuronUsage
 from profiler.line import LARGEST_LINE_BYTES, encode_line
-from profiler.neuron_usage import NeuronReadings, NeuronUsage
 from profiler.record import (
     Container,
     Distribution,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from profiler.accelerators import with_accelerators
-from profiler.neuron_watch import NeuronWatch
+from profiler.accelerators.accelerator import with_accelerators
+from profiler.accelerators.neuron_watch import NeuronWatch
 from profiler.record import Container, Monitor, Record, Sampling
 from profiler.sources.neuron.reports import NeuronReport, decode_report
 from profiler.sources.strangers import Strangers

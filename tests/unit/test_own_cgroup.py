@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.local_record import Peak, settled_peak
+from profiler.local.local_record import Peak, settled_peak
+from profiler.local.supervisor import Ending, Reaped
 from profiler.sources.cgroup import own_cgroups
 from profiler.sources.cgroup_counters import (
     V1_MEMORY,
@@ -25,7 +26,6 @@ from profiler.sources.counting_group import claimed
 from profiler.sources.local import GroupMemory
 from profiler.sources.own_cgroup import OwnCgroup, make_own_cgroup
 from profiler.sources.process_tree import ProcessReading
-from profiler.supervisor import Ending, Reaped
 
 _MIB = 2**20
 _OWN_PID = os.getpid()

@@ -1,4 +1,4 @@
-from profiler.placement import Placement, placed, placed_sizes
+from profiler.local.placement import Placement, placed, placed_sizes
 from profiler.record import Container, Metrics, Record, TaskSize
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata

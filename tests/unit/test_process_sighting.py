@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from profiler.process_sighting import ProcessSighting
+from profiler.processes.process_sighting import ProcessSighting
 from profiler.record import Container, Process, Record
 from profiler.sources.container_stats import ContainerSample
 from profiler.sources.task_metadata import ContainerMetadata

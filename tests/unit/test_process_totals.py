@@ -3,7 +3,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.process_totals import ProcessTotals
+from profiler.processes.process_totals import ProcessTotals
 from profiler.record import Process
 from profiler.sources.process_tree import ProcessReading
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.process_watch import GroupSource, Machine, ProcessWatch
+from profiler.processes.process_watch import GroupSource, Machine, ProcessWatch
 from profiler.record import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
 from profiler.sources.cgroup_counters import MemoryReading
 from profiler.sources.container_cgroup import GroupReading

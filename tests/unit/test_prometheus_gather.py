@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.accelerators import Accelerator
+from profiler.accelerators.accelerator import Accelerator
+from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_watch import GpuWatch
+from profiler.accelerators.neuron_watch import NeuronSource, NeuronWatch
 from profiler.clock import Grid
-from profiler.gpu_scope import GpuScope
-from profiler.gpu_watch import GpuWatch
 from profiler.logs import SilentLog
-from profiler.neuron_watch import NeuronSource, NeuronWatch
 from profiler.observation import Observation
 from profiler.prometheus.containers import MOST_CONTAINERS
 from profiler.prometheus.gather import Gather

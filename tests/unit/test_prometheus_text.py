@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from profiler.gpu_usage import LatestGpu
-from profiler.neuron_usage import NeuronReadings
+from profiler.accelerators.gpu_usage import LatestGpu
+from profiler.accelerators.neuron_usage import NeuronReadings
 from profiler.prometheus.accelerator_metrics import MOST_CORES, MOST_GPUS
 from profiler.prometheus.catalogue import CATALOGUE
 from profiler.prometheus.metric import PREFIX, TASK_LABELS, Metric

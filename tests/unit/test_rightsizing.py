@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.advice import Advice, advise, as_json
-from profiler.evidence import families_of
 from profiler.fargate import LEGAL_SIZES, Size
-from profiler.needs import facts_of
-from profiler.prices import PriceOverrides
 from profiler.record import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.rightsizing import Policy, Target
+from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.evidence import families_of
+from profiler.sizing.needs import facts_of
+from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 
 GB = 1024

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
 from profiler.line import LONGEST_TEXT
-from profiler.prices import PriceOverrides
 from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,
     problems_message,
     read_settings,
 )
+from profiler.sizing.prices import PriceOverrides
 
 V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
 

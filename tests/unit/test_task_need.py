@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.task_need import task_need
-from profiler.needs import need_of
 from profiler.record import Container, Distribution, Metrics, OtherContainer, Record, TaskSize
+from profiler.sizing.needs import need_of
 
 numbers = st.none() | st.floats(min_value=0, max_value=200_000)
 metrics = st.builds(

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.local.timeline import MOST_POINTS, Timeline
 from profiler.points import Point, decode_points, encode_points
 from profiler.sources.container_stats import ContainerSample
-from profiler.timeline import MOST_POINTS, Timeline
 from profiler.times import NS_PER_MS, NS_PER_SECOND
 from tests.fakes import START_NS, sample, seconds
 

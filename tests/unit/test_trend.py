@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.trend import Growth, growth
+from profiler.sizing.trend import Growth, growth
 
 
 def test_a_straight_line_grows_by_its_slope() -> None:

@@ -6,7 +6,7 @@ Most tasks do not share their process ids; there this costs a few looks at ``/pr
 from collections.abc import Callable
 from typing import Protocol
 
-from profiler.accelerators import Accelerator
+from profiler.accelerators.accelerator import Accelerator
 from profiler.record import Record
 from profiler.sources.container_stats import ContainerSample
 from profiler.sources.task_metadata import ContainerMetadata

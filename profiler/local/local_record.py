@@ -6,7 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
-from profiler.placement import Placement, placed, placed_sizes
+from profiler.local.placement import Placement, placed, placed_sizes
+from profiler.local.supervisor import Ending
 from profiler.record import (
     Container,
     MemoryKills,
@@ -23,7 +24,6 @@ from profiler.sources.cgroup import Limits
 from profiler.sources.cgroup_counters import GroupPeak
 from profiler.sources.host import Host
 from profiler.summary import Sizes, usage_metrics, with_peak
-from profiler.supervisor import Ending
 from profiler.times import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.usage import ContainerUsage
 from profiler.verdict import OutOfMemory, ended, out_of_memory

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from profiler.evidence import Evidence
 from profiler.figures import VCPU_DIGITS, as_number
-from profiler.prices import PriceOverrides
-from profiler.reasons import reasons
 from profiler.record import TaskSize
 from profiler.rightsizing import Choice, Policy, Target, choose
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.reasons import reasons
 
 _MANY_RUNS = 20
 _FEW_RUNS = 5

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from profiler.gpu_advice import idle_advice
+from profiler.accelerators.gpu_advice import idle_advice
 from profiler.record import Recommendation, Record
 from profiler.sources.task_metadata import ContainerMetadata
 
 if TYPE_CHECKING:  # imported only where there is one
-    from profiler.gpu_usage import GpuReadings
-    from profiler.neuron_usage import NeuronReadings
+    from profiler.accelerators.gpu_usage import GpuReadings
+    from profiler.accelerators.neuron_usage import NeuronReadings
 
 WHOLE_INSTANCE = "instance"
 
@@ -23,7 +23,7 @@ WHOLE_INSTANCE = "instance"
 class Accelerator(Protocol):
     """One kind of accelerator, watched from ``start`` to ``stop``.
 
-    The monitor has the batch's processes watched in the same way (:mod:`profiler.process_watch`).
+    The monitor has the batch's processes watched in the same way (:mod:`profiler.processes.process_watch`).
     """
 
     @property

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from profiler.accelerators import WHOLE_INSTANCE
+from profiler.accelerators.accelerator import WHOLE_INSTANCE
+from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_usage import GpuReadings, GpuUsage
 from profiler.clock import Clock, Grid
-from profiler.gpu_scope import GpuScope
-from profiler.gpu_usage import GpuReadings, GpuUsage
 from profiler.logs import Log
 from profiler.record import Record
 from profiler.sources import Unavailable

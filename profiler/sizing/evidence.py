@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.needs import RunFacts, Task, facts_of
 from profiler.record import PeakSource, Report
+from profiler.sizing.needs import RunFacts, Task, facts_of
 
 LAST_RUNS = 50
 _FAILURE = "failure"

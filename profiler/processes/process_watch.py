@@ -10,10 +10,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.batch_processes import BatchProcesses, Moment
 from profiler.clock import Clock, Grid
-from profiler.process_record import Found, with_processes
-from profiler.process_totals import ShowArguments
+from profiler.processes.batch_processes import BatchProcesses, Moment
+from profiler.processes.process_record import Found, with_processes
+from profiler.processes.process_totals import ShowArguments
 from profiler.record import Record
 from profiler.sources.budget import Budget
 from profiler.sources.container_cgroup import GroupReading

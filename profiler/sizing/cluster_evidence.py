@@ -14,12 +14,12 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from profiler.cluster_queries import Window, evidence_query, windows_query
 from profiler.errors import TaskProfilerError
-from profiler.evidence import Evidence, spike_of, with_assumption
-from profiler.needs import RunFacts, Task, facts_of
 from profiler.record import TaskSize, decode
 from profiler.search_setup import Answer, Server
+from profiler.sizing.cluster_queries import Window, evidence_query, windows_query
+from profiler.sizing.evidence import Evidence, spike_of, with_assumption
+from profiler.sizing.needs import RunFacts, Task, facts_of
 from profiler.times import NS_PER_MS, format_ms, parse_ns
 
 # Of 32-bit floats, seven digits in all are true.

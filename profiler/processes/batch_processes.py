@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from profiler.agreement import Agreement, Reading
-from profiler.memory_kills import Counted, KillWatch
-from profiler.process_totals import ProcessTotals, ShowArguments
+from profiler.processes.agreement import Agreement, Reading
+from profiler.processes.memory_kills import Counted, KillWatch
+from profiler.processes.process_totals import ProcessTotals, ShowArguments
 from profiler.sources.cgroup_counters import GroupPeak
 from profiler.sources.container_cgroup import GroupReading
 from profiler.sources.container_stats import ContainerSample

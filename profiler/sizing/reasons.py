@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from profiler.evidence import Evidence
 from profiler.rightsizing import Choice
-from profiler.trend import Growth, growth
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.trend import Growth, growth
 
 _FEW_RUNS = 5
 _COARSE_MS = 2000

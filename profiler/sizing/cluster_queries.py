@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.needs import CPU_BOUND_SHARE
+from profiler.sizing.needs import CPU_BOUND_SHARE
 
 JsonObject = dict[str, Any]
 

@@ -5,14 +5,14 @@ The monitor imports this when a run has ended: before, its memory is the batch's
 
 from msgspec.structs import replace
 
-from profiler.advice import advise
-from profiler.evidence import evidence_of_runs
 from profiler.fargate import Size, prices, run_cost
 from profiler.figures import as_number
-from profiler.needs import Need, facts_of, plausible, task_of
-from profiler.prices import PriceOverrides
 from profiler.record import Cost, Recommendation, Record, Report
 from profiler.rightsizing import Policy
+from profiler.sizing.advice import advise
+from profiler.sizing.evidence import evidence_of_runs
+from profiler.sizing.needs import Need, facts_of, plausible, task_of
+from profiler.sizing.prices import PriceOverrides
 
 _RUNNING = "running"
 

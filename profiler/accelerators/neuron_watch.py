@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.accelerators.neuron_usage import NeuronReadings, NeuronUsage
 from profiler.logs import Log
-from profiler.neuron_usage import NeuronReadings, NeuronUsage
 from profiler.record import Record
 from profiler.sources.neuron.reports import NeuronReport
 from profiler.sources.task_metadata import ContainerMetadata

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from profiler.gpu_advice import is_idle
+from profiler.accelerators.gpu_advice import is_idle
 from profiler.record import Distribution, Metrics, Number, OtherContainer, PeakSource, Record, Report, TaskSize
 from profiler.times import parse_ns
 
