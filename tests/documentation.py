@@ -22,7 +22,7 @@ _TEXT_PROGRAMS = ("cat", "cut", "date", "grep", "head", "mkdir", "sed", "sort", 
 _OUTPUTS_TO_COPY = {"docs/how-to/clusters.md"}  # guides with variables for a stack's outputs, that readers set
 _PREAMBLE = """
 command_not_found_handle() {
-  printf '%s\\0' "$@" $'\\n' >>"$RECORD"  # one write: the commands of a pipe record themselves at the same time
+  printf '%s\\0' "$@" $'\\036' >>"$RECORD"  # one write, without a newline: those of a pipe record themselves at once
   printf '%s\\n' "$ANSWER"
 }
 """
@@ -111,7 +111,7 @@ def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
 
 
 def _words(record: str) -> Iterator[list[str]]:
-    """A command is its words and a newline, each ended by NUL."""
-    for command in record.split("\0\n\0"):
+    """A command is its words and a record separator, each ended by NUL."""
+    for command in record.split("\0\x1e\0"):
         if command:
             yield command.split("\0")

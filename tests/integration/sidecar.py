@@ -64,10 +64,10 @@ class Sidecar:
         output, _ = self.process.communicate()
         return _lines(output)
 
-    def wait_for_samples(self) -> None:
-        """Wait until the monitor has asked a few times: a real process needs a while to start."""
-        enough = self.task.stats_reads + 5
-        wait_until(lambda: self.task.stats_reads >= enough, 30, "samples of the monitor")
+    def wait_for_samples(self, reads: int = 5) -> None:
+        """Wait until the monitor has asked so often more: a real process needs a while to start."""
+        enough = self.task.stats_reads + reads
+        wait_until(lambda: self.task.stats_reads >= enough, 60, "samples of the monitor")
 
     def end_batch(self) -> None:
         self.task.ended = time.time()

@@ -89,7 +89,7 @@ def test_the_wanted_gpus_are_chosen_by_the_setting_and_idle_ones_are_told(driver
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
     assert record.gpu_scope is None
     assert record.recommendation is not None
-    assert "never used" in record.recommendation.reasons[0]
+    assert any("never used" in reason for reason in record.recommendation.reasons)
 
 
 def test_a_command_that_is_over_at_once_is_not_held_up_by_the_driver(driver: Mapping[str, str]) -> None:
@@ -121,7 +121,8 @@ def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
 
 def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
     with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY) as sidecar:
-        sidecar.wait_for_samples()
+        # The driver is opened beside the sampling, which takes as long as its binding takes to import.
+        sidecar.wait_for_samples(60)
         sidecar.end_batch()
         lines, _ = sidecar.finish()
     (report,) = [line for line in lines if line["type"] == "task.report"]

@@ -77,7 +77,8 @@ def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
     with played_aws() as aws:
         environment = {**aws.environment(), "PATH": f"{program.parent}:{os.environ['PATH']}"}
         with Sidecar(environment) as sidecar:
-            sidecar.wait_for_samples()
+            # neuron-monitor is started beside the sampling.
+            sidecar.wait_for_samples(60)
             sidecar.end_batch()
             lines, _ = sidecar.finish()
     (found,) = [line for line in lines if line["type"] == "task.report"]
