@@ -17,8 +17,8 @@ help: ## This list
 demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler build/demo/task-report.html
 
-test: $(VENV)/.dev ## The tests that need nothing but Python (unit, contract, integration)
-	$(BIN)/pytest
+test: $(VENV)/.dev ## The tests that need nothing but Python (unit, contract, integration, faults)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
 	$(BIN)/pytest tests/e2e
