@@ -28,7 +28,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Mapping[str, str]]:
-    """An AWS without the log stream, so that the report comes to stdout."""
+    """An AWS; the report comes to stdout when it is to go to a log group that is not there."""
     with played_aws() as aws:
         yield aws.environment()
 
@@ -120,7 +120,7 @@ def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
 
 
 def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
-    with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY) as sidecar:
+    with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
         # The driver is opened beside the sampling, which takes as long as its binding takes to import.
         sidecar.wait_for_samples(60)
         sidecar.end_batch()

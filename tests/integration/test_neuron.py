@@ -76,7 +76,8 @@ def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
     program = install(tmp_path, [BUSY, BUSY, STAY])
     with played_aws() as aws:
         environment = {**aws.environment(), "PATH": f"{program.parent}:{os.environ['PATH']}"}
-        with Sidecar(environment) as sidecar:
+        # A log group that is nowhere, so that the report comes to stdout.
+        with Sidecar(environment, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
             # neuron-monitor is started beside the sampling.
             sidecar.wait_for_samples(60)
             sidecar.end_batch()
