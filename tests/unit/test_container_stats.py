@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import ContainerSample, StatsReading, decode_stats
@@ -154,6 +155,13 @@ def test_stacked_block_devices_count_once_at_the_lowest_layer() -> None:
     assert changed(CGROUP_V1, blkio_stats=only_mapped).block_read_bytes == 500
 
 
+def test_the_entries_of_one_mapped_device_are_one_device() -> None:
+    entries = [{"major": 253, "minor": minor, "op": "Read", "value": value} for minor, value in ((1, 300), (2, 400))]
+    again = {"major": 253, "minor": 1, "op": "Read", "value": 200}
+    blocks = {"io_service_bytes_recursive": [*entries, again]}
+    assert changed(CGROUP_V1, blkio_stats=blocks).block_read_bytes == 500
+
+
 def test_a_block_entry_without_value_or_device_is_survived() -> None:
     entries = [
         {"op": "read", "value": 5},
@@ -175,6 +183,66 @@ def test_old_fargate_spelling_of_networks() -> None:
     assert changed(document).network_rx_bytes is None
 
 
+WRONG: list[Any] = ["1", True, -1, 1.5, [1], {"a": 1}, None]
+LEAVES = {
+    ("cpu_stats", "cpu_usage", "total_usage"): "cpu_ns",
+    ("memory_stats", "usage"): "memory_used_bytes",
+    ("memory_stats", "max_usage"): "memory_usage_peak_bytes",
+    ("memory_stats", "limit"): "memory_limit_bytes",
+    ("memory_stats", "failcnt"): "memory_limit_hits",
+    ("pids_stats", "current"): "pids",
+}
+
+
+def with_leaf(path: tuple[str, ...], value: Any) -> Any:
+    """A whole document with another value at one place."""
+    document: dict[str, Any] = {**json.loads(json.dumps(CGROUP_V1)), "pids_stats": {"current": 33}}
+    parent = document
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    return document
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(("path", "field"), LEAVES.items())
+def test_a_number_of_a_wrong_type_is_absent_and_costs_no_other(path: tuple[str, ...], field: str, wrong: Any) -> None:
+    whole = changed(CGROUP_V1, pids_stats={"current": 33})
+    assert changed(with_leaf(path, wrong)) == replace(whole, **{field: None})
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_device_or_network_with_a_wrong_number_leaves_the_others(wrong: Any) -> None:
+    whole = changed(CGROUP_V1)
+    network = {"eth0": {"rx_bytes": wrong, "tx_bytes": 2}, "eth1": {"rx_bytes": 7, "tx_bytes": wrong}}
+    assert changed(CGROUP_V1, networks=network) == replace(whole, network_rx_bytes=7, network_tx_bytes=2)
+    good = {"major": 259, "minor": 0, "op": "Read", "value": 5}
+    for odd in ({"op": wrong}, {"value": wrong}):
+        sample = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, **odd}, good]})
+        assert sample == replace(whole, block_read_bytes=5, block_write_bytes=None)
+    odd_major = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, "major": wrong}, good]})
+    assert odd_major.block_read_bytes == 10
+    mapped = {**good, "major": 253}
+    odd_minor = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**mapped, "minor": wrong}, mapped]})
+    assert odd_minor.block_read_bytes == 5
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_without_a_readable_cache_of_one_name_that_of_the_next_counts(wrong: Any) -> None:
+    caches = {"total_inactive_file": 1, "inactive_file": 2, "total_cache": 3, "cache": 4}
+    for reclaimable, name in enumerate(caches, start=1):
+        assert changed(CGROUP_V1, memory_stats={"usage": 100, "stats": caches}).memory_used_bytes == 100 - reclaimable
+        caches = {**caches, name: wrong}
+    assert changed(CGROUP_V1, memory_stats={"usage": 100, "stats": caches}).memory_used_bytes == 100
+
+
+@pytest.mark.parametrize("wrong", ["yesterday", "", True, 1772359202, [READ], None])
+def test_without_a_readable_time_there_are_no_stats(wrong: Any) -> None:
+    reading = decode({"id": {**CGROUP_V2, "read": wrong}})
+    assert reading.without_stats == {"id"}
+    assert reading.refused == {}
+
+
 def test_one_field_of_a_wrong_type_costs_that_field_alone() -> None:
     memory = {"usage": "84111360", "max_usage": 5, "limit": -1, "stats": {"inactive_file": True}}
     sample = changed(CGROUP_V1, memory_stats=memory)
@@ -191,7 +259,9 @@ def test_an_entry_that_cannot_be_read_costs_only_itself() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b"\xff\xfe", b"[" * 100_000])
 def test_a_broken_answer_is_a_reason(body: bytes) -> None:
-    assert isinstance(decode_stats(body), Unavailable)
+    reading = decode_stats(body)
+    assert isinstance(reading, Unavailable)
+    assert reading.reason.startswith("/task/stats answered with something else than a JSON object: ")
 
 
 json_values = st.recursive(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.fargate import LEGAL_SIZES, Size
+from profiler.fargate import LEGAL_SIZES, Prices, Size
 from profiler.record import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
-from profiler.rightsizing import Policy, Target
+from profiler.rightsizing import Choice, Policy, Target, _cheapest, _Floor
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.evidence import families_of
 from profiler.sizing.needs import facts_of
@@ -56,10 +56,10 @@ def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:
 
 
 def test_memory_is_the_highest_peak_and_a_fifth_more_and_vcpu_the_highest_p95_and_15_percent_more() -> None:
-    """853 x 1.2 = 1023.6 fits into 1024; 0.217 x 1.15 = 0.2496 into 0.25. A little more of either does not."""
+    """853 x 1.2 = 1023.6 fits into 1024; 0.217 x 1.15 = 0.24955 into 0.25. 0.2175 x 1.15 = 0.250125 does not."""
     assert size([report(peak_mb=853, p95=0.217)]) == (0.25, 1024)
     assert size([report(peak_mb=854, p95=0.217)]) == (0.25, 2048)
-    assert size([report(peak_mb=853, p95=0.218)]) == (0.5, 1024)
+    assert size([report(peak_mb=853, p95=0.2175)]) == (0.5, 1024)
 
 
 def test_the_highest_of_all_runs_counts() -> None:
@@ -72,6 +72,18 @@ def test_the_cheapest_legal_size_is_chosen() -> None:
     """More memory than 0.25 vCPU can have: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
     assert size([report(peak_mb=2000, p95=0.1, size=(2, 4096))]) == (0.5, 3072)
     assert size([report(peak_mb=50_000, p95=0.1, size=(16, 120 * GB))]) == (8, 60 * GB)
+
+
+def test_what_a_margin_is_too_much_by_rounding_asks_for_no_larger_size() -> None:
+    """6400 x 1.12 is 7168.000000000001 in the machine's numbers."""
+    assert size([report(peak_mb=6400, p95=0.1)], policy=Policy(memory_margin_percent=12)) == (1, 7168)
+
+
+def test_of_any_sizes_the_cheapest_is_taken_and_not_the_smallest() -> None:
+    """On Fargate they are the same at any prices: of its sizes with enough memory none has less of it and more vCPU."""
+    small, cheap = Size(1, 8 * GB), Size(2, 2 * GB)
+    dear_memory = Prices(vcpu_hour_usd=1, gb_hour_usd=1)
+    assert _cheapest([small, cheap], _Floor(vcpu=1, memory_mb=GB), dear_memory) == (cheap, False, False)
 
 
 def test_margins_can_be_set() -> None:
@@ -168,6 +180,13 @@ def test_a_cpu_bound_run_of_an_older_smaller_size_asks_for_the_size_above_that()
     assert size(runs)[0] == 1
 
 
+@pytest.mark.parametrize(("launch_type", "vcpu"), [("FARGATE", 2), ("EC2", 1.25)])
+def test_a_cpu_bound_run_asks_for_more_even_if_no_margin_is_wanted(launch_type: str, vcpu: float) -> None:
+    """It needed 0.95 of 1 vCPU, and 1 vCPU would hold that."""
+    runs = [report(peak_mb=1000, p95=0.95, launch_type=launch_type)]
+    assert size(runs, policy=Policy(cpu_margin_percent=0))[0] == vcpu
+
+
 def test_a_cpu_limit_of_the_containers_own_is_named() -> None:
     limited = report(p95=0.5, size=(2, 4096), metrics={"vcpu_size": 0.5})
     assert size([limited])[0] == 1
@@ -207,13 +226,82 @@ def test_without_a_price_there_is_a_size_and_no_saving() -> None:
     assert found.choice.saving_percent is None
 
 
+@pytest.mark.parametrize("known", [TaskSize(vcpu=1), TaskSize(memory_mb=2048), None])
+def test_half_a_size_has_no_price_and_so_no_saving(known: TaskSize | None) -> None:
+    found = advice([report(peak_mb=100, p95=0.1, task_size=known)]).choice
+    assert (found.size.vcpu, found.size.memory_mb) == (0.25, 512)
+    assert (found.current_hour_usd, found.saving_percent) == (None, None)
+    assert found.hour_usd is not None
+
+
+@pytest.mark.parametrize(
+    ("current_hour_usd", "hour_usd", "saving"),
+    [(None, 0.1, "None"), (0.1, None, "None"), (0.0, 0.1, "None"), (1.0, 1.0001, "0.0"), (1.0, 1.5, "-50.0")],
+)
+def test_a_saving_needs_two_prices_and_is_never_minus_zero(
+    current_hour_usd: float | None, hour_usd: float | None, saving: str
+) -> None:
+    choice = Choice(
+        current=None, size=TaskSize(vcpu=1), is_fargate=True, current_hour_usd=current_hour_usd, hour_usd=hour_usd
+    )
+    assert str(choice.saving_percent) == saving
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "given_size", "changes"),
+    [
+        ("FARGATE", (0.5, 1024), False),
+        ("FARGATE", (1, 1024), True),
+        ("FARGATE", (0.25, 1024), True),
+        ("FARGATE", (0.5, 2048), True),
+        ("EC2", (0.5, 640), False),
+        ("EC2", (0.5, 639), True),
+        ("EC2", (0.25, 640), True),
+        ("EC2", (8, 8192), False),
+    ],
+)
+def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small(
+    launch_type: str, given_size: tuple[float, float], *, changes: bool
+) -> None:
+    """500 x 1.2 = 600 -> 640 or 1024; 0.23 x 1.15 = 0.2645 -> 0.5."""
+    found = advice([report(peak_mb=500, p95=0.23, size=given_size, launch_type=launch_type)]).choice
+    assert found.is_fargate is (launch_type == "FARGATE")
+    assert found.current == TaskSize(vcpu=given_size[0], memory_mb=given_size[1])
+    assert found.changes is changes
+
+
+def test_without_a_present_size_nothing_changes() -> None:
+    assert advice([report(peak_mb=500, size=None)]).choice.changes is False
+
+
+@pytest.mark.parametrize(
+    ("known", "changes"),
+    [(TaskSize(vcpu=1), False), (TaskSize(memory_mb=1024), False), (TaskSize(memory_mb=64), True)],
+)
+def test_elsewhere_a_half_of_the_size_that_is_not_known_is_not_too_small(known: TaskSize, *, changes: bool) -> None:
+    both = report(peak_mb=500, p95=0.23, launch_type="EC2", task_size=known)
+    memory_alone = report(peak_mb=500, p95=None, launch_type="EC2", task_size=known)
+    assert [advice([one]).choice.changes for one in (both, memory_alone)] == [changes, changes]
+
+
 @pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "EXTERNAL", None])
 def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str | None) -> None:
     """100 x 1.2 = 120 -> 128; 0.23 x 1.15 = 0.2645 -> 0.5."""
     found = advice([report(peak_mb=100, p95=0.23, launch_type=launch_type)])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.5, 128)
     assert found.choice.saving_percent is None
+    assert not found.choice.is_largest_vcpu
+    assert not found.choice.is_largest_memory
+    assert not found.choice.vcpu_is_kept
+    assert not found.choice.memory_is_kept
     assert size([report(peak_mb=53.3, p95=0.2, launch_type=launch_type)]) == (0.25, 64)
+
+
+def test_elsewhere_a_need_of_whole_steps_stays_as_it_is() -> None:
+    """3200 x 1.1 is 3520.0000000000005 in the machine's numbers."""
+    exactly = Policy(cpu_margin_percent=0, memory_margin_percent=0)
+    assert size([report(peak_mb=128, p95=0.5, launch_type="EC2")], policy=exactly) == (0.5, 128)
+    assert size([report(peak_mb=3200, launch_type="EC2")], policy=Policy(memory_margin_percent=10))[1] == 3520
 
 
 def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
@@ -243,6 +331,20 @@ def test_a_run_without_numbers_is_counted_and_ignored() -> None:
     assert found.began_first == found.began_last == runs[0].record.started_at
     (family,) = families_of(runs[1:]).values()
     assert family.evidence() is None
+
+
+def test_what_stays_is_told_apart_from_what_was_chosen() -> None:
+    def kept(**more: Any) -> tuple[bool, bool]:
+        choice = advice([report(**more)]).choice
+        return choice.vcpu_is_kept, choice.memory_is_kept
+
+    assert kept() == (False, False)
+    assert kept(p95=None) == (True, False)
+    assert kept(peak_mb=None) == (False, True)
+
+
+def test_of_what_was_not_measured_and_is_not_known_the_least_is_taken() -> None:
+    assert size([report(peak_mb=100, p95=None, size=None)]) == (0.25, 512)
 
 
 def test_what_was_not_measured_stays_as_it_is() -> None:

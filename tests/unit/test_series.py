@@ -21,6 +21,37 @@ def test_a_value_counts_for_the_time_it_held() -> None:
     assert (shown.p95, shown.p99) == pytest.approx((11.0, 11.0), rel=0.01)
 
 
+def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean() -> None:
+    series = TimeWeighted()
+    series.add(2.0, 995)
+    series.add(100.0, 5)
+    shown = series.distribution()
+    assert shown is not None
+    assert (shown.p50, shown.p95, shown.p99) == pytest.approx((2.0, 2.0, 2.0), rel=0.01)
+    assert (shown.avg, shown.max) == (2.49, 100.0)
+    assert series.median() == pytest.approx(2.0, rel=0.01)
+    assert series.maximum == 100.0
+
+
+def test_a_mean_is_exact_however_short_the_values_held() -> None:
+    series = TimeWeighted()
+    series.add(0.0, 1)
+    series.add(10.0, 1)
+    shown = series.distribution()
+    assert shown is not None
+    assert shown.avg == 5.0
+
+
+def test_values_are_divided_and_rounded_to_three_digits_if_nothing_else_is_asked_for() -> None:
+    series = TimeWeighted()
+    series.add(1.23456, 1)
+    plain, fewer, of_eight = series.distribution(), series.distribution(digits=1), series.distribution(per=8)
+    assert plain is not None
+    assert fewer is not None
+    assert of_eight is not None
+    assert (plain.max, fewer.max, of_eight.max) == (1.235, 1.2, 0.154)
+
+
 def test_nothing_before_the_first_value() -> None:
     assert TimeWeighted().distribution() is None
     assert TimeWeighted().maximum is None
@@ -72,18 +103,41 @@ def test_memory_does_not_grow_with_the_number_of_values() -> None:
     assert not hasattr(series, "__dict__")
 
 
+def test_values_of_any_size_fill_no_more_than_2048_bins() -> None:
+    """40 orders of magnitude would fill 4600 at 1 %: the lowest are merged, and the highest stay exact."""
+    series = TimeWeighted()
+    for exponent in range(-20, 21):
+        series.add(10.0**exponent, 1_000_000_000)
+    assert len(series._sketch._store.bins) <= 2048
+    shown = series.distribution(digits=20)
+    assert shown is not None
+    assert shown.p95 == pytest.approx(1e18, rel=0.0101)
+    assert shown.max == 1e20
+
+
 def test_a_counter_that_falls_was_restarted() -> None:
     counter = Counter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
     assert counter.total == 19
 
 
+def test_a_counter_that_stands_still_did_not_grow() -> None:
+    counter = Counter()
+    assert [counter.add(value) for value in (5, 5)] == [None, 0]
+    assert counter.total == 5
+
+
 def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
     counter = Counter()
+    counter.restart()
+    assert counter.total is None
     counter.add(10)
     counter.restart()
     assert counter.add(25) == 25
     assert counter.total == 35
+    counter.restart()
+    assert counter.add(5) == 5
+    assert counter.total == 40
 
 
 @given(st.lists(st.integers(min_value=0, max_value=2**63), min_size=1))
