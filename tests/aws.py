@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import boto3
+import requests
 from moto.server import ThreadedMotoServer
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -61,11 +62,14 @@ class PlayedAws:
 
 @contextlib.contextmanager
 def played_aws() -> Iterator[PlayedAws]:
-    """Run a server on a free port for the length of the block."""
+    """Run a server on a free port, with nothing in it, for the length of the block; one at a time."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
-        yield PlayedAws(url=f"http://{host}:{port}")
+        url = f"http://{host}:{port}"
+        # All servers of a process have one state: what the last one was told is still there.
+        requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
+        yield PlayedAws(url=url)
     finally:
         server.stop()
