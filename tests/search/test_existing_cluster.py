@@ -17,7 +17,7 @@ from forwarder.errors import ClusterError, DeliveryError
 from profiler.record import decode
 from tests.documentation import ROOT, blocks
 from tests.search.produced import produced
-from tests.search.server import SearchServer
+from tests.search.server import SearchServer, remove_ours
 from tests.search.test_forwarder import Context, event, report, reset
 
 pytestmark = pytest.mark.search
@@ -62,14 +62,10 @@ def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
 
 @pytest.fixture
 def cluster(secured_elasticsearch: SearchServer) -> Iterator[SearchServer]:
-    """The secured server, without indices and templates of ours afterwards."""
-    assert secured_elasticsearch.admin is not None
+    """The secured server, without indices and templates of ours before and afterwards."""
+    remove_ours(secured_elasticsearch)
     yield secured_elasticsearch
-    admin, url = secured_elasticsearch.admin.pair, secured_elasticsearch.url
-    for index in requests.get(f"{url}/_cat/indices/task-*?format=json", auth=admin, timeout=30).json():
-        requests.delete(f"{url}/{index['index']}", auth=admin, timeout=30).raise_for_status()
-    for kind in ("reports", "checkpoints", "logs"):
-        requests.delete(f"{url}/_index_template/task-{kind}", auth=admin, timeout=30)
+    remove_ours(secured_elasticsearch)
 
 
 def imported(server: SearchServer, key: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from profiler.record import Distribution, Gpu, Metrics, Report, decode, encode
 from tests.runs import checkpoint, lines, report
 from tests.search.produced import produced
-from tests.search.server import SearchServer
+from tests.search.server import SearchServer, remove_ours
 from tests.search.test_forwarder import Context, Forward, event, forward, search
 
 __all__ = ["forward"]  # the fixture
@@ -203,6 +203,7 @@ def test_documents_without_the_templates_are_a_sentence(search_server: SearchSer
 def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     admin = secured_elasticsearch.admin
     assert admin is not None
+    remove_ours(secured_elasticsearch)
     refused = recommend("--elasticsearch", secured_elasticsearch.url)
     assert refused.returncode == 1
     assert b"check URL, sign-in" in refused.stderr
