@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from profiler.known import largest, mean
 from profiler.record import Distribution, Interval, Metrics, Number, Record, Report
 from profiler.times import NS_PER_MS, parse_ns
 
@@ -75,9 +76,9 @@ def _max(distribution: Distribution | None) -> float | None:
     return distribution.max if distribution is not None else None
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), _DIGITS) if known else None
+def _mean(*values: float | None) -> float | None:
+    found = mean(*values)
+    return None if found is None else round(found, _DIGITS)
 
 
 def _lately(record: Record) -> Metrics | Interval:
@@ -103,21 +104,20 @@ def _out_of_memory(record: Record) -> int | None:
 
 
 def _gpu_utilization_percent(record: Record) -> float | None:
-    return _mean(_avg(gpu.utilization_percent) for gpu in record.gpus)
+    return _mean(*(_avg(gpu.utilization_percent) for gpu in record.gpus))
 
 
 def _gpu_memory_used_mb(record: Record) -> float | None:
-    return _mean(_avg(gpu.memory_used_mb) for gpu in record.gpus)
+    return _mean(*(_avg(gpu.memory_used_mb) for gpu in record.gpus))
 
 
 def _max_gpu_memory_used_mb(record: Record) -> float | None:
-    peaks = (_max(gpu.memory_used_mb) for gpu in record.gpus)
-    return max((peak for peak in peaks if peak is not None), default=None)
+    return largest(*(_max(gpu.memory_used_mb) for gpu in record.gpus))
 
 
 def _neuron_utilization_percent(record: Record) -> float | None:
     cores = record.neuron.cores if record.neuron is not None else ()
-    return _mean(_avg(core.utilization_percent) for core in cores)
+    return _mean(*(_avg(core.utilization_percent) for core in cores))
 
 
 def _max_neuron_memory_used_mb(record: Record) -> float | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from profiler.accelerators.gpu_advice import is_idle
+from profiler.known import largest, mean, total
 from profiler.record import Cost, Distribution, Gpu, Neuron, Number, Recommendation, Record, Report
 
 _SEPARATOR = "\t"
@@ -63,39 +64,26 @@ def _gpu_fields(gpus: Sequence[Gpu]) -> tuple[tuple[str, str | None], ...]:
     """Over all GPUs: the mean of their averages, the largest peaks, and the energy of all."""
     if not gpus:
         return ()
-    utilizations = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
-    averages = [utilization.avg for utilization in utilizations if utilization.avg is not None]
-    memories = [gpu.memory_used_mb.max for gpu in gpus if gpu.memory_used_mb and gpu.memory_used_mb.max is not None]
-    energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
     idle = sum(1 for gpu in gpus if is_idle(gpu))
     return (
         ("GPUs", str(len(gpus))),
         ("Idle GPUs", str(idle) if idle else None),
-        ("Avg GPU", _shown(_mean(averages), "%") if averages else None),
-        ("Max GPU Memory Used", _shown(max(memories, default=None), "MB")),
-        ("GPU Energy", _shown(sum(energies), "J") if energies else None),
+        ("Avg GPU", _shown(mean(*((gpu.utilization_percent or _UNKNOWN).avg for gpu in gpus)), "%")),
+        ("Max GPU Memory Used", _shown(largest(*((gpu.memory_used_mb or _UNKNOWN).max for gpu in gpus)), "MB")),
+        ("GPU Energy", _shown(total(*(gpu.energy_joules for gpu in gpus)), "J")),
     )
 
 
 def _neuron_fields(neuron: Neuron | None) -> tuple[tuple[str, str | None], ...]:
     if neuron is None:
         return ()
-    averages = [
-        core.utilization_percent.avg
-        for core in neuron.cores
-        if core.utilization_percent is not None and core.utilization_percent.avg is not None
-    ]
+    average = mean(*((core.utilization_percent or _UNKNOWN).avg for core in neuron.cores))
     memory = neuron.device_memory_used_mb or _UNKNOWN
     return (
         ("Neuron Cores", str(len(neuron.cores)) if neuron.cores else None),
-        ("Avg Neuron Core", _shown(_mean(averages), "%") if averages else None),
+        ("Avg Neuron Core", _shown(average, "%")),
         ("Max Neuron Memory Used", _shown(memory.max, "MB")),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The arithmetic mean of at least one value."""
-    return sum(values) / len(values)
 
 
 def _milliseconds(value: Number | None) -> str | None:

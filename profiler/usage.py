@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from profiler.known import largest
 from profiler.series import Counter, TimeWeighted
 from profiler.sources.container_stats import ContainerSample
 from profiler.times import NS_PER_MS, NS_PER_SECOND
@@ -95,7 +96,7 @@ class ContainerUsage:
                 self._counters[name].add(value)
         if self.last_read_ns is not None and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
-        self.max_pids = _larger(self.max_pids, sample.pids)
+        self.max_pids = largest(self.max_pids, sample.pids)
         self.samples += 1
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
@@ -137,13 +138,13 @@ class ContainerUsage:
             stretch.covered_ns += step_ns
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        self.memory_usage_peak_bytes = _larger(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
-        self.memory_limit_hits = _larger(self.memory_limit_hits, sample.memory_limit_hits)
+        self.memory_usage_peak_bytes = largest(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
+        self.memory_limit_hits = largest(self.memory_limit_hits, sample.memory_limit_hits)
         if sample.memory_limit_bytes is not None:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
-        self.memory_max_bytes = _larger(self.memory_max_bytes, sample.memory_used_bytes)
+        self.memory_max_bytes = largest(self.memory_max_bytes, sample.memory_used_bytes)
         # A first value of unknown age counts for one tick, so that it is not lost.
         held_ns = self._nominal_step_ns
         if step_ns is not None:
@@ -197,9 +198,3 @@ class ContainerUsage:
     def longest_step_ms(self) -> float | None:
         """The longest time between samples."""
         return self._steps_ms.maximum
-
-
-def _larger(known: int | None, value: int | None) -> int | None:
-    if known is None or value is None:
-        return value if known is None else known
-    return max(known, value)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from profiler.figures import MIB, mebibytes
+from profiler.known import mean, total
 from profiler.record import Gpu
 from profiler.series import Counter, TimeWeighted
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample, Xid
@@ -109,9 +110,7 @@ class GpuUsage:
     def now(self) -> tuple[float | None, int | None]:
         """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs."""
         last = [gpu.last for gpu in self._gpus.values()]
-        percents = [sample.utilization_percent for sample in last if sample.utilization_percent is not None]
-        memories = [sample.memory_used_bytes for sample in last if sample.memory_used_bytes is not None]
-        return sum(percents) / len(percents) if percents else None, sum(memories) if memories else None
+        return mean(*(gpu.utilization_percent for gpu in last)), total(*(gpu.memory_used_bytes for gpu in last))
 
 
 def _is_wanted(facts: GpuFacts, wanted: Collection[str]) -> bool:

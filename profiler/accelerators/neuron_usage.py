@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import MIB, mebibytes
+from profiler.known import largest, total
 from profiler.record import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
 from profiler.series import Counter, TimeWeighted
 from profiler.sources.neuron.reports import Latency, NeuronReport, RuntimeReport
@@ -84,8 +85,8 @@ class NeuronUsage:
             categories: dict[str, int] = {}
             latency = Latency()
             for runtime in report.runtimes:
-                self._completed = _plus(self._completed, runtime.completed)
-                self._failed = _plus(self._failed, runtime.failed)
+                self._completed = total(self._completed, runtime.completed)
+                self._failed = total(self._failed, runtime.failed)
                 latency = _larger_latency(latency, runtime.latency)
                 for category, used_bytes in runtime.memory_bytes_by_category.items():
                     categories[category] = categories.get(category, 0) + used_bytes
@@ -174,7 +175,7 @@ class NeuronUsage:
             if runtime.device_memory_bytes is None and not runtime.core_memory_bytes:
                 continue
             held_ns = max(held_ns, self._covered_ns(runtime.memory_period_ns))
-            device_bytes = _plus(device_bytes, runtime.device_memory_bytes)
+            device_bytes = total(device_bytes, runtime.device_memory_bytes)
             for index, used_bytes in runtime.core_memory_bytes.items():
                 by_core[index] = by_core.get(index, 0) + used_bytes
         for index, used_bytes in by_core.items():
@@ -201,23 +202,15 @@ class NeuronUsage:
         return self._period_ns if period_ns is None else period_ns
 
 
-def _plus(total: int | None, value: int | None) -> int | None:
-    return total if value is None else (total or 0) + value
-
-
 def _larger_latency(known: Latency, other: Latency | None) -> Latency:
     """The largest of each percentile: percentiles of several periods cannot be merged."""
     if other is None:
         return known
     return Latency(
-        p50_seconds=_larger(known.p50_seconds, other.p50_seconds),
-        p99_seconds=_larger(known.p99_seconds, other.p99_seconds),
-        p100_seconds=_larger(known.p100_seconds, other.p100_seconds),
+        p50_seconds=largest(known.p50_seconds, other.p50_seconds),
+        p99_seconds=largest(known.p99_seconds, other.p99_seconds),
+        p100_seconds=largest(known.p100_seconds, other.p100_seconds),
     )
-
-
-def _larger(*values: float | None) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _rounded(seconds: float | None) -> float | None:

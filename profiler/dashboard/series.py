@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from profiler.known import largest, total
 from profiler.points import Point
 from profiler.record import Interval, Report
 from profiler.series import Counter
@@ -115,11 +116,11 @@ def _merged(steps: Sequence[Step], before_ms: int) -> Step:
     return Step(
         elapsed_ms=steps[-1].elapsed_ms,
         vcpu_used=_average((step.vcpu_used for step in steps), lengths_ms),
-        memory_used_mb=_largest(step.memory_used_mb for step in steps),
-        block_read_bytes=_together(step.block_read_bytes for step in steps),
-        block_write_bytes=_together(step.block_write_bytes for step in steps),
+        memory_used_mb=largest(*(step.memory_used_mb for step in steps)),
+        block_read_bytes=total(*(step.block_read_bytes for step in steps)),
+        block_write_bytes=total(*(step.block_write_bytes for step in steps)),
         gpu_percent=_average((step.gpu_percent for step in steps), lengths_ms),
-        gpu_memory_mb=_largest(step.gpu_memory_mb for step in steps),
+        gpu_memory_mb=largest(*(step.gpu_memory_mb for step in steps)),
     )
 
 
@@ -127,15 +128,6 @@ def _average(values: Iterable[float | None], lengths_ms: Iterable[int]) -> float
     known = [(value, length_ms) for value, length_ms in zip(values, lengths_ms, strict=True) if value is not None]
     total_ms = sum(length_ms for _, length_ms in known)
     return sum(value * length_ms for value, length_ms in known) / total_ms if total_ms else None
-
-
-def _largest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _together(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _megabytes(size_bytes: int | None) -> float | None:

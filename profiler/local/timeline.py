@@ -9,6 +9,7 @@ from threading import Lock
 from msgspec import Struct
 
 from profiler.figures import VCPU_DIGITS
+from profiler.known import largest
 from profiler.points import Point
 from profiler.series import Counter
 from profiler.sources.container_stats import ContainerSample
@@ -31,7 +32,9 @@ class _Gpu(Struct, frozen=True, gc=False):
 
     def plus(self, other: "_Gpu") -> "_Gpu":
         return _Gpu(
-            self.percents + other.percents, self.readings + other.readings, _most(self.memory_bytes, other.memory_bytes)
+            self.percents + other.percents,
+            self.readings + other.readings,
+            largest(self.memory_bytes, other.memory_bytes),
         )
 
 
@@ -149,7 +152,7 @@ def _merged(first: _Mark, second: _Mark) -> _Mark:
         second.end_ns,
         latest_cpu.cpu_at_ns,
         latest_cpu.cpu_total_ns,
-        _most(first.memory_bytes, second.memory_bytes),
+        largest(first.memory_bytes, second.memory_bytes),
         first.read_total_bytes if second.read_total_bytes is None else second.read_total_bytes,
         first.write_total_bytes if second.write_total_bytes is None else second.write_total_bytes,
         first.gpu.plus(second.gpu),
@@ -166,7 +169,3 @@ def _total(counter: Counter, value: int | None) -> int | None:
 
 def _growth(total_bytes: int | None, before_bytes: int) -> int | None:
     return None if total_bytes is None else total_bytes - before_bytes
-
-
-def _most(one: int | None, other: int | None) -> int | None:
-    return max((value for value in (one, other) if value is not None), default=None)

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from profiler.known import largest
 from profiler.processes.agreement import Agreement, Reading
 from profiler.processes.memory_kills import Counted, KillWatch
 from profiler.processes.process_totals import ProcessTotals, ShowArguments
@@ -65,7 +66,7 @@ class BatchProcesses:
         group_kills = None if group is None else group.oom_kills
         self.kills.add(Counted(in_container=group_kills, on_machine=machine_kills), census.ended, census.unseen)
         tree_bytes = self._tree_memory.add(processes)
-        self._largest_mark_bytes = _largest(self._largest_mark_bytes, *(process.peak_bytes for process in processes))
+        self._largest_mark_bytes = largest(self._largest_mark_bytes, *(process.peak_bytes for process in processes))
         self._count_cpu(self._tree_cpu.add(processes, 0))
         used_bytes = self._add_group(group, is_alive=is_alive)
         if is_alive:
@@ -94,7 +95,7 @@ class BatchProcesses:
         mark of the largest.
         """
         of_processes = self._largest_mark_bytes if self.agreement.counts_twice else self._tree_memory.peak_bytes
-        return _largest(of_processes, self._group_used_bytes)
+        return largest(of_processes, self._group_used_bytes)
 
     def _begin(self, life: str) -> None:
         self._life = life
@@ -122,13 +123,13 @@ class BatchProcesses:
         self._end_was_seen = not is_alive
         cache_bytes = 0 if group.memory is None else group.memory.cache_bytes or 0
         self.group_peak = GroupPeak(
-            size_bytes=_largest(before.size_bytes, group.peak_bytes),
+            size_bytes=largest(before.size_bytes, group.peak_bytes),
             cache_bytes=max(before.cache_bytes, cache_bytes),
             holds_all=before.holds_all,
         )
         self._count_cpu(group.cpu_ns)
         used_bytes = None if group.memory is None else group.memory.used_bytes
-        self._group_used_bytes = _largest(self._group_used_bytes, used_bytes)
+        self._group_used_bytes = largest(self._group_used_bytes, used_bytes)
         return used_bytes
 
     def _feed(self, memory_bytes: int | None, threads: int, moment: Moment) -> None:
@@ -139,7 +140,3 @@ class BatchProcesses:
         self._fed_ns = moment.monotonic_ns
         sample = ContainerSample(read_ns=moment.wall_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
         self.usage.add(sample, docker_id=moment.life, received_ns=moment.monotonic_ns, started_ns=moment.started_ns)
-
-
-def _largest(*sizes_bytes: int | None) -> int | None:
-    return max((size for size in sizes_bytes if size is not None), default=None)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, mebibytes
+from profiler.known import largest
 from profiler.record import Interval, MemoryKills, Metrics, Number, PeakSource, Process, Record, Sampling
 from profiler.sources.cgroup_counters import GroupPeak
 from profiler.summary import Sizes, interval, usage_metrics, with_peak
@@ -71,7 +72,7 @@ def _with_totals(metrics: Metrics, found: Found) -> Metrics:
         metrics,
         cpu_seconds=max(cpu_seconds, metrics.cpu_seconds or 0.0),
         max_pids=max(found.usage.max_pids or 0, metrics.max_pids or 0) or None,
-        memory_usage_peak_mb=mebibytes(_largest(_bytes(metrics.memory_usage_peak_mb), group_peak_bytes)),
+        memory_usage_peak_mb=mebibytes(largest(_bytes(metrics.memory_usage_peak_mb), group_peak_bytes)),
     )
 
 
@@ -115,17 +116,13 @@ def _peak(metrics: Metrics, found: Found, sizes: Sizes) -> tuple[float | None, P
     """
     stats_bytes, group = _bytes(metrics.max_memory_used_mb), found.group_peak
     if group.size_bytes is not None and group.is_of_processes():
-        return _largest(stats_bytes, group.size_bytes), "kernel"
+        return largest(stats_bytes, group.size_bytes), "kernel"
     bounds = [size for size in (group.size_bytes, sizes.memory_bytes) if size is not None]
     seen_bytes = None if found.peak_bytes is None else min(found.peak_bytes, *bounds, found.peak_bytes)
     marked_bytes = group.size_bytes if group.is_free_of_cache() else None
-    peak_bytes = _largest(stats_bytes, seen_bytes, marked_bytes)
+    peak_bytes = largest(stats_bytes, seen_bytes, marked_bytes)
     return peak_bytes, None if peak_bytes is None else "sampled"
 
 
 def _bytes(size_mb: Number | None) -> float | None:
     return None if size_mb is None else size_mb * MIB
-
-
-def _largest(*sizes_bytes: float | None) -> float | None:
-    return max((size for size in sizes_bytes if size is not None), default=None)

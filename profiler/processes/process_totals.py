@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from profiler.figures import CPU_SECONDS_DIGITS, mebibytes
+from profiler.known import largest
 from profiler.record import Process
 from profiler.sources.process_tree import ProcessReading
 from profiler.times import NS_PER_SECOND
@@ -31,8 +32,8 @@ class _Total(Struct, frozen=True, gc=False):
     peak_bytes: int | None = None
 
     def plus(self, process: ProcessReading) -> "_Total":
-        peaks = [peak for peak in (self.peak_bytes, process.peak_bytes) if peak is not None]
-        return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns, max(peaks, default=None))
+        peak_bytes = largest(self.peak_bytes, process.peak_bytes)
+        return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns, peak_bytes)
 
 
 class ProcessTotals:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from profiler.figures import vcpu_between
+from profiler.known import largest
 from profiler.prometheus.snapshot import ContainerNow, ContainersNow
 from profiler.sources.container_stats import ContainerSample, StatsReading
 from profiler.sources.host import Host
@@ -68,10 +69,8 @@ class ContainerTracker:
 
     def _add_task_network(self, sample: ContainerSample) -> None:
         """The containers' samples are of different moments: only the largest so far never falls."""
-        for_rx = (sample.network_rx_bytes, self._task_rx_bytes)
-        for_tx = (sample.network_tx_bytes, self._task_tx_bytes)
-        self._task_rx_bytes = max((value for value in for_rx if value is not None), default=None)
-        self._task_tx_bytes = max((value for value in for_tx if value is not None), default=None)
+        self._task_rx_bytes = largest(self._task_rx_bytes, sample.network_rx_bytes)
+        self._task_tx_bytes = largest(self._task_tx_bytes, sample.network_tx_bytes)
 
     def _now(
         self, container: ContainerMetadata, task: TaskMetadata, seen: _Seen, usage: ContainerUsage | None

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.errors import TaskProfilerError
+from profiler.known import largest
 from profiler.record import TaskSize, decode
 from profiler.search_setup import Answer, Server
 from profiler.sizing.cluster_queries import Window, evidence_query, windows_query
@@ -102,8 +103,8 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
     killed = _run(found["killed"]["largest"]) if found["killed"]["doc_count"] else None
     read = [run for run in (newest, highest, neediest, busiest, killed) if run is not None]
     others = _Others(newest)
-    memory_mb = _larger(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
-    vcpu = _larger(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
+    memory_mb = largest(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
+    vcpu = largest(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
     evidence = Evidence(
         family=window.family,
         runs=found["doc_count"],
@@ -117,9 +118,9 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
         batch_peak_mb=next((run.peak_mb for run in read if _is_close(run.need.memory_mb, memory_mb)), None),
         cpu_bound_runs=found["bound"]["doc_count"],
         cpu_bound_vcpu=_number(found["bound"]["vcpu"]),
-        died_at_mb=_larger(_number(found["killed"]["size"]), killed.died_at_mb if killed is not None else None),
+        died_at_mb=largest(_number(found["killed"]["size"]), killed.died_at_mb if killed is not None else None),
         peak_source="sampled" if found["sampled"]["doc_count"] else "kernel" if found["kernel"]["doc_count"] else None,
-        stats_period_ms=max((run.stats_period_ms for run in read if run.stats_period_ms is not None), default=None),
+        stats_period_ms=largest(*(run.stats_period_ms for run in read)),
         began_first=_moment(found["first"]),
         began_last=_moment(found["last"]),
         window_ns=(window.last_start_ms - window.first_start_ms) * NS_PER_MS,
@@ -205,7 +206,3 @@ def _moment(metric: Mapping[str, Any]) -> str | None:
 
 def _is_close(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6)
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)

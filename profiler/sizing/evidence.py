@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.known import largest, mean
 from profiler.record import PeakSource, Report
 from profiler.sizing.needs import RunFacts, Task, facts_of
 
@@ -98,7 +99,6 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
     killed = [run for run in runs if run.out_of_memory]
     peaked = [run for run in runs if run.peak_mb is not None]
     bound = [run for run in runs if run.cpu_bound_vcpu is not None]
-    billed_ms = [run.billed_ms for run in runs if run.billed_ms is not None]
     neediest = max(peaked, key=lambda run: run.need.memory_mb or 0, default=None)
     idle = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
@@ -109,18 +109,18 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         stopped=sum(1 for run in runs if run.status == _STOPPED),
         out_of_memory=len(killed),
         ignored=len(window) - len(runs),
-        need_memory_mb=_largest(run.need.memory_mb for run in runs),
-        need_vcpu=_largest(run.need.vcpu for run in runs),
+        need_memory_mb=largest(*(run.need.memory_mb for run in runs)),
+        need_vcpu=largest(*(run.need.vcpu for run in runs)),
         batch_peak_mb=neediest.peak_mb if neediest is not None else None,
         cpu_bound_runs=len(bound),
-        cpu_bound_vcpu=_largest(run.cpu_bound_vcpu for run in bound),
-        died_at_mb=_largest(run.died_at_mb for run in killed),
+        cpu_bound_vcpu=largest(*(run.cpu_bound_vcpu for run in bound)),
+        died_at_mb=largest(*(run.died_at_mb for run in killed)),
         peak_source=weakest(run.peak_source for run in runs),
-        stats_period_ms=max((run.stats_period_ms for run in runs if run.stats_period_ms is not None), default=None),
+        stats_period_ms=largest(*(run.stats_period_ms for run in runs)),
         began_first=runs[0].began,
         began_last=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
-        mean_billed_ms=sum(billed_ms) / len(billed_ms) if billed_ms else None,
+        mean_billed_ms=mean(*(run.billed_ms for run in runs)),
         spike=spike_of(peaked),
         peaks_mb=tuple(run.peak_mb for run in peaked if run.peak_mb is not None),
         gpus_idle=bool(idle) and all(idle),
@@ -144,10 +144,6 @@ def weakest(sources: Iterable[PeakSource | None]) -> PeakSource | None:
 def with_assumption(evidence: Evidence, sentence: str) -> Evidence:
     """The evidence with what its source had to assume."""
     return replace(evidence, assumptions=(*evidence.assumptions, sentence))
-
-
-def _largest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _in_time(run: RunFacts) -> tuple[int, tuple[str, str, str]]:

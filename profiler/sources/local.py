@@ -9,6 +9,7 @@ memory is what a container's would be.
 
 from collections.abc import Iterable
 
+from profiler.known import largest
 from profiler.sources import Unavailable, proc
 from profiler.sources.cgroup_counters import GroupPeak, MemoryReading
 from profiler.sources.container_stats import ContainerSample
@@ -86,8 +87,7 @@ class LocalSource:
     @property
     def peak_bytes(self) -> int | None:
         """The most memory that the samples know of."""
-        peaks = (self._memory.peak_bytes, self._group_memory.used_peak_bytes)
-        return max((peak for peak in peaks if peak is not None), default=None)
+        return largest(self._memory.peak_bytes, self._group_memory.used_peak_bytes)
 
     def group_peak(self) -> GroupPeak:
         """The control group's mark, when the command has ended."""
