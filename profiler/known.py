@@ -1,4 +1,4 @@
-"""Arithmetic among values some of which are not known (None): those are left out, and of none nothing is known. Pure."""
+"""Arithmetic among values some of which are not known (None): those are left out; of none, nothing is known. Pure."""
 
 from typing import TypeVar
 
