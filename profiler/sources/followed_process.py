@@ -12,7 +12,6 @@ from profiler.sources.process_tree import ProcessReading
 CpuClock = Callable[[int, int], int]
 
 _LARGEST_TEXT_BYTES = 8192
-_DEAD = frozenset(("Z", "X"))  # it has ended, and its parent has not waited for it yet
 
 
 class FollowedProcess:
@@ -60,7 +59,7 @@ class FollowedProcess:
             if self._with_arguments and (self._stat is None or stat.name != self._stat.name):
                 self._arguments = proc.parse_arguments(proc.read(f"{self._folder}/cmdline") or b"")
             self._text, self._stat, self.parent_pid = text, stat, stat.parent_pid
-            self.is_alive = stat.state not in _DEAD
+            self.is_alive = not stat.is_ending
             self.reading = self._new_reading(stat, several=several)
         elif self.reading is not None:
             self.reading = self._refreshed(self.reading, self._stat, several=several)

@@ -11,10 +11,12 @@ from msgspec import Struct
 _BYTES_PER_KIB = 1024
 _CHUNK_BYTES = 65_536
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
-_STATE, _PARENT, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 7, 8, 9, 10
+_STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
 ZOMBIE = "Z"
 STOPPED = "T"
+_ENDED = (b"Z", b"X")  # its parent has not waited for it yet
+_PF_EXITING = 0x4
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -22,7 +24,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. What "children" used counts once a parent has waited for them.
 
     ``name`` is the command's, at most 15 bytes of it; ``faults`` are page faults: memory does not
-    grow without them.
+    grow without them. ``is_ending`` is already true while it gives its memory back, before it is a zombie.
     """
 
     name: str
@@ -35,6 +37,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     threads: int
     started_ticks: int
     resident_pages: int
+    is_ending: bool
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -71,6 +74,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
             threads=int(fields[_THREADS]),
             started_ticks=int(fields[_STARTED]),
             resident_pages=int(fields[_RESIDENT]),
+            is_ending=fields[_STATE] in _ENDED or bool(int(fields[_FLAGS]) & _PF_EXITING),
         )
     except ValueError:
         return None

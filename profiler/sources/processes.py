@@ -28,8 +28,8 @@ _LOOK_AT_ALL_NS = 60 * NS_PER_SECOND
 class Census(Struct, frozen=True, kw_only=True):
     """Who is there now, and who has ended since the last reading, as last seen alive.
 
-    ``unseen``: so many ids were given out since then and are of nobody now, be it to threads or in
-    other containers; 0 where the kernel does not tell. ``first_pid`` is the process that the
+    ``unseen``: so many ids were given out since then and are of nobody alive now, be it to threads or
+    in other containers; 0 where the kernel does not tell. ``first_pid`` is the process that the
     container was started with.
     """
 
@@ -70,14 +70,14 @@ class ContainerProcesses:
     def read(self) -> Census:
         """The container's processes now; none where they are not visible."""
         unseen = self._find_new()
-        ended = self._look_at_each()
+        ended, never_alive = self._look_at_each()
         if self._first_pid not in self._followed:
             self._first_pid = self._eldest()
         readings = (followed.reading for followed in self._followed.values())
         return Census(
             processes=tuple(reading for reading in readings if reading is not None),
             ended=tuple(ended),
-            unseen=unseen,
+            unseen=unseen + never_alive,
             first_pid=self._first_pid,
         )
 
@@ -97,15 +97,25 @@ class ContainerProcesses:
         appeared = listed - self._listed
         # After the largest id the small ones are given out again: each may be somebody else's then.
         starts_again = newest_id is not None and before is not None and newest_id < before
+        ending = 0
         for pid in sorted(listed if looks_at_all or starts_again else appeared):
-            if pid not in self._followed and is_in_container(f"{self._folder}/{pid}", self._docker_id):
+            if pid in self._followed:
+                continue
+            if is_in_container(f"{self._folder}/{pid}", self._docker_id):
                 self._follow(pid)
+            elif pid in appeared and self._is_ending(pid):
+                ending += 1
         if looks_at_all:
             self._look_at_all_ns = now_ns + _LOOK_AT_ALL_NS
         self._listed, self._newest_id = listed, newest_id
         if newest_id is None or before is None:
             return 0
-        return max(newest_id - before - len(appeared), 0)
+        return max(newest_id - before - len(appeared), 0) + ending
+
+    def _is_ending(self, pid: int) -> bool:
+        """Whether it is as good as gone: from then on cgroup v1 shows it in no container."""
+        stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
+        return stat is None or stat.is_ending
 
     def _newest_given_id(self) -> int | None:
         """The id that this namespace gave out last: the last word of ``/proc/loadavg``."""
@@ -123,19 +133,27 @@ class ContainerProcesses:
             with_arguments=self._with_arguments,
         )
 
-    def _look_at_each(self) -> list[ProcessReading]:
-        """Read all; returns those that have ended since. They stay until their parents have waited for them."""
+    def _look_at_each(self) -> tuple[list[ProcessReading], int]:
+        """Read all; returns those that have ended since, and how many were found too late to be seen alive.
+
+        They stay until their parents have waited for them.
+        """
         several = len(self._followed) > 1
-        ended = []
+        ended: list[ProcessReading] = []
+        never_alive = 0
         for pid, followed in list(self._followed.items()):
             was_alive = followed.is_alive
             if not followed.look(several=several):
                 followed.close()
                 del self._followed[pid]
                 self._listed.discard(pid)
-            if was_alive and not followed.is_alive and followed.last_alive is not None:
+            if not was_alive or followed.is_alive:
+                continue
+            if followed.last_alive is None:
+                never_alive += 1
+            else:
                 ended.append(followed.last_alive)
-        return ended
+        return ended, never_alive
 
     def _eldest(self) -> int | None:
         """The first that was started from outside; ``docker exec`` starts others later."""

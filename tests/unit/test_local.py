@@ -60,6 +60,7 @@ def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
         threads=5,
         started_ticks=128978,
         resident_pages=415,
+        is_ending=False,
     )
 
 

@@ -52,13 +52,15 @@ class FakeProc:
         children_ticks: int = 0,
         threads: int = 1,
         arguments: tuple[str, ...] = (),
+        ending: bool = False,
     ) -> None:
         """Sizes are in MiB."""
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
         (folder / "cgroup").write_text(cgroup.format(id=docker_id))
         (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in (name, *arguments)))
-        fields = [state, parent, 7, 7, 0, -1, 4194304, faults, 0, 0, 0, cpu_ticks, 0, children_ticks, 0, 20, 0, threads]
+        flags = 4194304 | 4 * ending
+        fields = [state, parent, 7, 7, 0, -1, flags, faults, 0, 0, 0, cpu_ticks, 0, children_ticks, 0, 20, 0, threads]
         fields += [0, started, 3133440, rss * 256, 18446744073709551615, *[0] * 27]
         (folder / "stat").write_text(f"{pid} ({name}) " + " ".join(map(str, fields)) + "\n")
         status = f"Name:\t{name}\nState:\t{state}\nPid:\t{pid}\n"
@@ -187,6 +189,43 @@ def test_ids_of_nobody_are_counted_as_unseen(machine: FakeProc) -> None:
     machine.process(10, parent=7)
     machine.given(12)
     assert source.read().unseen == 4
+    assert source.read().unseen == 0
+
+
+@pytest.mark.parametrize("cgroup", [V1, "4:memory:/\n0::/\n"])
+def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup: str) -> None:
+    """Giving back much memory takes a while; cgroup v1 shows the process in no container meanwhile."""
+    machine.process(7)
+    machine.given(7)
+    source = machine.source()
+    source.read()
+    machine.process(8, parent=7, state="R", rss=0, ending=True, cgroup=cgroup)
+    machine.given(8)
+    census = source.read()
+    assert (census.ended, census.unseen) == ((), 1)
+    machine.process(8, parent=7, state="Z", rss=0, ending=True, cgroup=cgroup)
+    census = source.read()
+    assert (census.ended, census.unseen) == ((), 0)
+
+
+def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.process(8, rss=300, parent=7)
+    source = machine.source()
+    source.read()
+    machine.process(8, rss=0, parent=7, state="R", ending=True)
+    assert [process.rss_bytes for process in source.read().ended] == [300 * 2**20]
+    machine.process(8, rss=0, parent=7, state="Z", ending=True)
+    assert source.read().ended == ()
+
+
+def test_a_new_process_of_another_container_is_nobody_that_was_missed(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.given(7)
+    source = machine.source()
+    source.read()
+    machine.process(8, docker_id=OTHER)
+    machine.given(8)
     assert source.read().unseen == 0
 
 
