@@ -8,8 +8,10 @@ it is empty every good request is taken.
 import json
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.served import Served
 
 WEBHOOK_PATH = "/services/T0/B0/hunter2-hunter2"
 TOKEN = "xoxb-hunter2-hunter2"
@@ -40,29 +42,17 @@ class Received:
     authorization: str | None
 
 
-class FakeSlack:
+class FakeSlack(Served):
     """On a free port until ``close``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.script: list[Answer] = []
         self.received: list[Received] = []
         self.requests = 0
         self._closed = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer._serve(self)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.webhook_url = self.url + WEBHOOK_PATH
         self.base_url = f"{self.url}/api/"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -71,16 +61,16 @@ class FakeSlack:
 
     def close(self) -> None:
         self._closed.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().close()
 
-    def _serve(self, request: BaseHTTPRequestHandler) -> None:
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         self.requests += 1
-        answer = self.script.pop(0) if self.script else self._answer(request, body)
+        answer = self.script.pop(0) if self.script else self._taken(request, body)
         if answer.hang:
             self._closed.wait()
         if answer.hang or answer.drop:
+            request.close_connection = True
             return
         kind = "text/html" if answer.data is None else "application/json; charset=utf-8"
         text = (answer.text or "") if answer.data is None else json.dumps(answer.data)
@@ -91,7 +81,7 @@ class FakeSlack:
         request.end_headers()
         request.wfile.write(encoded)
 
-    def _answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
+    def _taken(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
         received = Received(request.path, _decoded(body), request.headers.get("Authorization"))
         answer = self._by_bot(received) if request.path.startswith("/api/") else self._by_webhook(received)
         if answer.text == "ok" or (isinstance(answer.data, dict) and answer.data.get("ok")):

@@ -1,9 +1,8 @@
 """How the forwarder signs in: secrets by name (moto), API key, basic and SigV4 as they go over the wire."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import boto3
 import pytest
@@ -17,6 +16,7 @@ from forwarder.errors import ClusterError, SettingsError
 from forwarder.opensearch_cluster import OpenSearchCluster
 from forwarder.secrets import fetch_secret, read_credentials
 from forwarder.settings import Credentials
+from tests.served import Served
 
 SECRET = "hunter2-hunter2"
 DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]
@@ -58,41 +58,18 @@ def test_a_missing_secret_is_named(aws: None, name: str) -> None:
         fetch_secret(name)
 
 
-class Played:
+class Played(Served):
     """A cluster that keeps the Authorization header of each request and answers as it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.authorizations: list[str | None] = []
         self.status = 200
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.authorizations.append(self.headers.get("Authorization"))
-                body = json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode()
-                self.send_response(outer.status)
-                self.send_header("X-Elastic-Product", "Elasticsearch")
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_PUT(self) -> None:
-                self.do_POST()
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.authorizations.append(request.headers.get("Authorization"))
+        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        return self.status, headers, json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode()
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 import profiler
 from tests.aws import PlayedAws, played_aws
+from tests.served import Served
 
 FOLDER = Path(profiler.__file__).parent.parent / "taskdef"
 BATCH = {
@@ -117,34 +117,23 @@ def test_without_a_region_it_is_said(aws: PlayedAws, tmp_path: Path) -> None:
     assert "region" in done.stderr
 
 
-class NewerEcs(BaseHTTPRequestHandler):
+class NewerEcs(Served):
     """Describes with a field that no boto3 knows."""
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         definition = {
             "taskDefinitionArn": "arn:aws:ecs:us-east-1:123456789012:task-definition/newer:4",
             "family": "newer",
             "containerDefinitions": [{**BATCH, "fromTheFuture": {"a": 1}}],
         }
-        body = json.dumps({"taskDefinition": definition}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-amz-json-1.1")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps({"taskDefinition": definition}).encode()
 
 
 @pytest.fixture
 def newer_ecs(aws: PlayedAws) -> Iterator[dict[str, str]]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), NewerEcs)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield aws.environment() | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_address[1]}"}
-    server.shutdown()
-    server.server_close()
+    server = NewerEcs()
+    yield aws.environment() | {"AWS_ENDPOINT_URL": server.url}
+    server.close()
 
 
 def test_fields_that_boto3_does_not_know_are_printed_and_never_lost_by_registering(newer_ecs: dict[str, str]) -> None:

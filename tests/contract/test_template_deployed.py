@@ -297,7 +297,7 @@ class Context:
 
 def test_a_report_in_a_log_group_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = PlayedElasticsearch()
-    stack = deploy(ElasticsearchUrl=f"http://127.0.0.1:{cluster.port}")
+    stack = deploy(ElasticsearchUrl=cluster.url)
     invoked = Invoked(stack, monkeypatch)
     logs = boto3.client("logs")
     logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123")

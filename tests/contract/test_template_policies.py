@@ -143,7 +143,7 @@ class Ran:
         keep_secret(given.get("SlackSecretId", ""), slack_failure_webhook_url=slack.webhook_url)
         keep_secret(given.get("ElasticsearchSecretId", ""), api_key="a2V5")
         given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
-        url = f"http://127.0.0.1:{cluster.port}"
+        url = cluster.url
         self.stack = deploy(ElasticsearchUrl=url, ReportWaitSeconds="0", **given)
         report = subscription_event(json.dumps(REPORT))
         ended = event(taskDefinitionArn=register(), taskArn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123")

@@ -194,7 +194,7 @@ class LogApi(Served):
         return {
             "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ENDPOINT_URL": self.url,
         }
 
     def records(self) -> list[dict[str, Any]]:

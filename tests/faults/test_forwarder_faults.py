@@ -45,7 +45,7 @@ class Context:
 @pytest.fixture(params=["elasticsearch", "opensearch"])
 def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     served = Cluster()
-    monkeypatch.setenv("ELASTICSEARCH_URL", f"http://127.0.0.1:{served.port}")
+    monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
     monkeypatch.setenv("SEARCH_ENGINE", request.param)
     monkeypatch.delenv("FAILED_ITEMS_QUEUE_URL", raising=False)
     handler._settings.cache_clear()

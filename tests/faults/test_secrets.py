@@ -159,7 +159,7 @@ def test_forward_logs_shows_no_secret(
     engine: str, refusal: str | None, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(refusal)
-    url = f"http://127.0.0.1:{cluster.port}"
+    url = cluster.url
     try:
         for sign_in in SIGN_INS.values():
             with monkeypatch.context() as environment:
@@ -199,7 +199,7 @@ def test_what_goes_to_the_failure_queue_holds_no_secret(aws: None, left: Left, m
     sqs = boto3.client("sqs")
     queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
     cluster = Cluster(None)
-    url = f"http://127.0.0.1:{cluster.port}"
+    url = cluster.url
     set_all(
         monkeypatch,
         {"ELASTICSEARCH_URL": url, "FAILED_ITEMS_QUEUE_URL": queue_url, **SIGN_INS["secret"], **SIGN_INS["user"]},
@@ -248,7 +248,7 @@ def test_task_stopped_shows_no_secret(
         "secret": {"SLACK_SECRET_ID": "slack"},
     }
     works = answers == "takes it"
-    url = f"http://127.0.0.1:{cluster.port}"
+    url = cluster.url
     with_cluster = {"ELASTICSEARCH_URL": url, **SIGN_INS["secret"]} if works else {}
     set_all(monkeypatch, {**with_cluster, **ways[how]})
     try:

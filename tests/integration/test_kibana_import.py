@@ -4,48 +4,38 @@ import email
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.served import Served
 
-class PlayedDashboards:
+
+class PlayedDashboards(Served):
     """Takes imports and console requests as the real ones do; keeps what it got."""
 
     def __init__(self, version: str) -> None:
+        super().__init__()
         self.version = version
         self.has_console = True
         self.imports: list[tuple[str, list[dict[str, Any]]]] = []
         self.put: dict[str, Any] = {}
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer._send(self, 200, {"name": "ui", "version": {"number": outer.version}})
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        status, answer = self._answered(request, body)
+        return status, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if not self.headers.get("kbn-xsrf") or not self.headers.get("osd-xsrf"):
-                    outer._send(self, 400, {"message": "Request must contain a kbn-xsrf header."})
-                elif self.path.startswith("/api/saved_objects/_import?overwrite=true"):
-                    outer._send(self, *outer._import(self.headers["Content-Type"], body))
-                else:
-                    outer._send(self, *outer._console(self.path, body))
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _answered(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, Any]:
+        if request.command == "GET":
+            return 200, {"name": "ui", "version": {"number": self.version}}
+        if not request.headers.get("kbn-xsrf") or not request.headers.get("osd-xsrf"):
+            return 400, {"message": "Request must contain a kbn-xsrf header."}
+        if request.path.startswith("/api/saved_objects/_import?overwrite=true"):
+            return self._import(request.headers["Content-Type"], body)
+        return self._console(request.path, body)
 
     def _import(self, content_type: str, body: bytes) -> tuple[int, dict[str, Any]]:
         message = email.message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
@@ -81,15 +71,6 @@ class PlayedDashboards:
             return 404, {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
         self.put[target] = json.loads(body)
         return 200, {"acknowledged": True}
-
-    @staticmethod
-    def _send(handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
-        content = json.dumps(body).encode()
-        handler.send_response(status)
-        handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
 
 
 @pytest.fixture

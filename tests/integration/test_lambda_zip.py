@@ -164,7 +164,7 @@ def test_the_real_runtime_client_runs_the_zip(
 ) -> None:
     process = start(
         unpacked, runtime, api, "handler.forward_logs",
-        ELASTICSEARCH_URL=f"http://127.0.0.1:{cluster.port}", ELASTICSEARCH_API_KEY=SECRET,
+        ELASTICSEARCH_URL=cluster.url, ELASTICSEARCH_API_KEY=SECRET,
     )  # fmt: skip
     try:
         api.events.put(subscription_event("hello", json.dumps(REPORT)))

@@ -77,7 +77,7 @@ class Relay(Served):
 @pytest.fixture
 def relay(search_server: SearchServer, forward: Forward, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     served = Relay(search_server)
-    monkeypatch.setenv("ELASTICSEARCH_URL", f"http://127.0.0.1:{served.port}")
+    monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
     reset()
     yield served
     served.wait_for_the_server()
