@@ -66,15 +66,10 @@ def _lines(finding: Finding) -> str:
 def _patient(environment: Mapping[str, str], clock: Clock, seconds: float) -> Patient | None:
     if endpoint_address(environment) is None:
         return None
-    import requests.adapters  # noqa: PLC0415  only inside of ECS
-
-    from profiler.sources.endpoint import HttpEndpoint, Patience  # noqa: PLC0415
-    from profiler.sources.task import TaskMetadataSource  # noqa: PLC0415
+    from profiler.cli.metadata_endpoint import metadata_source  # noqa: PLC0415  only inside of ECS
 
     settings = read_settings(environment)
-    adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0)
-    endpoint = HttpEndpoint(settings.endpoint_address, adapter, Patience(settings.interval_seconds), clock)
-    source = TaskMetadataSource(endpoint, settings.endpoint_version)
+    source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
     return Patient(settings=settings, source=source, clock=clock, at_most_seconds=seconds)
 
 

@@ -5,11 +5,10 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
-import requests.adapters
-
 from profiler.accelerators.accelerator import Accelerator
 from profiler.bounded import call_within
 from profiler.cli.accelerators import task_accelerators
+from profiler.cli.metadata_endpoint import metadata_source
 from profiler.cli.processes import batch_processes
 from profiler.clock import Clock, Grid, SystemClock
 from profiler.delivery import Delivery
@@ -21,11 +20,9 @@ from profiler.reporting import Reporter
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
 from profiler.sinks.stdout import StreamSink
-from profiler.sources.endpoint import HttpEndpoint, Patience
 from profiler.sources.host import Host, host_facts
 from profiler.sources.instance import read_instance, read_swapped
 from profiler.sources.own_process import own_usage
-from profiler.sources.task import TaskMetadataSource
 from profiler.stop import StopSignals
 from profiler.swap import SwapWatch
 from profiler.times import NS_PER_SECOND
@@ -41,13 +38,7 @@ def run_monitor(stop: StopSignals) -> int:
     log = JsonLog(_unbuffered(sys.stderr))
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    endpoint = HttpEndpoint(
-        settings.endpoint_address,
-        requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0),
-        Patience(settings.interval_seconds),
-        clock,
-    )
-    source = TaskMetadataSource(endpoint, settings.endpoint_version)
+    source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
     processes = batch_processes(settings.process_arguments, clock, interval_ns)
     observation = Observation(source, clock, log, interval_ns, processes.heard)
     grid = Grid(clock.monotonic_ns(), interval_ns)

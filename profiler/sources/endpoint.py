@@ -1,13 +1,11 @@
 """HTTP to the task metadata endpoint: one kept-alive connection, bounded in time and size.
 
-A request is prepared once and sent through the connection adapter itself: that costs a third of
-``Session.get`` and follows neither redirects nor the proxies that the environment may name.
+By urllib3, which is what requests speaks through: a request costs half as much, and beside the batch
+5 MiB less are held. It follows neither redirects nor the proxies that the environment may name.
 """
 
-from collections.abc import Mapping
 from typing import Protocol
 
-import requests
 import urllib3
 
 from profiler.clock import Clock
@@ -21,6 +19,7 @@ LONGEST_TIMEOUT_SECONDS = 5.0
 _CHUNK_BYTES = 64 * 1024
 _TIMEOUTS_BEFORE_PATIENCE = 2
 _HTTP_OK = 200
+_HEADERS = {"Accept": "application/json"}
 
 
 class Endpoint(Protocol):
@@ -56,12 +55,12 @@ class Patience:
 class HttpEndpoint:
     """The real endpoint, at the address that ECS gives in ``ECS_CONTAINER_METADATA_URI_V4``."""
 
-    def __init__(self, address: str, adapter: requests.adapters.HTTPAdapter, patience: Patience, clock: Clock) -> None:
+    def __init__(self, address: str, patience: Patience, clock: Clock) -> None:
         self._address = address.rstrip("/")
-        self._adapter = adapter
         self._patience = patience
         self._clock = clock
-        self._prepared: Mapping[str, requests.PreparedRequest] = {}
+        self._pool: urllib3.HTTPConnectionPool | None = None
+        self._folder = ""
 
     def get(self, path: str, at_most_seconds: float | None = None) -> bytes | Unavailable:
         """The body of a 200 answer; anything else is a reason."""
@@ -71,10 +70,12 @@ class HttpEndpoint:
         shown = path or "/"
         try:
             answer = self._send(path, timeout_seconds)
-        except (requests.Timeout, urllib3.exceptions.TimeoutError):
+        except urllib3.exceptions.NewConnectionError as error:  # refused; a timeout, by its class
+            return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
+        except urllib3.exceptions.TimeoutError:
             self._patience.timed_out()
             return Unavailable(f"{shown} did not answer within {timeout_seconds:g} s", timed_out=True)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
         if not isinstance(answer, Unavailable):
             self._patience.answered()
@@ -82,27 +83,37 @@ class HttpEndpoint:
 
     def _send(self, path: str, timeout_seconds: float) -> bytes | Unavailable:
         deadline_ns = self._clock.monotonic_ns() + round(timeout_seconds * NS_PER_SECOND)
-        response = self._adapter.send(self._request(path), stream=True, timeout=timeout_seconds)
+        response = self._connection().urlopen(
+            "GET",
+            self._folder + path,
+            headers=_HEADERS,
+            retries=False,
+            redirect=False,
+            timeout=timeout_seconds,
+            preload_content=False,
+            decode_content=False,
+        )
         with response:
-            if response.status_code != _HTTP_OK:
+            if response.status != _HTTP_OK:
                 # A short answer is read to its end by this, so that the connection can serve again. Asking
                 # for all of it would wait for as long as one that drips goes on.
-                response.raw.read1(_CHUNK_BYTES, decode_content=False)
-                return Unavailable(f"{path or '/'} answered HTTP {response.status_code}")
+                response.read1(_CHUNK_BYTES)
+                return Unavailable(f"{path or '/'} answered HTTP {response.status}")
             chunks: list[bytes] = []
             size_bytes = 0
             # Nothing is unpacked: no compressed answer was asked for, and a small one may become a huge one.
-            while chunk := response.raw.read1(_CHUNK_BYTES, decode_content=False):
+            while chunk := response.read1(_CHUNK_BYTES):
                 chunks.append(chunk)
                 size_bytes += len(chunk)
                 if size_bytes > LARGEST_ANSWER_BYTES:
                     return Unavailable(f"{path or '/'} answered more than {LARGEST_ANSWER_BYTES} bytes")
                 if self._clock.monotonic_ns() > deadline_ns:
-                    raise requests.Timeout
+                    raise urllib3.exceptions.TimeoutError
             return b"".join(chunks)
 
-    def _request(self, path: str) -> requests.PreparedRequest:
-        if path not in self._prepared:
-            prepared = requests.Request("GET", self._address + path, headers={"Accept": "application/json"}).prepare()
-            self._prepared = {**self._prepared, path: prepared}
-        return self._prepared[path]
+    def _connection(self) -> urllib3.HTTPConnectionPool:
+        """One connection, made when it is first needed: an address that is none is a reason like others."""
+        if self._pool is None:
+            self._folder = urllib3.util.parse_url(self._address).path or ""
+            self._pool = urllib3.connection_from_url(self._address, maxsize=1)
+        return self._pool

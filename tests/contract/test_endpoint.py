@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-import requests.adapters
 
 from profiler.clock import SystemClock
 from profiler.sources import Unavailable
@@ -53,8 +52,7 @@ def server() -> Iterator[Server]:
 
 
 def endpoint(address: str, *, interval_seconds: float = 5.0) -> HttpEndpoint:
-    adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0)
-    return HttpEndpoint(address, adapter, Patience(interval_seconds), SystemClock())
+    return HttpEndpoint(address, Patience(interval_seconds), SystemClock())
 
 
 def says(status: int, body: bytes, *, length: int | None = None, **headers: str) -> Answer:
@@ -128,6 +126,14 @@ def test_nobody_listening_is_a_reason() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    result = endpoint(address).get("/task")
+    assert "cannot be read" in reason(result)
+    assert isinstance(result, Unavailable)
+    assert not result.timed_out
+
+
+@pytest.mark.parametrize("address", ["", "http://", "169.254.170.2:99999/v4", "http://[::1/v4"])
+def test_an_address_that_is_none_is_a_reason(address: str) -> None:
     result = endpoint(address).get("/task")
     assert "cannot be read" in reason(result)
     assert isinstance(result, Unavailable)

@@ -1,0 +1,10 @@
+"""Wires the task metadata endpoint. Imported only inside of ECS: it brings urllib3 along."""
+
+from profiler.clock import Clock
+from profiler.sources.endpoint import HttpEndpoint, Patience
+from profiler.sources.task import TaskMetadataSource
+
+
+def metadata_source(address: str, version: int, interval_seconds: float, clock: Clock) -> TaskMetadataSource:
+    """The endpoint at ``address``, asked every so often: that bounds how long an answer may take."""
+    return TaskMetadataSource(HttpEndpoint(address, Patience(interval_seconds), clock), version)
