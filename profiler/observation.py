@@ -142,7 +142,9 @@ class Observation:
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
                 continue
-            usage = self.usages.setdefault(container.name, ContainerUsage(self._interval_ns))
+            usage = self.usages.get(container.name)
+            if usage is None:
+                usage = self.usages[container.name] = ContainerUsage(self._interval_ns)
             started_ns = None if container.restart_count else container.started_ns
             if usage.add(sample, docker_id=container.docker_id, received_ns=received_ns, started_ns=started_ns):
                 self._fresh_ns[container.name] = received_ns

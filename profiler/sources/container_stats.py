@@ -179,8 +179,10 @@ def _block_bytes(entries: Iterable[_BlockEntry], operation: str) -> int | None:
     mapped: dict[object, int] = {}
     physical: list[int] = []
     for entry in entries:
+        if (text(entry.op) or "").lower() != operation:
+            continue
         value = count(entry.value)
-        if value is None or (text(entry.op) or "").lower() != operation:
+        if value is None:
             continue
         if entry.major == _DEVICE_MAPPER_MAJOR:
             minor = count(entry.minor)
