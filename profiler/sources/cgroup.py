@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from profiler.sources.proc import unescaped
+from profiler.sources.proc import parse_counter, unescaped
 
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
@@ -176,15 +176,6 @@ def parse_bytes(text: str) -> int | None:
         return None
     value = int(word)
     return value if 0 < value < _UNLIMITED_BYTES else None
-
-
-def parse_counter(text: str, name: str) -> int | None:
-    """The number after ``name`` in lines of names and numbers."""
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name and value.strip().isdecimal():
-            return int(value)
-    return None
 
 
 def _read(path: Path) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler.sources import proc
-from profiler.sources.cgroup import OOM_KILLS, parse_counter
+from profiler.sources.cgroup import OOM_KILLS
 
 _NS_PER_US = 1000
 # A mark counts page cache too: it is the processes' peak where there was next to none, or less
@@ -74,7 +74,7 @@ def parse_usage_ns(text: bytes) -> int | None:
 
 def parse_cpu_stat_ns(text: bytes) -> int | None:
     """The total in version 2's ``cpu.stat``, which every group has, whatever its controllers are."""
-    usage_us = parse_counter(text.decode("ascii", "replace"), "usage_usec")
+    usage_us = proc.parse_counter(text.decode("ascii", "replace"), "usage_usec")
     return None if usage_us is None else usage_us * _NS_PER_US
 
 
@@ -106,15 +106,15 @@ def read_memory(folder: Path, files: MemoryFiles) -> MemoryReading | None:
     """A group's memory now, None if it cannot be told."""
     usage_bytes = parse_usage_ns(proc.read(str(folder / files.usage)) or b"")
     stat = (proc.read(str(folder / "memory.stat")) or b"").decode("ascii", "replace")
-    inactive_bytes, cache_bytes = parse_counter(stat, files.inactive), parse_counter(stat, files.cache)
+    inactive_bytes, cache_bytes = proc.parse_counter(stat, files.inactive), proc.parse_counter(stat, files.cache)
     if usage_bytes is None or inactive_bytes is None:
         return None
     if cache_bytes is not None:
-        cache_bytes = max(cache_bytes - (parse_counter(stat, files.shared) or 0), 0)
+        cache_bytes = max(cache_bytes - (proc.parse_counter(stat, files.shared) or 0), 0)
     # The kernel does not read the two at the same moment.
     return MemoryReading(used_bytes=max(usage_bytes - inactive_bytes, 0), cache_bytes=cache_bytes)
 
 
 def read_oom_kills(folder: Path, files: MemoryFiles) -> int | None:
     """How many processes of a group were killed for want of memory, where the kernel counts them."""
-    return parse_counter((proc.read(str(folder / files.kills)) or b"").decode("ascii", "replace"), OOM_KILLS)
+    return proc.parse_counter((proc.read(str(folder / files.kills)) or b"").decode("ascii", "replace"), OOM_KILLS)

@@ -18,7 +18,6 @@ from profiler.sources.cgroup import (
     UNIFIED,
     Mount,
     group_folders,
-    parse_counter,
     parse_membership,
     parse_mounts,
 )
@@ -114,7 +113,7 @@ def container_group(path: str, docker_id: str) -> str | None:
 
 def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
     """How many processes the kernel has killed for want of memory since the machine was started, in whichever group."""
-    return parse_counter((proc.read(f"{proc_folder}/vmstat") or b"").decode("ascii", "replace"), OOM_KILLS)
+    return proc.parse_counter((proc.read(f"{proc_folder}/vmstat") or b"").decode("ascii", "replace"), OOM_KILLS)
 
 
 def _opened(

@@ -77,11 +77,11 @@ def read_swapped() -> Swapped | None:
 
 def parse_swapped(vmstat: bytes, page_bytes: int) -> Swapped | None:
     """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
-    counters = dict(words for line in vmstat.splitlines() if len(words := line.split()) == 2)  # noqa: PLR2004  name, value
-    out_pages, in_pages = counters.get(b"pswpout", b""), counters.get(b"pswpin", b"")
-    if not (out_pages.isdigit() and in_pages.isdigit()):
+    text = vmstat.decode("ascii", "replace")
+    out_pages, in_pages = proc.parse_counter(text, "pswpout"), proc.parse_counter(text, "pswpin")
+    if out_pages is None or in_pages is None:
         return None
-    return Swapped(out_bytes=int(out_pages) * page_bytes, in_bytes=int(in_pages) * page_bytes)
+    return Swapped(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:

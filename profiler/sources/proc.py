@@ -100,6 +100,15 @@ def parse_pss(rollup: bytes) -> int | None:
     return _size(rollup, b"Pss:")
 
 
+def parse_counter(text: str, name: str) -> int | None:
+    """The number after ``name`` in lines of names and numbers."""
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
 def parse_io(text: bytes) -> BlockBytes | None:
     """None if the file was not ours to read, or the kernel does not count."""
     read_bytes, write_bytes = _field(text, b"read_bytes:"), _field(text, b"write_bytes:")

@@ -86,7 +86,8 @@ def _sources(record: Record) -> tuple[str, ...]:
 _WITNESS = """
 import os, resource, sys
 from pathlib import Path
-from profiler.sources.cgroup import own_cgroups, parse_counter
+from profiler.sources.cgroup import own_cgroups
+from profiler.sources.proc import parse_counter
 cgroups = own_cgroups(Path("/"))
 place = cgroups.place("cpuacct") or cgroups.place("")
 group = place.folder / "witness"
