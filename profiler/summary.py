@@ -141,7 +141,7 @@ def batch_record(
     record = Record(
         task_id=task_id(task.arn),
         task_arn=task.arn,
-        cluster=task.cluster.rsplit("/", 1)[-1] if task.cluster else None,
+        cluster=cluster_name(task.cluster),
         family=task.family,
         revision=task.revision,
         region=arn_part(task.arn, 3),
@@ -197,6 +197,11 @@ def _task_size(task: TaskMetadata) -> TaskSize | None:
 def task_id(arn: str | None) -> str:
     """The last part of a task's ARN: ``task/CLUSTER/ID``, in old accounts ``task/ID``."""
     return (arn or "unknown").rsplit("/", 1)[-1]
+
+
+def cluster_name(cluster: str | None) -> str | None:
+    """The endpoint gives a cluster by name or by ARN: the name."""
+    return cluster.rsplit("/", 1)[-1] if cluster else None
 
 
 def arn_part(arn: str | None, position: int) -> str | None:

@@ -16,7 +16,7 @@ from profiler.sources.host import Host
 from profiler.sources.instance import InstanceReading
 from profiler.sources.own_process import OwnUsage
 from profiler.sources.task_metadata import TaskMetadata
-from profiler.summary import task_id
+from profiler.summary import cluster_name, task_id
 from profiler.times import NS_PER_SECOND
 
 INSTANCE = "instance"
@@ -134,7 +134,7 @@ def _task(task: TaskMetadata) -> TaskNow:
         family=task.family,
         task_id=None if task.arn is None else task_id(task.arn),
         revision=task.revision,
-        cluster=None if task.cluster is None else task.cluster.rsplit("/", 1)[-1],
+        cluster=cluster_name(task.cluster),
         launch_type=task.launch_type,
         availability_zone=task.availability_zone,
     )
