@@ -8,7 +8,7 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 from collections.abc import Sequence
 from typing import Protocol
 
-from profiler.accelerators.accelerator import Accelerator
+from profiler.accelerators.accelerator import Accelerator, settle_all, start_all, stop_all
 from profiler.batch import choose_batch
 from profiler.clock import Clock, Grid, Stop
 from profiler.delivery import Delivery, log_target
@@ -27,9 +27,6 @@ _ASK_AGAIN_SECONDS = 0.1
 _READS_BEFORE_LOST = 3
 # What is kept of the stop budget for printing the line if the put fails.
 _PRINT_SECONDS = 1.0
-# A last reading of the accelerators may delay the report by so much; ending them comes after it.
-_SETTLE_SECONDS = 0.3
-_ACCELERATOR_END_SECONDS = 1.5
 
 
 class Exporter(Protocol):
@@ -96,15 +93,13 @@ class Monitor:
         """Returns when every target has its report, or the stop has been answered."""
         for warning in self._reporter.warnings:
             self._log.warning(warning)
-        for accelerator in self._accelerators:
-            accelerator.start()
+        start_all(self._accelerators)
         if self._exporter is not None:
             self._complain(self._exporter.start())
         self._watch()
         if self._exporter is not None:
             self._exporter.close()
-        for accelerator in self._accelerators:
-            accelerator.stop(_ACCELERATOR_END_SECONDS)
+        stop_all(self._accelerators)
 
     def _watch(self) -> None:
         while True:
@@ -222,8 +217,7 @@ class Monitor:
     def _report(self, target: Target, task: TaskMetadata, end: End) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         target.reported = True
-        for accelerator in self._accelerators:
-            accelerator.settle(_SETTLE_SECONDS)
+        settle_all(self._accelerators)
         line = self._reporter.report(container, task, end)
         self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.accelerators.accelerator import Accelerator, with_accelerators
+from profiler.accelerators.accelerator import Accelerator, settle_all, start_all, stop_all, with_accelerators
 from profiler.clock import Clock, Grid
 from profiler.local.beside import Beside
 from profiler.local.joined_samples import JoinedSamples
@@ -52,8 +52,6 @@ _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: of its children only the CPU time up to the last sample before their end is known."
 )
 _ASK_SECONDS = 1.0
-_SETTLE_SECONDS = 0.3
-_ACCELERATOR_END_SECONDS = 1.5
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
@@ -181,8 +179,7 @@ class _Session:
         source = LocalSource(
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, not_its_cpu_ns=started.own_cpu_ns
         )
-        for accelerator in beside.accelerators:
-            accelerator.start()
+        start_all(beside.accelerators)
         samples = JoinedSamples(self._interval_ns, self._started_wall_ns)
         totals = ProcessTotals()
         grid = Grid(self._started_ns, self._interval_ns)
@@ -216,12 +213,10 @@ class _Session:
             processes=totals.top(),
             counts_blocks=proc.read("/proc/self/io") is not None,
         )
-        for accelerator in beside.accelerators:
-            accelerator.settle(_SETTLE_SECONDS)
+        settle_all(beside.accelerators)
         found = Found(placement=None if asked is None else asked.answer(), labels=labels)
         finished = self._finished(observed, samples.failures, grid.missed, found, beside)
-        for accelerator in beside.accelerators:
-            accelerator.stop(_ACCELERATOR_END_SECONDS)
+        stop_all(beside.accelerators)
         return finished
 
     def _finished(self, observed: Observed, failures: int, missed: int, found: Found, beside: BesideIt) -> Finished:

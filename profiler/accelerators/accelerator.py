@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from profiler.accelerators.gpu_advice import idle_advice
-from profiler.record import Recommendation, Record
+from profiler.record import Record
 from profiler.sources.task_metadata import ContainerMetadata
 
 if TYPE_CHECKING:  # imported only where there is one
     from profiler.accelerators.gpu_usage import GpuReadings
     from profiler.accelerators.neuron_usage import NeuronReadings
 
-WHOLE_INSTANCE = "instance"
+_SETTLE_SECONDS = 0.3
+_END_SECONDS = 1.5
 
 
 class Accelerator(Protocol):
@@ -75,8 +75,26 @@ class Accelerator(Protocol):
         ...
 
 
+def start_all(accelerators: Iterable[Accelerator]) -> None:
+    """Begin to watch."""
+    for accelerator in accelerators:
+        accelerator.start()
+
+
+def settle_all(accelerators: Iterable[Accelerator]) -> None:
+    """One last reading of each, which may delay the report by so much."""
+    for accelerator in accelerators:
+        accelerator.settle(_SETTLE_SECONDS)
+
+
+def stop_all(accelerators: Iterable[Accelerator]) -> None:
+    """End them, after the report."""
+    for accelerator in accelerators:
+        accelerator.stop(_END_SECONDS)
+
+
 def with_accelerators(record: Record, accelerators: Iterable[Accelerator]) -> Record:
-    """The record with GPUs and Neuron cores, their sources and warnings, and what to do about idle GPUs."""
+    """The record with GPUs and Neuron cores, their sources and warnings."""
     for accelerator in accelerators:
         record = accelerator.onto(record)
         if accelerator.has_read and record.sampling is not None:
@@ -85,15 +103,4 @@ def with_accelerators(record: Record, accelerators: Iterable[Accelerator]) -> Re
         if record.monitor is not None:
             warnings = (*record.monitor.warnings, *accelerator.warnings())
             record = replace(record, monitor=replace(record.monitor, warnings=warnings))
-    return _advised(record)
-
-
-def _advised(record: Record) -> Record:
-    """Idle GPUs that are known to be the batch's own are said plainly."""
-    if record.gpu_scope == WHOLE_INSTANCE or record.status == "running":
-        return record
-    advice = idle_advice(record.gpus)
-    if advice is None:
-        return record
-    known = record.recommendation or Recommendation()
-    return replace(record, recommendation=replace(known, reasons=(*known.reasons, advice)))
+    return record

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from profiler.record import Gpu
 
+# The record's ``gpuScope`` where it is not known which of the GPUs are the batch's.
+WHOLE_INSTANCE = "instance"
+
 
 def is_idle(gpu: Gpu) -> bool:
     """Whether a GPU was watched and no kernel ever ran on it."""

@@ -222,14 +222,8 @@ class _Growth:
 
     def __init__(self) -> None:
         self._counter = Counter()
-        self._first: int | None = None
         self.total: int | None = None
 
     def add(self, value: int | None) -> None:
-        if value is None:
-            return
-        self._counter.add(value)
-        if self._first is None:
-            self._first = value
-        elif self._counter.total is not None:
-            self.total = self._counter.total - self._first
+        if value is not None:
+            self.total = total(self.total, self._counter.add(value))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from profiler.accelerators.accelerator import WHOLE_INSTANCE
+from profiler.accelerators.gpu_advice import WHOLE_INSTANCE
 from profiler.accelerators.gpu_scope import GpuScope
 from profiler.accelerators.gpu_usage import GpuReadings, GpuUsage
 from profiler.clock import Clock, Grid

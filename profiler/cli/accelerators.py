@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _SHORTEST_GPU_STEP_NS = NS_PER_SECOND // 10
 
 
+# Hears of each reading: utilization in percent and bytes in use, over all GPUs.
+Listener = Callable[[float | None, int | None], None]
+
+
 class LocalAccelerators(Struct, frozen=True, kw_only=True):
     """What ``run`` watches, and what was wrong with its settings."""
 
@@ -32,22 +36,21 @@ def task_accelerators(
     settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, log: Log, interval_ns: int
 ) -> tuple[Accelerator, ...]:
     """The accelerators that the monitor watches in its task."""
-    found: list[Accelerator] = []
-    if _gpus_are_wanted(settings, environment):
+
+    def scope() -> "GpuScope":
         from profiler.accelerators.gpu_scope import GpuScope  # noqa: PLC0415  see the module's docstring
         from profiler.sources.container_processes import visible_devices  # noqa: PLC0415
 
-        scope = GpuScope(settings.gpu_uuids, visible_devices)
-        found.append(_gpu_watch(settings, scope, clock, log, interval_ns, None))
-    found.extend(_neuron_watches(settings, environment, clock, log, interval_ns))
-    return tuple(found)
+        return GpuScope(settings.gpu_uuids, visible_devices)
+
+    return _watches(settings, environment, scope, clock, log, interval_ns, None)
 
 
 def local_accelerators(
     environment: Mapping[str, str],
     clock: Clock,
     interval_seconds: float,
-    listener: Callable[[float | None, int | None], None] | None,
+    listener: Listener | None,
 ) -> LocalAccelerators:
     """The accelerators beside a local command.
 
@@ -55,16 +58,33 @@ def local_accelerators(
     """
     settings = read_accelerator_settings(environment)
     problems = (problems_message(settings.problems),) if settings.problems else ()
-    interval_ns, log = round(interval_seconds * NS_PER_SECOND), SilentLog()
-    found: list[Accelerator] = []
-    if _gpus_are_wanted(settings, environment):
+
+    def scope() -> "GpuScope":
         from profiler.accelerators.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
 
         given = Choice(is_known=bool(environment.get("NVIDIA_VISIBLE_DEVICES")))
-        scope = GpuScope(settings.gpu_uuids, otherwise=given)
-        found.append(_gpu_watch(settings, scope, clock, log, interval_ns, listener))
-    found.extend(_neuron_watches(settings, environment, clock, log, interval_ns))
-    return LocalAccelerators(accelerators=tuple(found), problems=problems)
+        return GpuScope(settings.gpu_uuids, otherwise=given)
+
+    interval_ns = round(interval_seconds * NS_PER_SECOND)
+    watches = _watches(settings, environment, scope, clock, SilentLog(), interval_ns, listener)
+    return LocalAccelerators(accelerators=watches, problems=problems)
+
+
+def _watches(
+    settings: AcceleratorSettings,
+    environment: Mapping[str, str],
+    scope: "Callable[[], GpuScope]",
+    clock: Clock,
+    log: Log,
+    interval_ns: int,
+    listener: Listener | None,
+) -> tuple[Accelerator, ...]:
+    """``scope`` is asked for only where there are GPUs: which of them are the batch's."""
+    gpus = _gpus_are_wanted(settings, environment)
+    return (
+        *((_gpu_watch(settings, scope(), clock, log, interval_ns, listener),) if gpus else ()),
+        *_neuron_watches(settings, environment, clock, log, interval_ns),
+    )
 
 
 def _gpus_are_wanted(settings: AcceleratorSettings, environment: Mapping[str, str]) -> bool:
@@ -79,7 +99,7 @@ def _gpu_watch(
     clock: Clock,
     log: Log,
     interval_ns: int,
-    listener: Callable[[float | None, int | None], None] | None,
+    listener: Listener | None,
 ) -> Accelerator:
     from profiler.accelerators.gpu_watch import GpuWatch  # noqa: PLC0415  see the module's docstring
     from profiler.sources.nvml.library import load_binding  # noqa: PLC0415

@@ -5,6 +5,7 @@ The monitor imports this when a run has ended: before, its memory is the batch's
 
 from msgspec.structs import replace
 
+from profiler.accelerators.gpu_advice import WHOLE_INSTANCE, idle_advice
 from profiler.fargate import Size, prices, run_cost
 from profiler.figures import as_number
 from profiler.record import Cost, Recommendation, Record, Report
@@ -20,16 +21,15 @@ _RUNNING = "running"
 def advised(record: Record, own_prices: PriceOverrides, *, time: str) -> Record:
     """The record with cost and recommendation, as far as they can be told; one of a run that goes on is left alone.
 
-    What is recommended already (for idle GPUs) comes after what is said about the size.
+    What is said of idle GPUs, if they are known to be the batch's own, comes after what is said about the size.
     """
     if record.status == _RUNNING:
         return record
-    size = _recommendation(record, own_prices, time)
-    known = record.recommendation
-    if size is None:
-        advice = known
-    else:
-        advice = replace(size, reasons=(*size.reasons, *(known.reasons if known is not None else ())))
+    advice = _recommendation(record, own_prices, time)
+    idle = None if record.gpu_scope == WHOLE_INSTANCE else idle_advice(record.gpus)
+    if idle is not None:
+        advice = advice or Recommendation()
+        advice = replace(advice, reasons=(*advice.reasons, idle))
     return replace(record, cost=cost_of(record, own_prices), recommendation=advice)
 
 

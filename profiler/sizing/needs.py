@@ -8,13 +8,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from profiler.accelerators.gpu_advice import is_idle
+from profiler.accelerators.gpu_advice import WHOLE_INSTANCE, is_idle
 from profiler.record import Distribution, Metrics, Number, OtherContainer, PeakSource, Record, Report, TaskSize
 from profiler.times import parse_ns
 
 CPU_BOUND_SHARE = 0.95
 _MOST = 1e12
-_WHOLE_INSTANCE = "instance"
 _UNKNOWN = Distribution()
 
 
@@ -198,7 +197,7 @@ def _died_at_mb(record: Record) -> float | None:
 
 
 def _gpus_idle(record: Record) -> bool | None:
-    if not record.gpus or record.gpu_scope == _WHOLE_INSTANCE:
+    if not record.gpus or record.gpu_scope == WHOLE_INSTANCE:
         return None
     if any(gpu.utilization_percent is None for gpu in record.gpus):
         return None

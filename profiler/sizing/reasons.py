@@ -159,7 +159,7 @@ def _passing(grows: Growth, limit_mb: float) -> str | None:
 
 
 def _devices(evidence: Evidence) -> Iterator[str]:
-    if evidence.gpus_idle and evidence.runs > 1:
+    if evidence.gpus_idle and evidence.runs > 1:  # on its own record a single run says it of each GPU
         yield "Its GPUs were allocated and never used in any run: run the task without, or see why it finds none."
 
 

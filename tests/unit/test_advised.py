@@ -11,6 +11,7 @@ from profiler.line import LARGEST_LINE_BYTES, encode_line
 from profiler.record import (
     Container,
     Distribution,
+    Gpu,
     Metrics,
     OtherContainer,
     Recommendation,
@@ -51,13 +52,14 @@ def test_a_run_without_numbers_has_a_cost_and_no_recommendation() -> None:
 
 
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
-    idle = Recommendation(reasons=("The GPU was allocated and never used.",))
-    record = advised(replace(report().record, recommendation=idle), NONE, time=TIME)
+    said = "The GPU was allocated and never used: run the task without, or see why the batch did not find it."
+    idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=Distribution(max=0.0)),)
+    record = advised(replace(report().record, gpus=idle), NONE, time=TIME)
     assert record.recommendation is not None
     assert record.recommendation.vcpu == 0.25
-    assert record.recommendation.reasons[-1] == "The GPU was allocated and never used."
-    unmeasured = advised(replace(report(peak_mb=None, p95=None).record, recommendation=idle), NONE, time=TIME)
-    assert unmeasured.recommendation == idle
+    assert record.recommendation.reasons[-1] == said
+    unmeasured = advised(replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME)
+    assert unmeasured.recommendation == Recommendation(reasons=(said,))
 
 
 def test_a_stopped_run_may_need_more() -> None:

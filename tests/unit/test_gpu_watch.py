@@ -10,6 +10,8 @@ from profiler.accelerators.accelerator import with_accelerators
 from profiler.accelerators.gpu_scope import Choice, GpuScope, choice_of
 from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.record import Container, Monitor, Record, Sampling
+from profiler.sizing.advised import advised
+from profiler.sizing.prices import PriceOverrides
 from profiler.sources import Unavailable
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample
 from profiler.sources.nvml.source import NvmlSource
@@ -75,7 +77,10 @@ class Watched:
         )
 
     def record(self) -> Record:
-        return with_accelerators(RECORD, (self.watch,))
+        return self.record_of(RECORD)
+
+    def record_of(self, record: Record) -> Record:
+        return advised(with_accelerators(record, (self.watch,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z")
 
     def warnings(self) -> tuple[str, ...]:
         monitor = self.record().monitor
@@ -122,7 +127,7 @@ def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with
 def test_a_checkpoint_gives_no_advice() -> None:
     world = Watched(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-a",)))
     world.watch.tick()
-    assert with_accelerators(replace(RECORD, status="running"), (world.watch,)).recommendation is None
+    assert world.record_of(replace(RECORD, status="running")).recommendation is None
 
 
 def test_uuids_that_nobody_has_are_pointed_out() -> None:
