@@ -12,7 +12,7 @@ PURE := $(addprefix profiler/,series.py usage.py summary.py verdict.py figures.p
   sizing/needs.py sizing/evidence.py sizing/trend.py sizing/reasons.py sizing/advice.py sources/container_stats.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes lambda-hashes audit bench-monitor scale pictures coverage mutants clean
+.PHONY: help demo test e2e search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes hashes audit bench-monitor scale pictures coverage mutants clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,14 +66,13 @@ grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/panels.py
 lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
 
-lambda-hashes: $(VENV)/.dev ## Write the hashes of the forwarder's wheels into lambda/requirements.txt
-	$(BIN)/python -m tools.lambda_hashes
+hashes: $(VENV)/.dev ## Write the hashes of the zip's and the image's wheels into the files that pin their versions
+	$(BIN)/python -m tools.wheel_hashes
 
-audit: $(VENV)/.venv ## Look up the forwarder's and the package's dependencies in PyPI's list of vulnerabilities
+audit: $(VENV)/.venv ## Look up what the zip and the image are made of in PyPI's list of vulnerabilities
 	@test -d $(VENV)-audit || $(PYTHON) -m venv $(VENV)-audit
 	@$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
-	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement lambda/requirements.txt
-	$(VENV)-audit/bin/pip-audit --strict .
+	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement ,lambda/requirements.txt $(wildcard taskdef/requirements/*.txt))
 
 deploy: $(VENV)/.dev ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
 	@$(BIN)/python tools/deploy.py

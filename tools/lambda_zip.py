@@ -4,7 +4,7 @@
 
 Pure packages are taken once; msgspec, the only compiled one, brings its extension module for each
 Python and processor (their file names differ, so they stand side by side). Nothing is installed whose
-hash does not stand in lambda/requirements.txt; `make lambda-hashes` writes them. Left out: boto3, which
+hash does not stand in lambda/requirements.txt; `make hashes` writes them. Left out: boto3, which
 Lambda has, compiled files of this machine, tests, and what installers write about themselves.
 """
 
@@ -22,6 +22,7 @@ REQUIREMENTS = ROOT / "lambda" / "requirements.txt"
 OUT = ROOT / "dist" / "task-profiler-forwarder.zip"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
+ANYWHERE = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
 COMPILED = "msgspec"
 _SHARED_WITH_THE_PROFILER = ("profiler/__init__.py", "profiler/record.py")
 _LEFT_OUT_FOLDERS = {"__pycache__", "tests", "bin"}
@@ -52,16 +53,16 @@ def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequenc
     """What the zip is made of: requirements, and the options that make pip take them for Lambda."""
     pure = [line for line in requirements if not line.startswith(COMPILED)]
     (compiled,) = [line for line in requirements if line.startswith(COMPILED)]
-    yield pure, ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
+    yield pure, ANYWHERE
     for python in PYTHONS:
         for processor in PROCESSORS:
             platforms = [f"--platform=manylinux{tag}_{processor}" for tag in ("2014", "_2_17", "_2_28")]
             yield [compiled], [*platforms, "--implementation=cp", f"--python-version={python}"]
 
 
-def requirements_with_hashes() -> list[str]:
-    """The lines of lambda/requirements.txt, each with its hashes."""
-    lines = REQUIREMENTS.read_text().replace("\\\n", " ").splitlines()
+def requirements_with_hashes(path: Path = REQUIREMENTS) -> list[str]:
+    """The lines of a requirements file, each with its hashes."""
+    lines = path.read_text().replace("\\\n", " ").splitlines()
     return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
 
 

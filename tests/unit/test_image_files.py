@@ -6,12 +6,17 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import profiler
 from profiler.taskdef.monitor_container import default_image
 from tools import trim_botocore
+from tools.lambda_zip import requirements_with_hashes
 
 ROOT = Path(profiler.__file__).parent.parent
+PINNED = ROOT / "taskdef" / "requirements"
 DOCKERFILE = (ROOT / "taskdef" / "Dockerfile").read_text()
 VERSION = profiler.__version__
 
@@ -51,7 +56,40 @@ def test_the_context_holds_what_the_wheel_is_made_of_and_nothing_else() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    assert let_in == {*wheel["packages"], *wheel["force-include"], *metadata, "tools/trim_botocore.py"}
+    assert let_in == {
+        *wheel["packages"],
+        *wheel["force-include"],
+        *metadata,
+        "tools/trim_botocore.py",
+        "taskdef/requirements",
+    }
+
+
+def test_whatever_goes_into_the_image_is_pinned_with_hashes() -> None:
+    pinned = {path.name for path in PINNED.glob("*.txt")}
+    assert pinned == {"build.txt", "core.txt", "gpu.txt", "prometheus.txt"}
+    for name in pinned:
+        for line in requirements_with_hashes(PINNED / name):
+            assert re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line), line
+
+
+@pytest.mark.parametrize("extra", ["", "gpu", "prometheus"])
+def test_the_pinned_versions_are_those_that_the_package_takes(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    lines = requirements_with_hashes(PINNED / f"{extra or 'core'}.txt")
+    pins = dict(line.split()[0].split("==") for line in lines)
+    pinned = {canonicalize_name(name): Version(version) for name, version in pins.items()}
+    assert wanted
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
+
+
+def test_nothing_is_installed_into_the_image_without_its_hash() -> None:
+    commands = [command for command in DOCKERFILE.replace("\\\n", " ").split("-m pip")[1:] if " install " in command]
+    assert len(commands) == 3
+    for command in commands:
+        assert "--require-hashes" in command or "--no-index" in command.partition("&&")[0], command
 
 
 def test_botocore_keeps_the_services_that_are_called() -> None:
