@@ -5,11 +5,13 @@
 CPU is the kernel's schedstat of all threads over a steady stretch; memory RSS and PSS
 (smaps_rollup) and the high-water mark (VmHWM), before the final put and after it; latency the time
 from the batch's end (or SIGTERM) to the end of the monitor, with the event in a played CloudWatch
-Logs. The floor is measured in the same run, so that the ratio holds on any machine.
+Logs. The floor is measured in the same run, so that the ratio holds on any machine; so is Telegraf,
+where it is installed.
 """
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from pathlib import Path
 from benchmarks.endpoint import TASK_ID
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.process_memory import Memory, memory, watch_to_the_end
+from benchmarks.telegraf import telegraf
 from tests.aws import PlayedAws, played_aws
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
@@ -119,6 +122,12 @@ def measure_floor(containers: int, seconds: float) -> Steady:
             process.wait()
 
 
+def measure_telegraf(program: str, containers: int, seconds: float) -> Steady:
+    """Telegraf beside so many containers."""
+    with endpoint(containers) as (address, _), telegraf(program, address) as process:
+        return steady(process.pid, seconds)
+
+
 def measure_ending(how: str, aws: PlayedAws) -> Ending:
     """From the batch's end, or from SIGTERM at the same moment, to the report in the stream and the monitor gone."""
     stream = f"ecs/batch/{TASK_ID}"
@@ -163,6 +172,16 @@ def steady_figures(containers: int, ours: Steady, floor: Steady) -> Iterator[Fig
     yield Figure(what=f"requests + json alone, peak, {beside}", value=floor.memory.peak_mib, unit="MiB", digits=1)
 
 
+def telegraf_figures(containers: int, ours: Steady, rival: Steady) -> Iterator[Figure]:
+    """Telegraf beside so many containers, and what the monitor is of it."""
+    beside = f"{containers} containers"
+    yield Figure(what=f"Telegraf's ECS input, {beside}", value=rival.cpu_percent, unit="% of a core", digits=3)
+    yield Figure(
+        what=f"ratio of the monitor to Telegraf, {beside}", value=ours.cpu_percent / rival.cpu_percent, unit="×"
+    )
+    yield Figure(what=f"Telegraf's ECS input, peak, {beside}", value=rival.memory.peak_mib, unit="MiB", digits=1)
+
+
 def ending_figures(how: str, ending: Ending) -> Iterator[Figure]:
     """One way to end."""
     yield Figure(what=_ENDINGS[how], value=ending.seconds, unit="s", at_most=_LATENCY_SECONDS[how])
@@ -178,6 +197,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     options = parser.parse_args(arguments)
     figures: list[Figure] = []
+    program = shutil.which("telegraf")
     with played_aws() as aws:
         aws.create_log_group(_GROUP)
         aws.create_log_stream(_GROUP, f"ecs/batch/{TASK_ID}")
@@ -185,6 +205,8 @@ def main(arguments: Sequence[str]) -> None:
             floor = measure_floor(containers, options.seconds)
             ours = measure_monitor(containers, options.seconds, aws)
             figures += steady_figures(containers, ours, floor)
+            if program is not None:
+                figures += telegraf_figures(containers, ours, measure_telegraf(program, containers, options.seconds))
         for how in _ENDINGS:
             figures += ending_figures(how, measure_ending(how, aws))
     tell(Part(title="Monitor", figures=tuple(figures)), options.json)

@@ -11,7 +11,7 @@ _SECONDS = 1.0
 def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None] | None:
     """What asks for the task this process runs in; None outside of ECS.
 
-    The asking imports urllib3, so it is left to a thread beside the command.
+    The asking takes its time, so it is left to a thread beside the command.
     """
     found = endpoint_address(environment)
     if found is None:

@@ -1,4 +1,4 @@
-"""Wires the task metadata endpoint. Imported only inside of ECS: it brings urllib3 along."""
+"""Wires the task metadata endpoint. Imported only inside of ECS: it brings http.client along."""
 
 from profiler.clock import Clock
 from profiler.sources.endpoint import HttpEndpoint, Patience

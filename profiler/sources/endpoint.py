@@ -1,12 +1,12 @@
 """HTTP to the task metadata endpoint: one kept-alive connection, bounded in time and size.
 
-By urllib3, which is what requests speaks through: a request costs half as much, and beside the batch
-5 MiB less are held. It follows neither redirects nor the proxies that the environment may name.
+By http.client alone: a request costs a third of what one by requests does, and beside the batch 11 MiB less
+are held. It follows neither redirects nor the proxies that the environment may name, and unpacks nothing.
 """
 
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from typing import Protocol
-
-import urllib3
+from urllib.parse import urlsplit
 
 from profiler.clock import Clock
 from profiler.sources import Unavailable
@@ -59,7 +59,7 @@ class HttpEndpoint:
         self._address = address.rstrip("/")
         self._patience = patience
         self._clock = clock
-        self._pool: urllib3.HTTPConnectionPool | None = None
+        self._connection: HTTPConnection | None = None
         self._folder = ""
 
     def get(self, path: str, at_most_seconds: float | None = None) -> bytes | Unavailable:
@@ -69,51 +69,80 @@ class HttpEndpoint:
             timeout_seconds = min(timeout_seconds, at_most_seconds)
         shown = path or "/"
         try:
-            answer = self._send(path, timeout_seconds)
-        except urllib3.exceptions.NewConnectionError as error:  # refused; a timeout, by its class
-            return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
-        except urllib3.exceptions.TimeoutError:
+            answer = self._ask(self._connected(), path, timeout_seconds)
+        except TimeoutError:
+            self.close()
             self._patience.timed_out()
             return Unavailable(f"{shown} did not answer within {timeout_seconds:g} s", timed_out=True)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (HTTPException, OSError) as error:
+            self.close()
             return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
+        except ValueError:
+            return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
         if not isinstance(answer, Unavailable):
             self._patience.answered()
         return answer
 
-    def _send(self, path: str, timeout_seconds: float) -> bytes | Unavailable:
+    def close(self) -> None:
+        """Let go of the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _connected(self) -> HTTPConnection:
+        """The one connection, opened by its first request, and anew by the next one after it was closed."""
+        if self._connection is None:
+            parts = urlsplit(self._address)
+            if parts.scheme != "http" or parts.hostname is None:
+                raise ValueError(self._address)
+            self._folder = parts.path
+            self._connection = HTTPConnection(parts.hostname, parts.port)
+        return self._connection
+
+    def _ask(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
         deadline_ns = self._clock.monotonic_ns() + round(timeout_seconds * NS_PER_SECOND)
-        response = self._connection().urlopen(
-            "GET",
-            self._folder + path,
-            headers=_HEADERS,
-            retries=False,
-            redirect=False,
-            timeout=timeout_seconds,
-            preload_content=False,
-            decode_content=False,
-        )
+        was_kept = connection.sock is not None
+        try:
+            response = self._request(connection, path, timeout_seconds)
+        except ConnectionError:
+            if not was_kept:
+                raise
+            connection.close()  # the endpoint had closed it while nothing was asked
+            response = self._request(connection, path, timeout_seconds)
         with response:
             if response.status != _HTTP_OK:
-                # A short answer is read to its end by this, so that the connection can serve again. Asking
-                # for all of it would wait for as long as one that drips goes on.
-                response.read1(_CHUNK_BYTES)
-                return Unavailable(f"{path or '/'} answered HTTP {response.status}")
-            chunks: list[bytes] = []
-            size_bytes = 0
-            # Nothing is unpacked: no compressed answer was asked for, and a small one may become a huge one.
-            while chunk := response.read1(_CHUNK_BYTES):
-                chunks.append(chunk)
-                size_bytes += len(chunk)
-                if size_bytes > LARGEST_ANSWER_BYTES:
-                    return Unavailable(f"{path or '/'} answered more than {LARGEST_ANSWER_BYTES} bytes")
-                if self._clock.monotonic_ns() > deadline_ns:
-                    raise urllib3.exceptions.TimeoutError
-            return b"".join(chunks)
+                return self._refusal(response, path)
+            return self._body(response, path, deadline_ns)
 
-    def _connection(self) -> urllib3.HTTPConnectionPool:
-        """One connection, made when it is first needed: an address that is none is a reason like others."""
-        if self._pool is None:
-            self._folder = urllib3.util.parse_url(self._address).path or ""
-            self._pool = urllib3.connection_from_url(self._address, maxsize=1)
-        return self._pool
+    def _request(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> HTTPResponse:
+        connection.timeout = timeout_seconds
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_seconds)
+        connection.request("GET", self._folder + path, headers=_HEADERS)
+        return connection.getresponse()
+
+    def _refusal(self, response: HTTPResponse, path: str) -> Unavailable:
+        """A short answer is read to its end, so that the connection can serve again, but not one that drips."""
+        length = response.length
+        if length is None or len(response.read1(min(length, _CHUNK_BYTES))) < length:
+            self.close()
+        return Unavailable(f"{path or '/'} answered HTTP {response.status}")
+
+    def _body(self, response: HTTPResponse, path: str, deadline_ns: int) -> bytes | Unavailable:
+        """Piece by piece, as each has a timeout of its own; where no length is given, up to the end."""
+        length = response.length
+        chunks: list[bytes] = []
+        size_bytes = 0
+        while length is None or size_bytes < length:
+            chunk = response.read1(_CHUNK_BYTES if length is None else min(length - size_bytes, _CHUNK_BYTES))
+            if not chunk:
+                if length is not None:
+                    raise IncompleteRead(b"", length - size_bytes)
+                break
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > LARGEST_ANSWER_BYTES:
+                self.close()
+                return Unavailable(f"{path or '/'} answered more than {LARGEST_ANSWER_BYTES} bytes")
+            if self._clock.monotonic_ns() > deadline_ns:
+                raise TimeoutError
+        return b"".join(chunks)

@@ -51,8 +51,19 @@ def server() -> Iterator[Server]:
     running.close()
 
 
+_opened: list[HttpEndpoint] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_in_the_end() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def endpoint(address: str, *, interval_seconds: float = 5.0) -> HttpEndpoint:
-    return HttpEndpoint(address, Patience(interval_seconds), SystemClock())
+    _opened.append(HttpEndpoint(address, Patience(interval_seconds), SystemClock()))
+    return _opened[-1]
 
 
 def says(status: int, body: bytes, *, length: int | None = None, **headers: str) -> Answer:
@@ -122,6 +133,83 @@ def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Ser
     assert source.get("/task") == b"back"
 
 
+def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) -> None:
+    def then_close(handler: BaseHTTPRequestHandler) -> None:
+        says(200, b"own")(handler)
+        handler.close_connection = True
+
+    server.answers = {"/task": then_close}
+    source = endpoint(server.address)
+    assert [source.get("/task") for _ in range(3)] == [b"own"] * 3
+    assert len(server.connections) == 3
+
+
+def test_a_connection_that_nobody_opens_again_is_a_reason(server: Server) -> None:
+    server.answers = {"/task": says(200, b"own")}
+    source = endpoint(server.address)
+    assert source.get("/task") == b"own"
+    server.answers = {"/task": lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)}
+    assert "cannot be read" in reason(source.get("/task"))
+    assert len(server.connections) == 2
+
+
+@pytest.mark.parametrize("pieces", [[], [b"{}"], [b"{", b'"a": 1', b"}"]])
+def test_an_answer_in_chunks_is_read_whole_and_leaves_the_connection(server: Server, pieces: list[bytes]) -> None:
+    def in_chunks(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for piece in [*pieces, b""]:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+    server.answers = {"/task": in_chunks}
+    source = endpoint(server.address)
+    assert [source.get("/task") for _ in range(2)] == [b"".join(pieces)] * 2
+    assert len(server.connections) == 1
+
+
+def test_a_chunk_that_is_cut_is_a_reason(server: Server) -> None:
+    def cut(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.write(b"ff\r\n{")
+        handler.close_connection = True
+
+    server.answers = {"/task": cut}
+    assert "cannot be read" in reason(endpoint(server.address).get("/task"))
+
+
+def test_an_answer_without_a_length_goes_to_the_end_of_the_connection(server: Server) -> None:
+    def until_closed(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"whole")
+        handler.close_connection = True
+
+    server.answers = {"/task": until_closed}
+    source = endpoint(server.address)
+    assert [source.get("/task") for _ in range(2)] == [b"whole"] * 2
+
+
+def test_an_answer_larger_than_a_piece_is_read_whole(server: Server) -> None:
+    body = bytes(range(256)) * 4096
+    server.answers = {"/task": says(200, body)}
+    source = endpoint(server.address, interval_seconds=60)
+    assert [source.get("/task") for _ in range(2)] == [body] * 2
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 banana\r\n\r\n", b"\xff" * 99])
+def test_what_is_no_http_is_a_reason(server: Server, answer: bytes) -> None:
+    def nonsense(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(answer)
+        handler.close_connection = True
+
+    server.answers = {"/task": nonsense}
+    assert "cannot be read" in reason(endpoint(server.address).get("/task"))
+
+
 def test_nobody_listening_is_a_reason() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -132,10 +220,12 @@ def test_nobody_listening_is_a_reason() -> None:
     assert not result.timed_out
 
 
-@pytest.mark.parametrize("address", ["", "http://", "169.254.170.2:99999/v4", "http://[::1/v4"])
+@pytest.mark.parametrize(
+    "address", ["", "http://", "169.254.170.2:9/v4", "http://x:99999/v4", "http://[::1/v4", "ftp://x/v4"]
+)
 def test_an_address_that_is_none_is_a_reason(address: str) -> None:
     result = endpoint(address).get("/task")
-    assert "cannot be read" in reason(result)
+    assert reason(result) == f"/task cannot be read: {address.rstrip('/')!r} is not the address of an endpoint"
     assert isinstance(result, Unavailable)
     assert not result.timed_out
 

@@ -100,7 +100,8 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "heavy", ["boto3", "botocore", "requests", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"]
+    "heavy",
+    ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"],
 )
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
