@@ -4,19 +4,24 @@ By http.client alone: a request costs a third of what one by requests does, and 
 are held. It follows neither redirects nor the proxies that the environment may name, and unpacks nothing.
 """
 
+import io
+import socket
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from profiler.clock import Clock
 from profiler.sources import Unavailable
 from profiler.times import NS_PER_SECOND
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 # A task has ten containers at most and 10 kB of stats each. What decodes to the most objects becomes
 # 44 times as large: 88 MiB, which the monitor's own memory limit (128 MiB) still holds.
 LARGEST_ANSWER_BYTES = 2 * 1024 * 1024
 LONGEST_TIMEOUT_SECONDS = 5.0
-_CHUNK_BYTES = 64 * 1024
 _TIMEOUTS_BEFORE_PATIENCE = 2
 _HTTP_OK = 200
 _HEADERS = {"Accept": "application/json"}
@@ -61,6 +66,7 @@ class HttpEndpoint:
         self._clock = clock
         self._connection: HTTPConnection | None = None
         self._folder = ""
+        self._deadline_ns = 0
 
     def get(self, path: str, at_most_seconds: float | None = None) -> bytes | Unavailable:
         """The body of a 200 answer; anything else is a reason."""
@@ -96,10 +102,15 @@ class HttpEndpoint:
                 raise ValueError(self._address)
             self._folder = parts.path
             self._connection = HTTPConnection(parts.hostname, parts.port)
+            self._connection.response_class = self._response  # type: ignore[assignment]  # it is only ever called
         return self._connection
 
+    def _response(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:
+        received = _InTime(sock, self._left_seconds)
+        return HTTPResponse(received, method=method)  # type: ignore[arg-type]  # asked for nothing but makefile
+
     def _ask(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
-        deadline_ns = self._clock.monotonic_ns() + round(timeout_seconds * NS_PER_SECOND)
+        self._deadline_ns = self._clock.monotonic_ns() + round(timeout_seconds * NS_PER_SECOND)
         was_kept = connection.sock is not None
         try:
             response = self._request(connection, path, timeout_seconds)
@@ -109,9 +120,7 @@ class HttpEndpoint:
             connection.close()  # the endpoint had closed it while nothing was asked
             response = self._request(connection, path, timeout_seconds)
         with response:
-            if response.status != _HTTP_OK:
-                return self._refusal(response, path)
-            return self._body(response, path, deadline_ns)
+            return self._body(response, path)
 
     def _request(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> HTTPResponse:
         connection.timeout = timeout_seconds
@@ -120,29 +129,51 @@ class HttpEndpoint:
         connection.request("GET", self._folder + path, headers=_HEADERS)
         return connection.getresponse()
 
-    def _refusal(self, response: HTTPResponse, path: str) -> Unavailable:
-        """A short answer is read to its end, so that the connection can serve again, but not one that drips."""
+    def _body(self, response: HTTPResponse, path: str) -> bytes | Unavailable:
+        """An error's is read, too, so that the connection can serve again."""
         length = response.length
-        if length is None or len(response.read1(min(length, _CHUNK_BYTES))) < length:
+        body = response.read(LARGEST_ANSWER_BYTES + 1)
+        if length is not None and len(body) < min(length, LARGEST_ANSWER_BYTES):
+            raise IncompleteRead(body, length - len(body))
+        if len(body) > LARGEST_ANSWER_BYTES:
             self.close()
-        return Unavailable(f"{path or '/'} answered HTTP {response.status}")
+            return Unavailable(f"{path or '/'} answered more than {LARGEST_ANSWER_BYTES} bytes")
+        if response.status != _HTTP_OK:
+            return Unavailable(f"{path or '/'} answered HTTP {response.status}")
+        return body
 
-    def _body(self, response: HTTPResponse, path: str, deadline_ns: int) -> bytes | Unavailable:
-        """Piece by piece, as each has a timeout of its own; where no length is given, up to the end."""
-        length = response.length
-        chunks: list[bytes] = []
-        size_bytes = 0
-        while length is None or size_bytes < length:
-            chunk = response.read1(_CHUNK_BYTES if length is None else min(length - size_bytes, _CHUNK_BYTES))
-            if not chunk:
-                if length is not None:
-                    raise IncompleteRead(b"", length - size_bytes)
-                break
-            chunks.append(chunk)
-            size_bytes += len(chunk)
-            if size_bytes > LARGEST_ANSWER_BYTES:
-                self.close()
-                return Unavailable(f"{path or '/'} answered more than {LARGEST_ANSWER_BYTES} bytes")
-            if self._clock.monotonic_ns() > deadline_ns:
-                raise TimeoutError
-        return b"".join(chunks)
+    def _left_seconds(self) -> float:
+        return (self._deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+
+
+class _InTime(io.RawIOBase):
+    """What a socket receives, up to a deadline.
+
+    A socket's own timeout is for each piece: head or body could drip for as long as the endpoint likes.
+    """
+
+    def __init__(self, sock: socket.socket, left_seconds: Callable[[], float]) -> None:
+        self._sock = sock
+        self._left_seconds = left_seconds
+        self._received = sock.makefile("rb", buffering=0)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """As ``HTTPResponse`` asks its socket for it."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """It is for nothing else."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        """The next piece; raises TimeoutError when the time is over."""
+        left_seconds = self._left_seconds()
+        if left_seconds <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left_seconds)
+        return self._received.readinto(buffer)
+
+    def close(self) -> None:
+        """The socket itself stays open as long as its connection."""
+        self._received.close()
+        super().close()
