@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -99,6 +100,18 @@ def test_the_driver_is_asked_for_the_memory_and_runs_the_kernel_on_it() -> None:
     assert b".entry burn(" in driver.code
     assert driver.launched == [(0x7F00, 20_000)] * 2
     assert Counter(driver.calls)["cuCtxSynchronize"] == 2, "a step waits, so that no queue grows"
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="NVIDIA's assembler, ptxas, is not installed")
+@pytest.mark.parametrize("architecture", ["sm_50", "sm_70", "sm_90", "sm_120"])
+def test_nvidias_assembler_takes_the_kernel(architecture: str, tmp_path: Path) -> None:
+    played = PlayedDriver()
+    CudaLoad(played, GIB)
+    code = tmp_path / "burn.ptx"
+    code.write_bytes(played.code.rstrip(b"\0"))
+    command = ["ptxas", f"--gpu-name={architecture}", f"--output-file={tmp_path / 'burn.cubin'}", str(code)]
+    assembled = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (assembled.returncode, assembled.stdout, assembled.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(
