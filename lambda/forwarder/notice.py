@@ -26,6 +26,13 @@ class Advice(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
+class Killed(Struct, frozen=True, kw_only=True):
+    """How many of the batch's processes the kernel killed for want of memory, and the names of those that were seen."""
+
+    count: int
+    names: tuple[str, ...] = ()
+
+
 class Numbers(Struct, frozen=True, kw_only=True):
     """What the run used; None where it is not known. Percentages are of what bounds the container."""
 
@@ -41,6 +48,7 @@ class Numbers(Struct, frozen=True, kw_only=True):
     memory_maximum_mb: float | None = None
     gpus: Accelerator | None = None
     neuron: Accelerator | None = None
+    killed: Killed | None = None
     advice: Advice | None = None
 
 

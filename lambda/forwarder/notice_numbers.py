@@ -1,7 +1,7 @@
 """The numbers of a notice, from a report or checkpoint, else from the event alone."""
 
 from forwarder.aggregates import largest, mean
-from forwarder.notice import Accelerator, Advice, Numbers
+from forwarder.notice import Accelerator, Advice, Killed, Numbers
 from forwarder.run_log import FoundReport
 from forwarder.task_event import StoppedTask
 from profiler.record import Distribution, Record
@@ -31,6 +31,7 @@ def numbers_of(task: StoppedTask, found: FoundReport | None) -> Numbers:
         memory_maximum_mb=metrics.max_memory_used_mb,
         gpus=_gpus(record),
         neuron=_neuron(record),
+        killed=_killed(record),
         advice=_advice(record),
     )
 
@@ -58,6 +59,13 @@ def _neuron(record: Record) -> Accelerator | None:
         maximum_percent=largest([one.max for one in use]),
         maximum_memory_mb=(record.neuron.device_memory_used_mb or _UNKNOWN).max,
     )
+
+
+def _killed(record: Record) -> Killed | None:
+    kills = record.memory_kills
+    if kills is None or kills.count < 1:
+        return None
+    return Killed(count=kills.count, names=tuple(process.name for process in kills.processes))
 
 
 def _advice(record: Record) -> Advice | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from forwarder import links, wording
-from forwarder.notice import Advice, Notice, Numbers
+from forwarder.notice import Advice, Killed, Notice, Numbers
 from forwarder.slack_text import JsonObject, escaped, mrkdwn, plain_text, width
 
 TASK_RUN_DASHBOARD_ID = links.TASK_RUN_DASHBOARD_ID
@@ -24,6 +24,7 @@ _LONGEST_REVISION = 30
 _LONGEST_REASON = 1000
 _LONGEST_SENTENCE = 400
 _LONGEST_VALUE = 60
+_MOST_NAMES = 5
 _MOST_REASONS = 5
 
 
@@ -122,10 +123,20 @@ def _why(notice: Notice) -> list[str]:
     lines = [cause]
     if notice.category == "oom":
         lines += [wording.memory_at_death(notice)]
+    if notice.numbers.killed is not None:
+        lines += [_killed(notice.numbers.killed)]
     if notice.verdict != "success" and notice.reason:
         reason = escaped(notice.reason, _LONGEST_REASON)
         lines += [f"ECS says: {reason}" if reason else None]
     return [line for line in lines if line]
+
+
+def _killed(killed: Killed) -> str:
+    """A child that is killed is often why a batch fails, and nothing that ECS hears of."""
+    names = dict.fromkeys(escaped(name, _LONGEST_NAME) for name in killed.names[:_MOST_NAMES])
+    told = ", ".join(name for name in names if name)
+    number = "one" if killed.count == 1 else killed.count
+    return f"The kernel killed {number} of its processes for want of memory{f': {told}' if told else ''}."
 
 
 def _advice(notice: Notice) -> list[str]:

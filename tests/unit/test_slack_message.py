@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder import links, wording
-from forwarder.notice import Accelerator, Advice, Notice, Numbers, StopCategory, Verdict
+from forwarder.notice import Accelerator, Advice, Killed, Notice, Numbers, StopCategory, Verdict
 from forwarder.slack_message import TASK_RUN_DASHBOARD_ID, SlackMessage, message
 from forwarder.slack_text import escaped
 from tests.fake_slack import length, violations
@@ -143,6 +143,23 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
     assert "killed for memory, but" in said(replace(NOTICE, category="oom"))
 
 
+@pytest.mark.parametrize(
+    ("killed", "words"),
+    [
+        (Killed(count=1), "The kernel killed one of its processes for want of memory."),
+        (Killed(count=1, names=("worker",)), "The kernel killed one of its processes for want of memory: worker."),
+        (
+            Killed(count=7, names=("sort", "sort", "<b>")),
+            "killed 7 of its processes for want of memory: sort, &lt;b&gt;.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["success", "failure"])
+def test_processes_that_were_killed_are_told_whatever_the_end(verdict: Verdict, killed: Killed, words: str) -> None:
+    text = said(replace(NOTICE, verdict=verdict, category="exit", exit_code=1, numbers=replace(NUMBERS, killed=killed)))
+    assert words in text
+
+
 def test_what_is_not_known_is_left_out() -> None:
     sent = message(Notice(verdict="unknown", category="unknown", family="f", task_id="1"), kibana_url=None)
     assert sent.text == "❔ Ended, result unknown · f"
@@ -226,7 +243,7 @@ def test_foreign_text_never_meets_slacks_markup() -> None:
     notice = Notice(
         verdict="failure", category="exit", family=HOSTILE, revision=HOSTILE, cluster=HOSTILE, task_id=HOSTILE,
         container=HOSTILE, reason=HOSTILE, started_at=HOSTILE, comparison=HOSTILE,
-        numbers=Numbers(advice=Advice(reasons=(HOSTILE,))),
+        numbers=Numbers(advice=Advice(reasons=(HOSTILE,)), killed=Killed(count=1, names=(HOSTILE,))),
     )  # fmt: skip
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
@@ -334,9 +351,10 @@ ADVICE = st.builds(
 )
 ANY_NUMBERS = st.builds(
     Numbers,
-    **{name: ANY_FLOAT for name in Numbers.__struct_fields__ if name not in {"gpus", "neuron", "advice"}},
+    **{name: ANY_FLOAT for name in Numbers.__struct_fields__ if name not in {"gpus", "neuron", "killed", "advice"}},
     gpus=st.none() | ACCELERATORS,
     neuron=st.none() | ACCELERATORS,
+    killed=st.none() | st.builds(Killed, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
     advice=st.none() | ADVICE,
 )
 VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]

@@ -11,7 +11,7 @@ from forwarder.delivery import Delivered
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError
 from forwarder.failures import Failure
-from forwarder.notice import Notice
+from forwarder.notice import Killed, Notice
 from forwarder.run_log import RunLog
 from forwarder.settings import NoticeSettings
 from forwarder.task_definition import LogPlace
@@ -274,3 +274,10 @@ def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
         found = world.notices[0][0].numbers.advice
         assert found is not None
         assert (found.memory_mb, found.reasons) == (wanted, ("Half would do.",))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int) -> None:
+    world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
+    world.handle(task())
+    assert world.notices[0][0].numbers.killed == (Killed(count=2, names=("worker",)) if count else None)
