@@ -211,6 +211,22 @@ def test_a_number_of_a_wrong_type_is_absent_and_costs_no_other(path: tuple[str, 
     assert changed(with_leaf(path, wrong)) == replace(whole, **{field: None})
 
 
+PARTS = {
+    "cpu_stats": ("cpu_ns",),
+    "memory_stats": ("memory_used_bytes", "memory_usage_peak_bytes", "memory_limit_bytes", "memory_limit_hits"),
+    "networks": ("network_rx_bytes", "network_tx_bytes"),
+    "blkio_stats": ("block_read_bytes", "block_write_bytes"),
+    "pids_stats": ("pids",),
+}
+
+
+@pytest.mark.parametrize("missing", [None, {}])
+@pytest.mark.parametrize(("part", "fields"), PARTS.items())
+def test_a_part_that_is_missing_costs_its_own_numbers_alone(part: str, fields: tuple[str, ...], missing: Any) -> None:
+    document = {**CGROUP_V1, "pids_stats": {"current": 33}}
+    assert changed({**document, part: missing}) == replace(changed(document), **dict.fromkeys(fields))
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_device_or_network_with_a_wrong_number_leaves_the_others(wrong: Any) -> None:
     whole = changed(CGROUP_V1)
