@@ -8,7 +8,7 @@ TARGET ?= monitor
 # Docker takes the values from the environment, so that a secret in an address is not printed.
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 # Pure modules, which `make coverage` holds to 95 % with branches, each by itself.
-PURE := $(addprefix profiler/,series.py usage.py summary.py verdict.py figures.py line.py emf.py fargate.py rightsizing.py \
+PURE := $(addprefix profiler/,known.py series.py usage.py summary.py verdict.py figures.py line.py emf.py fargate.py rightsizing.py \
   sizing/needs.py sizing/evidence.py sizing/trend.py sizing/reasons.py sizing/advice.py sources/container_stats.py)
 
 .DEFAULT_GOAL := help
