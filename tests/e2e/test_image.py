@@ -149,11 +149,15 @@ def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: PlayedAws, 
     assert [gpu["utilizationPercent"]["max"] for gpu in report_in_stream(aws, task)["gpus"]] == [75, 0]
 
 
-def test_extras_are_chosen_when_the_image_is_built(engine: Engine, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("extras", "found"), [("", [True, False, False]), ("gpu,prometheus", [True, True, True])])
+def test_extras_are_chosen_when_the_image_is_built(
+    engine: Engine, request: pytest.FixtureRequest, extras: str, found: list[bool]
+) -> None:
+    modules = ("profiler", "pynvml", "prometheus_client")
     try:
-        make_monitor_image(engine, Path(request.config.rootpath), _PLAIN_IMAGE, {"EXTRAS": ""})
-        code = "import importlib.util as u; print([u.find_spec(m) is not None for m in ('profiler', 'pynvml')])"
-        assert in_container(engine, _PLAIN_IMAGE, "-c", code).strip() == "[True, False]"
+        make_monitor_image(engine, Path(request.config.rootpath), _PLAIN_IMAGE, {"EXTRAS": extras})
+        code = f"import importlib.util as u; print([u.find_spec(m) is not None for m in {modules}])"
+        assert in_container(engine, _PLAIN_IMAGE, "-c", code).strip() == str(found)
     finally:
         remove_image(engine, _PLAIN_IMAGE)
 
