@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ ROOT = Path(profiler.__file__).parent
 LEAVES = {"profiler", "profiler.errors", "profiler.known", "profiler.points", "profiler.record", "profiler.times"}
 
 
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for path in ROOT.rglob("*.py"):
@@ -22,8 +24,13 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, *, only_top_level: bool = False) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     nodes = tree.body if only_top_level else ast.walk(tree)
     for node in nodes:
         if isinstance(node, ast.Import):
