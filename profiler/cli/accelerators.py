@@ -16,13 +16,10 @@ from profiler.times import NS_PER_SECOND
 
 if TYPE_CHECKING:
     from profiler.accelerators.gpu_scope import GpuScope
+    from profiler.accelerators.gpu_watch import GpuListener
 
 # The driver's own window for utilization is no shorter.
 _SHORTEST_GPU_STEP_NS = NS_PER_SECOND // 10
-
-
-# Hears of each reading: utilization in percent and bytes in use, over all GPUs.
-Listener = Callable[[float | None, int | None], None]
 
 
 class LocalAccelerators(Struct, frozen=True, kw_only=True):
@@ -50,7 +47,7 @@ def local_accelerators(
     environment: Mapping[str, str],
     clock: Clock,
     interval_seconds: float,
-    listener: Listener | None,
+    listener: "GpuListener | None",
 ) -> LocalAccelerators:
     """The accelerators beside a local command.
 
@@ -77,7 +74,7 @@ def _watches(
     clock: Clock,
     log: Log,
     interval_ns: int,
-    listener: Listener | None,
+    listener: "GpuListener | None",
 ) -> tuple[Accelerator, ...]:
     """``scope`` is asked for only where there are GPUs: which of them are the batch's."""
     gpus = _gpus_are_wanted(settings, environment)
@@ -99,7 +96,7 @@ def _gpu_watch(
     clock: Clock,
     log: Log,
     interval_ns: int,
-    listener: Listener | None,
+    listener: "GpuListener | None",
 ) -> Accelerator:
     from profiler.accelerators.gpu_watch import GpuWatch  # noqa: PLC0415  see the module's docstring
     from profiler.sources.nvml.library import load_binding  # noqa: PLC0415

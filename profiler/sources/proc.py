@@ -13,7 +13,6 @@ _CHUNK_BYTES = 65_536
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
-ZOMBIE = "Z"
 STOPPED = "T"
 _ENDED = (b"Z", b"X")  # its parent has not waited for it yet
 _PF_EXITING = 0x4
