@@ -10,7 +10,6 @@ where it is installed.
 """
 
 import argparse
-import os
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from benchmarks.endpoint import TASK_ID
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.process_memory import Memory, memory, watch_to_the_end
+from benchmarks.running import running
 from benchmarks.telegraf import telegraf
 from tests.aws import PlayedAws, played_aws
 
@@ -74,18 +74,13 @@ def monitor(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running monitor."""
     environment = {
-        **os.environ,
         **aws.environment(),
         "ECS_CONTAINER_METADATA_URI_V4": address,
         "TASK_PROFILER_CONTAINER": "batch",
         **(more_environment or {}),
     }
-    process = subprocess.Popen(_MONITOR, env=environment, stdout=subprocess.DEVNULL)
-    try:
+    with running(_MONITOR, environment) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def cpu_seconds(pid: int) -> float:
@@ -113,13 +108,8 @@ def measure_monitor(
 
 def measure_floor(containers: int, seconds: float) -> Steady:
     """Requests and json alone."""
-    with endpoint(containers) as (address, _):
-        process = subprocess.Popen([sys.executable, "-m", "benchmarks.floor", address])
-        try:
-            return steady(process.pid, seconds)
-        finally:
-            process.kill()
-            process.wait()
+    with endpoint(containers) as (address, _), running((sys.executable, "-m", "benchmarks.floor", address)) as process:
+        return steady(process.pid, seconds)
 
 
 def measure_telegraf(program: str, containers: int, seconds: float) -> Steady:

@@ -8,8 +8,6 @@ less that of a stretch without, by their number. Memory is the high-water mark (
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +19,7 @@ import requests
 
 from benchmarks.monitor import endpoint, steady
 from benchmarks.process_memory import memory
+from benchmarks.running import running
 from tests.search.server import free_ports
 
 _CONTAINERS = (3, 10, 100)
@@ -53,15 +52,11 @@ class Cost:
 @contextmanager
 def monitor(address: str, port: int | None) -> Iterator[int]:
     """The process id of a monitor, with live metrics if there is a port."""
-    environment = {**os.environ, "ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_CONTAINER": "batch"}
+    environment = {"ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_CONTAINER": "batch"}
     if port is not None:
         environment["TASK_PROFILER_PROMETHEUS_PORT"] = str(port)
-    process = subprocess.Popen([sys.executable, "-m", "profiler", "monitor"], env=environment)
-    try:
+    with running((sys.executable, "-m", "profiler", "monitor"), environment) as process:
         yield process.pid
-    finally:
-        process.kill()
-        process.wait()
 
 
 def process_seconds(pid: int) -> float:

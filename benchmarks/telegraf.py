@@ -4,12 +4,13 @@ Measured where ``telegraf`` is on the PATH: no package registry has it built, bu
 (``go build -tags custom,inputs.ecs,outputs.discard ./cmd/telegraf``).
 """
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from benchmarks.running import running
 
 _SETTINGS = """
 [agent]
@@ -27,13 +28,6 @@ def telegraf(program: str, address: str) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryDirectory(prefix="bench-telegraf-") as folder:
         settings = Path(folder) / "telegraf.conf"
         settings.write_text(_SETTINGS)
-        process = subprocess.Popen(
-            [program, "--config", str(settings), "--quiet"],
-            env={**os.environ, "ECS_CONTAINER_METADATA_URI_V4": address, "ECS_CONTAINER_METADATA_URI": address},
-            stdout=subprocess.DEVNULL,
-        )
-        try:
+        addresses = {"ECS_CONTAINER_METADATA_URI_V4": address, "ECS_CONTAINER_METADATA_URI": address}
+        with running((program, "--config", str(settings), "--quiet"), addresses) as process:
             yield process
-        finally:
-            process.kill()
-            process.wait()
