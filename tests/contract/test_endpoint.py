@@ -4,7 +4,7 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -12,36 +12,22 @@ from profiler.clock import SystemClock
 from profiler.sources import Unavailable
 from profiler.sources.endpoint import LARGEST_ANSWER_BYTES, HttpEndpoint, Patience
 from profiler.sources.task_metadata import decode_task
+from tests.served import Served
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-class Server:
+class Server(Served):
     """Answers each path as a test says and counts connections."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: dict[str, Answer] = {}
         self.connections: set[tuple[str, int]] = set()
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer.connections.add(self.client_address)
-                outer.answers[self.path](self)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        self.connections.add(request.client_address)
+        self.answers[request.path](request)
 
 
 @pytest.fixture
@@ -91,7 +77,7 @@ def test_one_connection_serves_all_requests_even_after_an_error(server: Server) 
         "/v4/x/task": says(200, b"task"),
         "/v4/x/task/stats": says(500, b"oops"),
     }
-    source = endpoint(server.address + "/v4/x/")
+    source = endpoint(server.url + "/v4/x/")
     assert source.get("") == b"own"
     assert reason(source.get("/task/stats")) == "/task/stats answered HTTP 500"
     assert [source.get("/task") for _ in range(3)] == [b"task"] * 3
@@ -101,24 +87,24 @@ def test_one_connection_serves_all_requests_even_after_an_error(server: Server) 
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
 def test_an_error_status_is_a_reason(server: Server, status: int) -> None:
     server.answers = {"/task": says(status, b"{}")}
-    assert reason(endpoint(server.address).get("/task")) == f"/task answered HTTP {status}"
+    assert reason(endpoint(server.url).get("/task")) == f"/task answered HTTP {status}"
 
 
 def test_a_redirect_is_not_followed(server: Server) -> None:
-    server.answers = {"/task": says(301, b"", Location=server.address + "/elsewhere"), "/elsewhere": says(200, b"no")}
-    assert reason(endpoint(server.address).get("/task")) == "/task answered HTTP 301"
+    server.answers = {"/task": says(301, b"", Location=server.url + "/elsewhere"), "/elsewhere": says(200, b"no")}
+    assert reason(endpoint(server.url).get("/task")) == "/task answered HTTP 301"
 
 
 def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     server.answers = {"/task": says(200, b"direct")}
-    assert endpoint(server.address).get("/task") == b"direct"
+    assert endpoint(server.url).get("/task") == b"direct"
 
 
 def test_a_cut_answer_is_a_reason(server: Server) -> None:
     server.answers = {"/task": says(200, b'{"half": ', length=500)}
-    assert "cannot be read" in reason(endpoint(server.address).get("/task"))
+    assert "cannot be read" in reason(endpoint(server.url).get("/task"))
 
 
 def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Server) -> None:
@@ -127,7 +113,7 @@ def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Ser
         handler.close_connection = True
 
     server.answers = {"/task": drop}
-    source = endpoint(server.address)
+    source = endpoint(server.url)
     assert "cannot be read" in reason(source.get("/task"))
     server.answers = {"/task": says(200, b"back")}
     assert source.get("/task") == b"back"
@@ -139,14 +125,14 @@ def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) 
         handler.close_connection = True
 
     server.answers = {"/task": then_close}
-    source = endpoint(server.address)
+    source = endpoint(server.url)
     assert [source.get("/task") for _ in range(3)] == [b"own"] * 3
     assert len(server.connections) == 3
 
 
 def test_a_connection_that_nobody_opens_again_is_a_reason(server: Server) -> None:
     server.answers = {"/task": says(200, b"own")}
-    source = endpoint(server.address)
+    source = endpoint(server.url)
     assert source.get("/task") == b"own"
     server.answers = {"/task": lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)}
     assert "cannot be read" in reason(source.get("/task"))
@@ -163,7 +149,7 @@ def test_an_answer_in_chunks_is_read_whole_and_leaves_the_connection(server: Ser
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     server.answers = {"/task": in_chunks}
-    source = endpoint(server.address)
+    source = endpoint(server.url)
     assert [source.get("/task") for _ in range(2)] == [b"".join(pieces)] * 2
     assert len(server.connections) == 1
 
@@ -177,7 +163,7 @@ def test_a_chunk_that_is_cut_is_a_reason(server: Server) -> None:
         handler.close_connection = True
 
     server.answers = {"/task": cut}
-    assert "cannot be read" in reason(endpoint(server.address).get("/task"))
+    assert "cannot be read" in reason(endpoint(server.url).get("/task"))
 
 
 def test_an_answer_without_a_length_goes_to_the_end_of_the_connection(server: Server) -> None:
@@ -188,14 +174,14 @@ def test_an_answer_without_a_length_goes_to_the_end_of_the_connection(server: Se
         handler.close_connection = True
 
     server.answers = {"/task": until_closed}
-    source = endpoint(server.address)
+    source = endpoint(server.url)
     assert [source.get("/task") for _ in range(2)] == [b"whole"] * 2
 
 
 def test_an_answer_larger_than_a_piece_is_read_whole(server: Server) -> None:
     body = bytes(range(256)) * 4096
     server.answers = {"/task": says(200, body)}
-    source = endpoint(server.address, interval_seconds=60)
+    source = endpoint(server.url, interval_seconds=60)
     assert [source.get("/task") for _ in range(2)] == [body] * 2
     assert len(server.connections) == 1
 
@@ -207,7 +193,7 @@ def test_what_is_no_http_is_a_reason(server: Server, answer: bytes) -> None:
         handler.close_connection = True
 
     server.answers = {"/task": nonsense}
-    assert "cannot be read" in reason(endpoint(server.address).get("/task"))
+    assert "cannot be read" in reason(endpoint(server.url).get("/task"))
 
 
 def test_nobody_listening_is_a_reason() -> None:
@@ -233,7 +219,7 @@ def test_an_address_that_is_none_is_a_reason(address: str) -> None:
 def test_silence_is_a_timeout(server: Server) -> None:
     heard = threading.Event()
     server.answers = {"/task": lambda _handler: _discard(heard.wait(10))}
-    result = endpoint(server.address).get("/task", at_most_seconds=0.05)
+    result = endpoint(server.url).get("/task", at_most_seconds=0.05)
     heard.set()
     assert isinstance(result, Unavailable)
     assert result.timed_out
@@ -259,7 +245,7 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int
     server.answers = {"/task": drip}
     results: list[bytes | Unavailable] = []
     reader = threading.Thread(
-        target=lambda: results.append(endpoint(server.address).get("/task", at_most_seconds=0.1)), daemon=True
+        target=lambda: results.append(endpoint(server.url).get("/task", at_most_seconds=0.1)), daemon=True
     )
     reader.start()
     reader.join(30)
@@ -273,7 +259,7 @@ def test_a_compressed_answer_is_not_unpacked(server: Server) -> None:
     bomb = gzip.compress(b" " * (20 * LARGEST_ANSWER_BYTES))
     assert len(bomb) < LARGEST_ANSWER_BYTES
     server.answers = {"/task": says(200, bomb, Content_Encoding="gzip")}
-    assert endpoint(server.address).get("/task") == bomb
+    assert endpoint(server.url).get("/task") == bomb
     assert reason(decode_task(bomb)) == "/task answered with something else than a task's JSON object"
 
 
@@ -291,7 +277,7 @@ def test_an_endless_answer_is_cut_off(server: Server) -> None:
         handler.close_connection = True
 
     server.answers = {"/task": endless}
-    assert "answered more than" in reason(endpoint(server.address, interval_seconds=60).get("/task"))
+    assert "answered more than" in reason(endpoint(server.url, interval_seconds=60).get("/task"))
 
 
 def _discard(_result: object) -> None:
