@@ -27,7 +27,7 @@ from profiler.sources.nvml.library import load_binding
 from profiler.sources.nvml.source import NvmlSource
 from tests.aws import played_aws
 
-_SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvml" / "fake_nvml.c"
+_SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
 _FIGURE_PERCENT = 0.1
 _FIGURE_MIB = 64.0
 _MONITOR_SECONDS = 8

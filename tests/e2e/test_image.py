@@ -15,7 +15,7 @@ from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
 from tests.e2e.reports import END_SECONDS, Start, report_in_stream, wait_for_samples
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
-from tests.nvml_library import compile_driver
+from tests.nvidia_driver import compile_driver
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e

@@ -14,8 +14,9 @@ from profiler.points import decode_points
 from profiler.record import Record, decode
 from tests.aws import played_aws
 from tests.integration.sidecar import Sidecar
-from tests.nvml_library import compile_driver
+from tests.nvidia_driver import compile_driver
 
+LOAD = Path(__file__).parents[2] / "examples" / "gpu_burn" / "gpu_burn.py"
 BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0, 1))
 
 
@@ -130,3 +131,25 @@ def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping
     assert gpu["uuid"] == BUSY
     assert gpu["utilizationPercent"]["avg"] == 75
     assert report["record"]["sampling"]["sources"] == ["task-metadata-v4", "nvml"]
+
+
+def burned(driver: Mapping[str, str], *options: str) -> tuple[int, str, str]:
+    """The exit code of examples/gpu_burn by the driver alone, and what it printed: from ctypes to C and back."""
+    ran = subprocess.run(
+        [sys.executable, str(LOAD), "--by", "cuda", *options],
+        env={**os.environ, **driver},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_the_example_load_calls_the_driver_as_its_header_declares_it(driver: Mapping[str, str]) -> None:
+    assert burned(driver, "--gib", "4", "--seconds", "0.2") == (0, "ready\n", "")
+
+
+def test_the_example_load_says_what_the_driver_refuses(driver: Mapping[str, str]) -> None:
+    said = "The CUDA driver refused 9 GiB (error 2): hold less by --gib, or end what else is on the GPU.\n"
+    assert burned(driver, "--gib", "9") == (1, "", said)
