@@ -49,7 +49,7 @@ def _dashboard() -> Json:
 
 
 def _datasource_variable() -> Json:
-    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": {}}
+    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}
 
 
 def _variable(variable: Variable) -> Json:
@@ -127,7 +127,7 @@ def _panel(panel: Panel) -> Json:
         stacking = {"mode": "normal" if panel.stacked else "none", "group": "A"}
         defaults["custom"] = {"fillOpacity": 40 if panel.stacked else 8, "showPoints": "auto", "stacking": stacking}
         found["options"] = {
-            "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]},
+            "legend": {"showLegend": True, "displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]},
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
     elif panel.kind == "stat":
