@@ -291,9 +291,9 @@ def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
 
 
 def test_a_job_stops_and_goes_on_with_its_command() -> None:
-    program = (
-        "import signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: print('on', flush=True))\n"
-        "print('ready', flush=True)\nprint(sys.stdin.readline(), end='')\n"
+    program = (  # by os.write, because a print that interrupts a print is an error
+        "import os, signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: os.write(1, b'on\\n'))\n"
+        "os.write(1, b'ready\\n')\nprint(sys.stdin.readline(), end='')\n"
     )
     process = _started(*_python(program), stdin=subprocess.PIPE, process_group=0)
     assert process.stdin is not None
