@@ -17,10 +17,14 @@ _APPLICATION_TYPE = "NORMAL"
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """The containers to report on, and what is wrong with the choice (None: nothing)."""
+    """The containers to report on, and what is wrong with the choice (None: nothing).
+
+    ``is_there`` says whether the task has them now: an agent may list a container late, or no more.
+    """
 
     names: tuple[str, ...]
     problem: str | None = None
+    is_there: bool = True
 
 
 def choose_batch(task: TaskMetadata, *, wanted: str | None, own: ContainerMetadata | None) -> Choice:
@@ -44,6 +48,7 @@ def choose_batch(task: TaskMetadata, *, wanted: str | None, own: ContainerMetada
             names=(),
             problem="No container of this task can be the batch: the task holds only the monitor and containers "
             "injected by AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on.",
+            is_there=False,
         )
     return Choice(names=names)
 
@@ -57,23 +62,27 @@ def _wanted(task: TaskMetadata, wanted: str) -> Choice:
         names=(wanted,),
         problem=f"TASK_PROFILER_CONTAINER names {wanted!r}, which is not a container of this task "
         f"(it has: {listed}); correct the name.",
+        is_there=False,
     )
 
 
 def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:
-    uses_firelens = any(container.log_driver == _FIRELENS_DRIVER for container in task.containers)
-    names: list[str] = []
-    monitors: list[str] = []
-    for container in task.containers:
-        if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
-            continue
-        if _matches(container.name, _INJECTED_NAMES) or (uses_firelens and _is_log_router(container)):
-            continue
-        kind = monitors if _is_another_monitor(container) else names
-        if container.name not in kind:
-            kind.append(container.name)
+    others = [container for container in task.containers if _is_application(container, own)]
+    drivers = {container.log_driver for container in task.containers}
+    without_routers = [container for container in others if not _is_log_router(container)]
+    if _FIRELENS_DRIVER in drivers:
+        others = without_routers
+    elif drivers == {None}:  # version 3 of the endpoint does not tell
+        others = without_routers or others
     # A batch that is wrapped in `task-profiler run` may have the monitor's image.
-    return tuple(names or monitors)
+    chosen = [container for container in others if not _is_another_monitor(container)] or others
+    return tuple(dict.fromkeys(container.name for container in chosen))
+
+
+def _is_application(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
+    if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
+        return False
+    return not _matches(container.name, _INJECTED_NAMES)
 
 
 def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:

@@ -26,8 +26,8 @@ class Stop(Protocol):
     """The request to end, which also cuts any wait short."""
 
     @property
-    def requested(self) -> bool:
-        """Whether the end was asked for."""
+    def requested_ns(self) -> int | None:
+        """When the end was first asked for, by the monotonic clock; None: it was not."""
         ...
 
     def wait(self, seconds: float) -> bool:

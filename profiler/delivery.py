@@ -56,13 +56,15 @@ class Delivery:
             self._log.error(f"A line of the monitor is lost: {failure.reason}")
 
     def _put(self, line: bytes, target: LogTarget, seconds: float) -> Undelivered | None:
+        if seconds <= 0:
+            return Undelivered("Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs.")
         try:
             result = self._call_within(seconds, lambda: self._streams.put(line, target) or _ARRIVED)
         except Exception as error:  # noqa: BLE001  whatever breaks in the SDK, the line is printed and the run kept
             return Undelivered(f"The put to CloudWatch Logs broke ({type(error).__name__}: {error}).")
         if result is None:
             return Undelivered(
-                f"CloudWatch Logs did not take it within {seconds:.0f} s, the rest of the stop budget: "
+                f"CloudWatch Logs did not take it within {seconds:.3g} s, the rest of the stop budget: "
                 "it throttles, or the task has no route to it."
             )
         return result if isinstance(result, Undelivered) else None

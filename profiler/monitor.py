@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from profiler.accelerators.accelerator import Accelerator, settle_all, start_all, stop_all
-from profiler.batch import choose_batch
+from profiler.batch import Choice, choose_batch
 from profiler.clock import Clock, Grid, Stop
 from profiler.delivery import Delivery, log_target
 from profiler.logs import Log
@@ -25,7 +25,7 @@ _ASK_AGAIN_SECONDS = 0.1
 # A batch that is not listed, or STOPPED without an exit code, is asked for so often before it
 # counts as lost: agents have shown both for a moment.
 _READS_BEFORE_LOST = 3
-# What is kept of the stop budget for printing the line if the put fails.
+# What is kept of the stop budget for printing the line if the put fails: this, or a quarter of a short one.
 _PRINT_SECONDS = 1.0
 
 
@@ -84,8 +84,7 @@ class Monitor:
         self._accelerators = accelerators
         self._exporter = exporter
         self._targets: dict[str, Target] = {}
-        self._problem: str | None = None
-        self._stop_deadline_ns: int | None = None
+        self._choice = Choice(names=())
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = clock.monotonic_ns() + self._checkpoint_ns
 
@@ -123,15 +122,24 @@ class Monitor:
         choice = choose_batch(task, wanted=self._settings.container, own=self._observation.own)
         for name in choice.names:
             self._targets.setdefault(name, Target(name))
-        if choice.problem != self._problem:
+        if not choice.is_there and any(target.container is not None for target in self._targets.values()):
+            return  # it was there
+        if choice.problem != self._choice.problem:
+            if not self._choice.is_there:
+                self._withdraw(self._choice.problem)
             self._complain(choice.problem)
-        self._problem = choice.problem
+        self._choice = choice
 
     def _complain(self, problem: str | None) -> None:
         """In the log, and in the record from now on."""
         if problem is not None:
             self._log.error(problem)
             self._reporter.warnings.append(problem)
+
+    def _withdraw(self, problem: str | None) -> None:
+        """A batch that is listed after all is no problem in the record."""
+        if problem is not None:
+            self._reporter.warnings.remove(problem)
 
     def _look_for_ends(self) -> None:
         """After a fresh look at the task: report on every target whose end can be seen."""
@@ -178,21 +186,19 @@ class Monitor:
 
     def _answer_stop(self) -> None:
         """SIGTERM: ECS stops the batch only after us (or has stopped it already), so be quick."""
-        now_ns = self._clock.monotonic_ns()
-        self._stop_deadline_ns = now_ns + round(self._settings.stop_seconds * NS_PER_SECOND)
         patience_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
-        give_up_ns = now_ns + round(patience_seconds * NS_PER_SECOND)
         task_seen = False
-        while True:
-            left_seconds = (give_up_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
-            if left_seconds <= 0:
-                break
+        # A reading or a put that the signal came into may have used up all patience: once is always asked.
+        left_seconds = max(patience_seconds - self._since_stop_seconds(), patience_seconds / 4)
+        give_up_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
+        while left_seconds > 0:
             if self._observation.refresh(at_most_seconds=left_seconds):
                 task_seen = True
                 self._look_for_ends()
                 if self._targets and not self._open_names():
                     return
             self._clock.sleep(min(_ASK_AGAIN_SECONDS, left_seconds))
+            left_seconds = (give_up_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
         self._report_unfinished(task_seen=task_seen)
 
     def _report_unfinished(self, *, task_seen: bool) -> None:
@@ -206,9 +212,13 @@ class Monitor:
         for target in self._targets.values():
             if target.reported:
                 continue
-            listed = task_seen and task.container(target.name) is not None
-            end = told_to_stop(self._clock.wall_ns()) if listed else lost(self._last_read_ns(target.name))
-            self._report(target, task, end)
+            self._report(target, task, self._unfinished_end(target, task.container(target.name) if task_seen else None))
+
+    def _unfinished_end(self, target: Target, listed: ContainerMetadata | None) -> End:
+        if listed is None:
+            return lost(self._last_read_ns(target.name))
+        # STOPPED without an exit code, and no time to ask again.
+        return self._seen_end(target, listed) if listed.stopped else told_to_stop(self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
         usage = self._observation.usages.get(name)
@@ -222,11 +232,15 @@ class Monitor:
         self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
 
     def _budget_seconds(self) -> float:
-        """What is left for a put."""
-        if self._stop_deadline_ns is None:
-            return self._settings.stop_seconds - _PRINT_SECONDS
-        left_ns = self._stop_deadline_ns - self._clock.monotonic_ns()
-        return max(left_ns / NS_PER_SECOND - _PRINT_SECONDS, 0)
+        """What is left for a put; the signal may have come during another."""
+        whole_seconds = self._settings.stop_seconds
+        left_seconds = whole_seconds - self._since_stop_seconds()
+        return max(left_seconds - min(_PRINT_SECONDS, whole_seconds / 4), 0)
+
+    def _since_stop_seconds(self) -> float:
+        """How long ago the end was asked for; 0 if it was not."""
+        asked_ns = self._stop.requested_ns
+        return 0 if asked_ns is None else (self._clock.monotonic_ns() - asked_ns) / NS_PER_SECOND
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()

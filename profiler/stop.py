@@ -8,16 +8,25 @@ for the next tick or the signal, whichever comes first, without polling and with
 import os
 import select
 import signal
+from collections.abc import Callable
 from types import FrameType
+
+TYPE_CHECKING = False  # what typing calls so, without importing it
+if TYPE_CHECKING:
+    from socket import socket
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Says whether the end was asked for, and waits for it."""
+    """Says when the end was asked for, and waits for it.
 
-    def __init__(self) -> None:
-        self.requested = False
+    ``requested_ns`` is the first signal's moment by ``monotonic_ns``, None as long as there was none.
+    """
+
+    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+        self._monotonic_ns = monotonic_ns
+        self.requested_ns: int | None = None
         self._pipe: tuple[int, int] | None = None
 
     def install(self) -> None:
@@ -28,10 +37,21 @@ class StopSignals:
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the form signal.signal asks for
-        self.requested = True
+        if self.requested_ns is None:
+            self.requested_ns = self._monotonic_ns()
 
     def wait(self, seconds: float) -> bool:
         """Wait so long, or until the end is asked for; says whether it was."""
-        if not self.requested and seconds > 0:
-            select.select([self._pipe[0]] if self._pipe else [], [], [], seconds)
-        return self.requested
+        if self.requested_ns is None and seconds > 0:
+            select.select(self._signals(), [], [], seconds)
+        return self.requested_ns is not None
+
+    def wait_for(self, source: "socket", seconds: float) -> bool:
+        """Wait so long, or until ``source`` can be read or the end is asked for; says whether it can be read."""
+        watched: list[socket | int] = [source]
+        if self.requested_ns is None:
+            watched += self._signals()
+        return source in select.select(watched, [], [], seconds)[0]
+
+    def _signals(self) -> list[int]:
+        return [self._pipe[0]] if self._pipe else []

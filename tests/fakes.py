@@ -55,18 +55,19 @@ class FakeStop:
     give_up_seconds: float = 100_000
 
     @property
-    def requested(self) -> bool:
-        return self.at_seconds is not None and self.clock.now_ns >= seconds(self.at_seconds)
+    def requested_ns(self) -> int | None:
+        at_ns = None if self.at_seconds is None else seconds(self.at_seconds)
+        return at_ns if at_ns is not None and self.clock.now_ns >= at_ns else None
 
     def wait(self, seconds_to_wait: float) -> bool:
         if self.clock.now_ns > seconds(self.give_up_seconds):
             raise AssertionError(f"still running after {self.give_up_seconds} simulated seconds")
-        if not self.requested:
+        if self.requested_ns is None:
             end_ns = self.clock.now_ns + seconds(seconds_to_wait)
             if self.at_seconds is not None:
                 end_ns = min(end_ns, max(seconds(self.at_seconds), self.clock.now_ns))
             self.clock.now_ns = end_ns
-        return self.requested
+        return self.requested_ns is not None
 
 
 @dataclass

@@ -6,6 +6,7 @@ minute beside the batch, and goes without them, too.
 """
 
 import sys
+import time
 
 from profiler.stop import StopSignals
 
@@ -13,7 +14,7 @@ from profiler.stop import StopSignals
 def main() -> None:
     """The ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
-        stop = StopSignals()
+        stop = StopSignals(time.monotonic_ns)
         stop.install()
         from profiler.cli.monitor import run_monitor  # noqa: PLC0415  after the signals are caught
 

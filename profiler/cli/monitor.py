@@ -38,7 +38,9 @@ def run_monitor(stop: StopSignals) -> int:
     log = JsonLog(_unbuffered(sys.stderr))
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
+    source = metadata_source(
+        settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
+    )
     processes = batch_processes(settings.process_arguments, clock, interval_ns)
     observation = Observation(source, clock, log, interval_ns, processes.heard)
     grid = Grid(clock.monotonic_ns(), interval_ns)

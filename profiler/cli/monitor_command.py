@@ -1,6 +1,7 @@
 """``task-profiler monitor --help``. The monitor itself starts without click, see profiler.cli."""
 
 import sys
+import time
 
 import click
 
@@ -33,6 +34,6 @@ TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
 )
 def command() -> None:
     """Start what profiler.cli starts without click."""
-    stop = StopSignals()
+    stop = StopSignals(time.monotonic_ns)
     stop.install()
     sys.exit(run_monitor(stop))

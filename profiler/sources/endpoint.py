@@ -24,6 +24,8 @@ LARGEST_ANSWER_BYTES = 2 * 1024 * 1024
 LONGEST_TIMEOUT_SECONDS = 5.0
 _TIMEOUTS_BEFORE_PATIENCE = 2
 _HTTP_OK = 200
+# What an answer may still take once the end was asked for: it takes milliseconds where all is well.
+_HASTE_NS = NS_PER_SECOND // 2
 _HEADERS = {"Accept": "application/json"}
 
 
@@ -32,6 +34,19 @@ class Endpoint(Protocol):
 
     def get(self, path: str, at_most_seconds: float | None = None) -> bytes | Unavailable:
         """The body of ``path`` below the endpoint's address, or why there is none."""
+        ...
+
+
+class Haste(Protocol):
+    """A request to end, after which nobody is waited for as long as usual."""
+
+    @property
+    def requested_ns(self) -> int | None:
+        """When, by the monotonic clock; None: not yet."""
+        ...
+
+    def wait_for(self, source: socket.socket, seconds: float) -> bool:
+        """Wait so long, or until ``source`` can be read or the end is asked for; says whether it can be read."""
         ...
 
 
@@ -58,12 +73,19 @@ class Patience:
 
 
 class HttpEndpoint:
-    """The real endpoint, at the address that ECS gives in ``ECS_CONTAINER_METADATA_URI_V4``."""
+    """The real endpoint, at the address that ECS gives in ``ECS_CONTAINER_METADATA_URI_V4``.
 
-    def __init__(self, address: str, patience: Patience, clock: Clock) -> None:
+    Once ``haste`` is asked for, even while an answer is waited for, each takes half a second at most;
+    those that came with a time of their own keep it.
+    """
+
+    def __init__(self, address: str, patience: Patience, clock: Clock, haste: Haste | None = None) -> None:
         self._address = address.rstrip("/")
         self._patience = patience
         self._clock = clock
+        self._haste = haste
+        self._is_bounded = False
+        self._asked_ns = 0
         self._connection: HTTPConnection | None = None
         self._folder = ""
         self._deadline_ns = 0
@@ -73,13 +95,15 @@ class HttpEndpoint:
         timeout_seconds = self._patience.timeout_seconds
         if at_most_seconds is not None:
             timeout_seconds = min(timeout_seconds, at_most_seconds)
+        self._is_bounded = at_most_seconds is not None
         shown = path or "/"
         try:
             answer = self._ask(self._connected(), path, timeout_seconds)
         except TimeoutError:
             self.close()
             self._patience.timed_out()
-            return Unavailable(f"{shown} did not answer within {timeout_seconds:g} s", timed_out=True)
+            waited_seconds = (self._last_moment_ns() - self._asked_ns) / NS_PER_SECOND
+            return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
         except (HTTPException, OSError) as error:
             self.close()
             return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
@@ -106,11 +130,12 @@ class HttpEndpoint:
         return self._connection
 
     def _response(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:
-        received = _InTime(sock, self._left_seconds)
+        received = _InTime(sock, self._left_seconds, self._can_be_read)
         return HTTPResponse(received, method=method)  # type: ignore[arg-type]  # asked for nothing but makefile
 
     def _ask(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
-        self._deadline_ns = self._clock.monotonic_ns() + round(timeout_seconds * NS_PER_SECOND)
+        self._asked_ns = self._clock.monotonic_ns()
+        self._deadline_ns = self._asked_ns + round(timeout_seconds * NS_PER_SECOND)
         was_kept = connection.sock is not None
         try:
             response = self._request(connection, path, timeout_seconds)
@@ -143,7 +168,17 @@ class HttpEndpoint:
         return body
 
     def _left_seconds(self) -> float:
-        return (self._deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+        return (self._last_moment_ns() - self._clock.monotonic_ns()) / NS_PER_SECOND
+
+    def _last_moment_ns(self) -> int:
+        requested_ns = None if self._haste is None else self._haste.requested_ns
+        if requested_ns is None or self._is_bounded:
+            return self._deadline_ns
+        return min(self._deadline_ns, max(requested_ns, self._asked_ns) + _HASTE_NS)
+
+    def _can_be_read(self, sock: socket.socket, seconds: float) -> bool:
+        """Without anybody who could ask for haste the socket's own timeout does."""
+        return self._haste is None or self._haste.wait_for(sock, seconds)
 
 
 class _InTime(io.RawIOBase):
@@ -152,9 +187,15 @@ class _InTime(io.RawIOBase):
     A socket's own timeout is for each piece: head or body could drip for as long as the endpoint likes.
     """
 
-    def __init__(self, sock: socket.socket, left_seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        left_seconds: Callable[[], float],
+        can_be_read: Callable[[socket.socket, float], bool],
+    ) -> None:
         self._sock = sock
         self._left_seconds = left_seconds
+        self._can_be_read = can_be_read
         self._received = sock.makefile("rb", buffering=0)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
@@ -167,11 +208,11 @@ class _InTime(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
         """The next piece; raises TimeoutError when the time is over."""
-        left_seconds = self._left_seconds()
-        if left_seconds <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left_seconds)
-        return self._received.readinto(buffer)
+        while (left_seconds := self._left_seconds()) > 0:
+            if self._can_be_read(self._sock, left_seconds):
+                self._sock.settimeout(left_seconds)
+                return self._received.readinto(buffer)
+        raise TimeoutError
 
     def close(self) -> None:
         """The socket itself stays open as long as its connection."""

@@ -3,6 +3,7 @@
 import gzip
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 
@@ -12,6 +13,9 @@ from profiler.clock import SystemClock
 from profiler.sources import Unavailable
 from profiler.sources.endpoint import LARGEST_ANSWER_BYTES, HttpEndpoint, Patience
 from profiler.sources.task_metadata import decode_task
+from profiler.stop import StopSignals
+from profiler.times import NS_PER_SECOND
+from tests.fakes import FakeClock, seconds
 from tests.served import Served
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -224,6 +228,51 @@ def test_silence_is_a_timeout(server: Server) -> None:
     assert isinstance(result, Unavailable)
     assert result.timed_out
     assert result.reason == "/task did not answer within 0.05 s"
+
+
+class Impatient:
+    """Asks for the end once an answer has been waited for so long; time passes only by waiting."""
+
+    def __init__(self, clock: FakeClock, after_seconds: float) -> None:
+        self._clock = clock
+        self._at_ns = clock.now_ns + seconds(after_seconds)
+
+    @property
+    def requested_ns(self) -> int | None:
+        return self._at_ns if self._clock.now_ns >= self._at_ns else None
+
+    def wait_for(self, source: socket.socket, seconds: float) -> bool:
+        """Nothing ever comes; a signal ends the wait."""
+        end_ns = self._clock.now_ns + round(seconds * NS_PER_SECOND)
+        self._clock.now_ns = end_ns if self.requested_ns is not None else min(end_ns, self._at_ns)
+        return False
+
+
+@pytest.mark.parametrize(
+    ("after_seconds", "at_most_seconds", "given_up_after"),
+    [(1, None, 1.5), (0, None, 0.5), (4.4, None, 4.5), (9, None, 4.5), (0, 2, 2), (1, 2, 2)],
+)
+def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
+    server: Server, after_seconds: float, at_most_seconds: float | None, given_up_after: float
+) -> None:
+    over = threading.Event()
+    server.answers = {"/task": lambda _handler: _discard(over.wait(10))}
+    clock = FakeClock()
+    source = HttpEndpoint(server.url, Patience(5), clock, Impatient(clock, after_seconds))
+    result = source.get("/task", at_most_seconds)
+    over.set()
+    source.close()
+    assert clock.now_ns == seconds(given_up_after)
+    assert reason(result) == f"/task did not answer within {given_up_after:g} s"
+
+
+def test_an_answer_that_comes_in_time_is_taken_after_the_end_was_asked_for(server: Server) -> None:
+    stop = StopSignals(time.monotonic_ns)
+    stop.requested_ns = time.monotonic_ns()
+    server.answers = {"/task": says(200, b"x" * 100_000)}
+    source = HttpEndpoint(server.url, Patience(5), SystemClock(), stop)
+    assert source.get("/task") == b"x" * 100_000
+    source.close()
 
 
 @pytest.mark.parametrize("status", [200, 500])

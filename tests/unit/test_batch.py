@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from profiler.batch import choose_batch
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
@@ -63,7 +64,11 @@ def test_a_batch_in_the_monitors_own_image_is_the_batch() -> None:
 def test_a_firelens_router_is_no_candidate_where_firelens_is_used(router: ContainerMetadata) -> None:
     batch = ContainerMetadata(name="batch", docker_id="b", log_driver="awsfirelens")
     assert choose_batch(task(router, batch, OWN), wanted=None, own=OWN).names == ("batch",)
-    assert choose_batch(task(router, BATCH, OWN), wanted=None, own=OWN).problem is not None
+    awslogs = replace(batch, log_driver="awslogs")
+    assert choose_batch(task(router, awslogs, OWN), wanted=None, own=OWN).problem is not None
+    untold = replace(batch, log_driver=None)  # by version 3 of the endpoint
+    assert choose_batch(task(router, untold, OWN), wanted=None, own=OWN).names == ("batch",)
+    assert choose_batch(task(router, OWN), wanted=None, own=OWN).names == (router.name,)
 
 
 def test_several_candidates_are_all_named_and_all_reported_on() -> None:

@@ -48,6 +48,14 @@ def test_a_line_that_does_not_arrive_is_printed_and_one_error_says_why(parts: Pa
     assert said in error
 
 
+def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", TARGET, 0)
+    assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
+    (error,) = parts.log.events("error")
+    assert "Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS)" in error
+
+
 def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", Undelivered("Set the log group."), 24)

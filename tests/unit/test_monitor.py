@@ -16,6 +16,7 @@ from profiler.record import Gpu, Record
 from profiler.reporting import Reporter
 from profiler.settings import MonitorSettings
 from profiler.sinks import Undelivered
+from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import ContainerSample, StatsReading
 from profiler.sources.host import Host
@@ -287,6 +288,71 @@ def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
     assert world.budget.seconds == [pytest.approx(22, abs=0.1)]
 
 
+def slow_from(world: World, at_seconds: float, lasts: float) -> None:
+    """From then on the stats take so long and fail."""
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        if at < at_seconds:
+            return world.usual_stats(at)
+        world.clock.advance(lasts)
+        return Unavailable("/task/stats did not answer", timed_out=True)
+
+    world.stats_at = stats_at
+
+
+def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> None:
+    """The signal comes while a reading is waited for."""
+    world = World(stop_at=15.2, stop_seconds=10)
+    slow_from(world, 15, lasts=1.7)
+    assert world.run().report()["status"] == "stopped"
+    assert world.clock.now_ns == pytest.approx(seconds(17.2), abs=seconds(0.1))
+    assert world.budget.seconds == [pytest.approx(10 - 2 - 1, abs=0.1)]
+
+
+def test_the_task_is_asked_once_even_if_the_signal_was_long_ago() -> None:
+    world = World(batch_ends=16, stop_at=15.2)
+    slow_from(world, 15, lasts=8)
+    assert world.run().report()["status"] == "success"
+    assert world.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
+
+
+def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> None:
+    world = World(batch_ends=10.5, stop_at=11.5, stop_seconds=6)
+    put = world.streams.put
+
+    def slow_put(line: bytes, target: LogTarget) -> Undelivered | None:
+        world.clock.advance(3)
+        return put(line, target)
+
+    world.streams.put = slow_put  # type: ignore[method-assign]
+    world.task_at = lambda at: replace(
+        world.usual_task(at), containers=(world.batch(at), replace(world.batch(at), name="web", docker_id="w"), OWN)
+    )
+    world.run()
+    assert world.budget.seconds == [5, 6 - 2.5 - 1]
+
+
+@pytest.mark.parametrize(("stop_seconds", "left"), [(25, 24), (4, 3), (2, 1.5), (1, 0.75)])
+def test_a_short_budget_leaves_most_of_it_to_the_put(stop_seconds: float, left: float) -> None:
+    world = World(batch_ends=3.5, stop_seconds=stop_seconds).run()
+    assert world.budget.seconds == [left]
+    assert world.report()["status"] == "success"
+
+
+def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time_to_ask_again() -> None:
+    world = World(batch_ends=15.0, exit_code=None, stop_at=15.1)
+
+    def task_at(at: float) -> TaskMetadata:
+        if at >= 15:
+            world.clock.advance(0.85)
+        return world.usual_task(at)
+
+    world.task_at = task_at
+    record = world.run().report()
+    assert (record["status"], record["finishedAt"]) == ("unknown", "2025-11-20T00:53:35.000Z")
+    assert record["metrics"]["durationMs"] == 15000
+
+
 def test_an_end_that_shows_shortly_after_the_stop_is_waited_for() -> None:
     world = World(batch_ends=21.2, stop_at=20.1).run()
     assert (world.report()["status"], world.report()["exitCode"]) == ("success", 0)
@@ -460,6 +526,26 @@ def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
     assert document["record"]["container"] == {"name": "bach"}
     assert document["record"]["status"] == "unknown"
     assert any("'bach'" in error for error in world.log.events("error"))
+
+
+@pytest.mark.parametrize("container", [None, "batch"])
+def test_a_batch_that_is_listed_late_leaves_no_complaint_in_the_record(container: str | None) -> None:
+    world = World(batch_ends=30.5, container=container)
+    world.task_at = lambda at: world.usual_task(at) if at >= 2 else replace(world.usual_task(at), containers=(OWN,))
+    record = world.run().report()
+    assert len(world.log.events("error")) == 1
+    assert (record["status"], record["monitor"]["warnings"]) == ("success", [])
+
+
+@pytest.mark.parametrize("container", [None, "batch"])
+def test_a_batch_that_is_listed_no_more_is_no_fault_of_the_settings(container: str | None) -> None:
+    world = World(container=container)
+    world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
+    )
+    assert world.run().report()["monitor"]["warnings"] == []
+    assert world.log.events("error") == []
 
 
 def test_bad_settings_stand_in_the_log_and_in_the_record() -> None:

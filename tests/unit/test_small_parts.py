@@ -4,7 +4,9 @@ import io
 import json
 import os
 import signal
+import socket
 import threading
+from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 import pytest
@@ -117,21 +119,46 @@ def test_patience_doubles_after_two_timeouts_in_a_row_and_stays() -> None:
     assert Patience(60).timeout_seconds == 5
 
 
-def test_a_signal_ends_the_wait_and_is_remembered() -> None:
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back what catches the signals."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     wakeup = signal.set_wakeup_fd(-1)
-    stop = StopSignals()
-    try:
-        assert not stop.wait(0)
-        stop.install()
+    yield
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_ends_the_wait_and_its_first_moment_is_remembered() -> None:
+    moments = iter((7, 8))
+    stop = StopSignals(lambda: next(moments))
+    assert not stop.wait(0)
+    assert stop.requested_ns is None
+    stop.install()
+    threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert stop.wait(30)
+    assert stop.requested_ns == 7
+    assert stop.wait(30)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.requested_ns == 7
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_ends_the_wait_for_an_answer_but_only_once() -> None:
+    stop = StopSignals(lambda: 7)
+    stop.install()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"x")
+        assert stop.wait_for(ours, 30)
+        ours.recv(1)
+        assert not stop.wait_for(ours, 0)
         threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        assert stop.wait(30)
-        assert stop.requested
-        assert stop.wait(30)
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        assert not stop.wait_for(ours, 30)
+        threading.Timer(0, theirs.send, (b"x",)).start()
+        assert stop.wait_for(ours, 30), "the signal is no reason any more"
 
 
 def test_the_own_process_has_used_something() -> None:
