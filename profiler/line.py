@@ -18,6 +18,8 @@ MOST_GPUS = 32
 MOST_NEURON_CORES = 128
 MOST_PROCESSES = 10
 MOST_WARNINGS = 20
+LONGEST_WARNING = 2500  # holds one that names all settings, each with a bad value and what it may be
+MOST_WARNING_CHARACTERS = 10_000  # together
 LONGEST_TEXT = 500
 
 
@@ -66,14 +68,20 @@ def _within_limits(record: Record) -> Record:
 
 
 def _short_warnings(monitor: Monitor) -> Monitor:
-    return replace(monitor, warnings=tuple(_short(text) for text in monitor.warnings)[:MOST_WARNINGS])
+    kept: list[str] = []
+    left = MOST_WARNING_CHARACTERS
+    for text in monitor.warnings[:MOST_WARNINGS]:
+        if left > 0:
+            kept.append(_short(text, min(LONGEST_WARNING, left)))
+            left -= len(kept[-1])
+    return replace(monitor, warnings=tuple(kept))
 
 
 def _short_name(process: Process) -> Process:
     if process.arguments is None or len(process.arguments) <= LONGEST_TEXT:
         return process
-    return replace(process, arguments=_short(process.arguments))
+    return replace(process, arguments=_short(process.arguments, LONGEST_TEXT))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -146,7 +146,13 @@ class Observation:
             if usage is None:
                 usage = self.usages[container.name] = ContainerUsage(self._interval_ns)
             started_ns = None if container.restart_count else container.started_ns
-            if usage.add(sample, docker_id=container.docker_id, received_ns=received_ns, started_ns=started_ns):
+            if usage.add(
+                sample,
+                docker_id=container.docker_id,
+                received_ns=received_ns,
+                started_ns=started_ns,
+                shares_network=container.shares_network,
+            ):
                 self._fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)
 

@@ -16,6 +16,8 @@ _OLDEST_STATS_NS = 20 * NS_PER_SECOND
 # Above this difference between a step of ``read`` and the same step on our own monotonic clock,
 # somebody has set the wall clock. Well above the staleness of any stats (20 s at most on EC2).
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
+_NETWORK = ("rx", "tx")
+_BLOCKS = ("read", "write")
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class ContainerUsage:
         self._run = _Stretch()
         self._interval = _Stretch()
         self._cpu_ns = Counter()
-        self._counters = {name: Counter() for name in ("rx", "tx", "read", "write")}
+        self._counters = {name: Counter() for name in (*_NETWORK, *_BLOCKS)}
         self._steps_ms = TimeWeighted()
         self._carried_ns = 0
         self._carried_cpu_ns = 0
@@ -72,17 +74,26 @@ class ContainerUsage:
         self.memory_limit_hits: int | None = None
         self.max_pids: int | None = None
 
-    def add(self, sample: ContainerSample, *, docker_id: str, received_ns: int, started_ns: int | None) -> bool:
+    def add(
+        self,
+        sample: ContainerSample,
+        *,
+        docker_id: str,
+        received_ns: int,
+        started_ns: int | None,
+        shares_network: bool = False,
+    ) -> bool:
         """Take a sample that came in at ``received_ns`` (monotonic); False if it is a duplicate.
 
         ``started_ns`` is the container's start, or None if its counters may be older than that
-        (a container restarted in place) or the start is unknown.
+        (a container restarted in place) or the start is unknown. A network that is shared (awsvpc)
+        is the task's, and its counters go on when a container is replaced.
         """
         if sample.read_ns == self.last_read_ns and docker_id == self._docker_id:
             self.duplicates += 1
             return False
         if self._docker_id not in (None, docker_id):
-            self._restart_counters()
+            self._restart_counters(shares_network=shares_network)
         step_ns = self._step(sample, received_ns, started_ns)
         self._add_cpu(sample, step_ns, counts_from_start=self.last_read_ns is None and started_ns is not None)
         self._add_memory(sample, step_ns)
@@ -103,10 +114,12 @@ class ContainerUsage:
         self._docker_id = docker_id
         return True
 
-    def _restart_counters(self) -> None:
+    def _restart_counters(self, *, shares_network: bool) -> None:
         self.replacements += 1
-        for counter in (self._cpu_ns, *self._counters.values()):
-            counter.restart()
+        self._cpu_ns.restart()
+        for name, counter in self._counters.items():
+            if not (shares_network and name in _NETWORK):
+                counter.restart()
 
     def _step(self, sample: ContainerSample, received_ns: int, started_ns: int | None) -> int | None:
         """Nanoseconds this sample stands for, or None if that cannot be known."""

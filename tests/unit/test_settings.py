@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
-from profiler.line import LONGEST_TEXT
+from profiler.line import LONGEST_WARNING
 from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,
@@ -159,9 +159,15 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
     assert all(name in problem for name in METRIC_NAMES)
 
 
-def test_the_message_of_an_unknown_metric_stands_whole_in_the_record() -> None:
-    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": "cpuUsage"})
-    assert len(problems_message(settings.problems)) <= LONGEST_TEXT
+def test_the_message_of_all_bad_values_at_once_stands_whole_in_the_record() -> None:
+    words = (
+        "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS PROCESS_ARGUMENTS EMF EMF_METRICS PROMETHEUS_PORT GPU NEURON "
+        "GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"
+    )
+    bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in words.split()}
+    message = problems_message(read_settings({**V4, **bad}).problems)
+    assert [name for name in bad if name not in message] == []
+    assert len(message) <= LONGEST_WARNING
 
 
 @given(st.text())

@@ -24,6 +24,7 @@ class Feed:
         *,
         received: float | None = None,
         docker_id: str = "a",
+        shares_network: bool = False,
         **more: int,
     ) -> bool:
         memory_bytes = None if memory_mib is None else memory_mib * MIB
@@ -33,6 +34,7 @@ class Feed:
             docker_id=docker_id,
             received_ns=seconds(at if received is None else received),
             started_ns=self.started_ns,
+            shares_network=shares_network,
         )
 
 
@@ -92,6 +94,18 @@ def test_a_new_docker_id_restarts_the_counters_even_if_they_are_larger() -> None
     feed.add(11, cpu=3.0, block_read_bytes=7, docker_id="b")
     assert feed.usage.cpu_seconds == 4.0
     assert feed.usage.block_read_bytes == 12
+
+
+@pytest.mark.parametrize(("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)])
+def test_the_tasks_own_network_goes_on_when_a_container_is_replaced(
+    *, shares_network: bool, received: int, sent: int
+) -> None:
+    feed = Feed()
+    feed.add(1, network_rx_bytes=1000, network_tx_bytes=600, shares_network=shares_network)
+    feed.add(
+        2, network_rx_bytes=1100, network_tx_bytes=650, shares_network=shares_network, docker_id="b", block_read_bytes=1
+    )
+    assert (feed.usage.network_rx_bytes, feed.usage.network_tx_bytes) == (received, sent)
 
 
 def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time() -> None:
