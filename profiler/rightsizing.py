@@ -114,7 +114,7 @@ def choose(evidence: Evidence, policy: Policy, own_prices: PriceOverrides, targe
         is_largest_vcpu=wants_vcpu,
         is_largest_memory=wants_memory,
         vcpu_is_kept=evidence.need_vcpu is None,
-        memory_is_kept=evidence.need_memory_mb is None,
+        memory_is_kept=evidence.need_memory_mb is None and evidence.died_at_mb is None,
         prices=known,
         current_hour_usd=known.hour_usd(now, task.storage_mb) if known is not None and now is not None else None,
         hour_usd=known.hour_usd(size, task.storage_mb) if known is not None else None,
@@ -152,7 +152,7 @@ def _rounded_up(evidence: Evidence, floor: _Floor) -> TaskSize:
     vcpu = memory_mb = None
     if evidence.need_vcpu is not None:
         vcpu = as_number(_step_up(floor.vcpu, floor.above_vcpu, _VCPU_STEP))
-    if evidence.need_memory_mb is not None:
+    if evidence.need_memory_mb is not None or evidence.died_at_mb is not None:
         memory_mb = as_number(_step_up(floor.memory_mb, floor.above_mb, _MEMORY_STEP_MB))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 

@@ -96,12 +96,12 @@ def _window(bucket: Mapping[str, Any], patterns: Sequence[str]) -> Window | None
 
 
 def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
-    found = bucket["measured"]
+    found, deaths = bucket["measured"], bucket["killed"]
     if not found["doc_count"]:
         return None
     newest, highest, neediest, busiest = (_run(found[name]) for name in ("newest", "highest", "neediest", "busiest"))
-    killed = _run(found["killed"]["largest"]) if found["killed"]["doc_count"] else None
-    read = [run for run in (newest, highest, neediest, busiest, killed) if run is not None]
+    killed = _run(deaths["largest"]) if deaths["doc_count"] else None
+    read = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
     others = _Others(newest)
     memory_mb = largest(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
     vcpu = largest(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
@@ -111,14 +111,15 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
         latest=newest.task if newest is not None else _task(found["newest"]),
         failed=found["failed"]["doc_count"],
         stopped=found["stopped"]["doc_count"],
-        out_of_memory=found["killed"]["doc_count"],
-        ignored=bucket["doc_count"] - found["doc_count"],
+        out_of_memory=deaths["doc_count"],
+        out_of_memory_unmeasured=deaths["unmeasured"]["doc_count"],
+        ignored=bucket["ignored"]["doc_count"],
         need_memory_mb=memory_mb,
         need_vcpu=vcpu,
         batch_peak_mb=next((run.peak_mb for run in read if _is_close(run.need.memory_mb, memory_mb)), None),
         cpu_bound_runs=found["bound"]["doc_count"],
         cpu_bound_vcpu=_number(found["bound"]["vcpu"]),
-        died_at_mb=largest(_number(found["killed"]["size"]), killed.died_at_mb if killed is not None else None),
+        died_at_mb=largest(_number(deaths["size"]), killed.died_at_mb if killed is not None else None),
         peak_source="sampled" if found["sampled"]["doc_count"] else "kernel" if found["kernel"]["doc_count"] else None,
         stats_period_ms=largest(*(run.stats_period_ms for run in read)),
         began_first=_moment(found["first"]),

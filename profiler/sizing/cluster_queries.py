@@ -69,7 +69,11 @@ def evidence_query(windows: Sequence[Window]) -> JsonObject:
         "aggs": {
             "families": {
                 "filters": {"filters": filters},
-                "aggs": {"measured": {"filter": _measured(), "aggs": _aggregates()}},
+                "aggs": {
+                    "measured": {"filter": _measured(), "aggs": _aggregates()},
+                    "killed": {"filter": _killed(), "aggs": _deaths()},
+                    "ignored": _count(_none_of([_measured(), _killed()])),
+                },
             }
         },
     }
@@ -80,7 +84,6 @@ def _aggregates() -> JsonObject:
     return {
         "failed": _count(_term("task.status", "failure")),
         "stopped": _count(_any_of([_term("task.status", "stopped"), _without("task.status")])),
-        "killed": {"filter": _killed(), "aggs": {"largest": _top(_MEMORY_SIZE), "size": _max(_MEMORY_SIZE)}},
         "bound": {
             "filter": {"range": {"usage.cpu.percent.p95": {"gte": 100 * CPU_BOUND_SHARE}}},
             "aggs": {"vcpu": _max("usage.cpu.size")},
@@ -99,6 +102,14 @@ def _aggregates() -> JsonObject:
         "highest": _top(_PEAK),
         "neediest": _top(_TASK_MEMORY),
         "busiest": _top(_P95),
+    }
+
+
+def _deaths() -> JsonObject:
+    return {
+        "largest": _top(_MEMORY_SIZE),
+        "size": _max(_MEMORY_SIZE),
+        "unmeasured": _count(_none_of([_measured()])),
     }
 
 
@@ -143,11 +154,15 @@ def _exists(field: str) -> JsonObject:
 
 
 def _without(field: str) -> JsonObject:
-    return {"bool": {"must_not": [_exists(field)]}}
+    return _none_of([_exists(field)])
 
 
 def _any_of(conditions: Sequence[JsonObject]) -> JsonObject:
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
+
+
+def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    return {"bool": {"must_not": list(conditions)}}
 
 
 def _max(field: str) -> JsonObject:

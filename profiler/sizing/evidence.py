@@ -1,7 +1,7 @@
 """What the runs of a family say together: the ground of a recommendation. Pure.
 
-The last N runs by their start count, each once, however often its line is there. Runs without
-numbers are counted and ignored.
+The last N runs by their start count, each once, however often its line is there. Of a run without
+numbers it counts that it ran out of memory, and at which size; others without are counted and ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,13 +26,15 @@ class Spike(Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Aggregates of a family's measured runs.
+    """Aggregates of a family's measured runs, and of its deaths.
 
-    ``need_memory_mb`` and ``need_vcpu`` are the largest of any run, ``batch_peak_mb`` the batch's part of the former,
-    ``cpu_bound_vcpu`` and ``died_at_mb`` the largest sizes that were too small. ``peaks_mb`` are the batch's peaks in
-    the order of time, ``peak_source`` the weakest, ``stats_period_ms`` the longest. ``began_first`` and ``began_last``
-    are starts; ``window_ns`` is the time between the starts of the first and the last of ``window_runs``, measured or
-    not. ``assumptions`` are sentences on what the source of the runs cannot know.
+    ``out_of_memory`` are all runs that ran out of memory, ``out_of_memory_unmeasured`` those of them that are not among
+    the measured ``runs``; ``ignored`` are the runs that are neither. ``need_memory_mb`` and ``need_vcpu`` are the
+    largest of any run, ``batch_peak_mb`` the batch's part of the former, ``cpu_bound_vcpu`` and ``died_at_mb`` the
+    largest sizes that were too small. ``peaks_mb`` are the batch's peaks in the order of time, ``peak_source`` the
+    weakest, ``stats_period_ms`` the longest. ``began_first`` and ``began_last`` are starts; ``window_ns`` is the time
+    between the starts of the first and the last of ``window_runs``, measured or not. ``assumptions`` are sentences on
+    what the source of the runs cannot know.
     """
 
     family: str
@@ -41,6 +43,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     failed: int = 0
     stopped: int = 0
     out_of_memory: int = 0
+    out_of_memory_unmeasured: int = 0
     ignored: int = 0
     need_memory_mb: float | None = None
     need_vcpu: float | None = None
@@ -58,6 +61,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     peaks_mb: tuple[float, ...] = ()
     gpus_idle: bool = False
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def window_runs(self) -> int:
+        """How many runs were looked at, measured or not."""
+        return self.runs + self.out_of_memory_unmeasured + self.ignored
 
 
 class Family:
@@ -96,7 +104,8 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
     runs = [run for run in window if run.is_measured]
     if not runs:
         return None
-    killed = [run for run in runs if run.out_of_memory]
+    killed = [run for run in window if run.out_of_memory]
+    killed_unmeasured = sum(1 for run in killed if not run.is_measured)
     peaked = [run for run in runs if run.peak_mb is not None]
     bound = [run for run in runs if run.cpu_bound_vcpu is not None]
     neediest = max(peaked, key=lambda run: run.need.memory_mb or 0, default=None)
@@ -108,7 +117,8 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         failed=sum(1 for run in runs if run.status == _FAILURE),
         stopped=sum(1 for run in runs if run.status == _STOPPED),
         out_of_memory=len(killed),
-        ignored=len(window) - len(runs),
+        out_of_memory_unmeasured=killed_unmeasured,
+        ignored=len(window) - len(runs) - killed_unmeasured,
         need_memory_mb=largest(*(run.need.memory_mb for run in runs)),
         need_vcpu=largest(*(run.need.vcpu for run in runs)),
         batch_peak_mb=neediest.peak_mb if neediest is not None else None,

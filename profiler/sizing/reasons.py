@@ -40,7 +40,7 @@ def _ground(evidence: Evidence) -> Iterator[str]:
         for count, what in (
             (evidence.failed, "failed"),
             (evidence.stopped, "stopped"),
-            (evidence.out_of_memory, "out of memory"),
+            (evidence.out_of_memory - evidence.out_of_memory_unmeasured, "out of memory"),
         )
         if count
     ]
@@ -53,7 +53,9 @@ def _ground(evidence: Evidence) -> Iterator[str]:
         parts.append(f"for 95 % of the time at most {vcpus(evidence.need_vcpu)}")
     others_mb = (evidence.need_memory_mb or 0) - (evidence.batch_peak_mb or evidence.need_memory_mb or 0)
     beside = f"; {memory(others_mb)} of the memory are the other containers'" if others_mb >= 1 else ""
-    yield f"{_runs(evidence.runs)}{of_them} used {' and '.join(parts)}{beside}."
+    died = evidence.out_of_memory_unmeasured
+    unmeasured = f"; {died} more ran out of memory before it could be measured" if died else ""
+    yield f"{_runs(evidence.runs)}{of_them} used {' and '.join(parts)}{beside}{unmeasured}."
 
 
 def _memory(evidence: Evidence, choice: Choice) -> Iterator[str]:
@@ -130,7 +132,7 @@ def _is_right(choice: Choice) -> bool:
 
 def runs_a_month(evidence: Evidence) -> float | None:
     """How often the family runs, as far as its last runs tell; None for a single one, or for many at once."""
-    steps = evidence.runs + evidence.ignored - 1
+    steps = evidence.window_runs - 1
     if steps < _FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
         return None
     return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_A_MONTH

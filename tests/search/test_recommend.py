@@ -46,8 +46,8 @@ def indexed(forward: Forward, server: SearchServer, reports: Sequence[Report]) -
     search(server)  # refreshes
 
 
-def killed(number: int, **more: Any) -> Report:
-    return report(number, peak_mb=2040, status="failure", exit_code=137, likely_out_of_memory=True, **more)
+def killed(number: int, *, peak_mb: float | None = 2040, **more: Any) -> Report:
+    return report(number, peak_mb=peak_mb, status="failure", exit_code=137, likely_out_of_memory=True, **more)
 
 
 FAMILIES: dict[str, list[Report]] = {
@@ -61,6 +61,13 @@ FAMILIES: dict[str, list[Report]] = {
         report(1, family="mixed", status="stopped", metrics={"memory_peak_source": "kernel"}),
         report(2, family="mixed", peak_mb=None, p95=None),
         report(3, family="mixed", peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)}),
+    ],
+    # Two deaths of which nothing was measured, and a run that tells nothing at all.
+    "starved": [
+        report(0, family="starved", peak_mb=300),
+        killed(1, family="starved", peak_mb=None, p95=None),
+        killed(2, family="starved", peak_mb=None, p95=None, size=(1, 3072)),
+        report(3, family="starved", peak_mb=None, p95=None),
     ],
     "ec2": [report(n, family="ec2", launch_type="EC2", size=None, peak_mb=333.25) for n in range(2)],
     "idle": [
@@ -89,6 +96,9 @@ def test_the_cluster_finds_what_the_record_lines_say(forward: Forward, search_se
     assert there["sixty"]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
     assert there["beside"]["evidence"]["peakMB"] == 1500  # of the run with the lower peak of the batch
     assert there["mixed"]["evidence"]["ignored"] == 1
+    starved = there["starved"]
+    assert (starved["runs"], starved["evidence"]["outOfMemory"], starved["evidence"]["ignored"]) == (1, 2, 1)
+    assert starved["recommended"]["memoryMB"] == 4096
     assert any("will pass the limit of 2048 MB" in reason for reason in there["grown"]["reasons"])
     assert any("GPUs were allocated and never used" in reason for reason in there["idle"]["reasons"])
 

@@ -140,6 +140,36 @@ def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
     assert "With 2048 MB a run ran out of memory" in reasons(early)
 
 
+def unmeasured_death(number: int, **more: Any) -> Report:
+    """A run that was killed at 2048 MB before anything was read."""
+    return report(number, peak_mb=None, p95=None, status="failure", exit_code=137, likely_out_of_memory=True, **more)
+
+
+def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
+    runs = [report(0, peak_mb=300), unmeasured_death(1), report(2, peak_mb=None, p95=None)]
+    found = advice(runs)
+    assert found.choice.size.memory_mb == 3072
+    evidence = found.evidence
+    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_runs) == (1, 1, 1, 3)
+    assert found.reasons[0] == (
+        "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
+        "1 more ran out of memory before it could be measured."
+    )
+    assert "With 2048 MB a run ran out of memory" in found.reasons[1]
+
+
+def test_a_death_alone_is_no_measured_run() -> None:
+    (family,) = families_of([unmeasured_death(0)]).values()
+    assert family.evidence() is None
+
+
+@pytest.mark.parametrize(("launch_type", "memory_mb"), [("FARGATE", 3072), ("EC2", 2112)])
+def test_the_size_a_run_died_at_is_passed_even_if_no_memory_was_measured(launch_type: str, memory_mb: float) -> None:
+    runs = [report(0, peak_mb=None, p95=0.2, launch_type=launch_type), unmeasured_death(1, launch_type=launch_type)]
+    assert size(runs)[1] == memory_mb
+    assert "the memory stays as it is" not in reasons(*runs)
+
+
 def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> None:
     limited = {"memory_size_mb": 512}
     one = report(peak_mb=500, metrics=limited, status="failure", exit_code=137, likely_out_of_memory=True)
