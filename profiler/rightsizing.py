@@ -43,15 +43,19 @@ class Target(Struct, frozen=True, kw_only=True):
 class Choice(Struct, frozen=True, kw_only=True):
     """The size to take.
 
-    ``is_largest_vcpu`` and ``is_largest_memory``: more would be wanted, and there is none. ``vcpu_is_kept`` and
-    ``memory_is_kept``: nothing is known of that need, so that the present size stays.
+    ``is_largest_vcpu`` and ``is_largest_memory``: it is all that Fargate has; ``wants_vcpu`` and ``wants_memory``: more
+    would be wanted. ``vcpu_is_kept`` and ``memory_is_kept``: nothing is known of that need, so that the present size
+    stays.
     """
 
     current: TaskSize | None
     size: TaskSize
     is_fargate: bool
+    is_windows: bool = False
     is_largest_vcpu: bool = False
     is_largest_memory: bool = False
+    wants_vcpu: bool = False
+    wants_memory: bool = False
     vcpu_is_kept: bool = False
     memory_is_kept: bool = False
     prices: Prices | None = None
@@ -111,8 +115,11 @@ def choose(evidence: Evidence, policy: Policy, own_prices: PriceOverrides, targe
         current=current,
         size=TaskSize(vcpu=as_number(size.vcpu), memory_mb=as_number(size.memory_mb)),
         is_fargate=True,
-        is_largest_vcpu=wants_vcpu,
-        is_largest_memory=wants_memory,
+        is_windows=target.windows,
+        is_largest_vcpu=size.vcpu == max(one.vcpu for one in sizes),
+        is_largest_memory=size.memory_mb == max(one.memory_mb for one in sizes),
+        wants_vcpu=wants_vcpu,
+        wants_memory=wants_memory,
         vcpu_is_kept=evidence.need_vcpu is None,
         memory_is_kept=evidence.need_memory_mb is None and evidence.died_at_mb is None,
         prices=known,

@@ -98,10 +98,12 @@ def _bounded_below(own: float | None, wanted: float | None, given: float | None)
 
 
 def _limits(choice: Choice) -> Iterator[str]:
+    where, split = "Fargate has for Windows" if choice.is_windows else "Fargate has", ": split the work"
     if choice.is_largest_vcpu:
-        yield f"{vcpus(choice.size.vcpu or 0)} is the largest size that Fargate has: split the work."
+        yield f"{vcpus(choice.size.vcpu or 0)} is the largest size that {where}{split if choice.wants_vcpu else ''}."
     if choice.is_largest_memory:
-        yield f"{memory(choice.size.memory_mb or 0)} is the largest memory that Fargate has: split the work."
+        most = memory(choice.size.memory_mb or 0)
+        yield f"{most} is the largest memory that {where}{split if choice.wants_memory else ''}."
     if choice.vcpu_is_kept:
         yield "Its use of CPU was not measured, so the vCPUs stay as they are."
     if choice.memory_is_kept:
@@ -126,7 +128,7 @@ def _money(evidence: Evidence, choice: Choice) -> Iterator[str]:
 
 
 def _is_right(choice: Choice) -> bool:
-    wants_more = choice.is_largest_vcpu or choice.is_largest_memory
+    wants_more = choice.wants_vcpu or choice.wants_memory
     return choice.current is not None and not choice.changes and not wants_more
 
 

@@ -186,11 +186,27 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     largest = killed(limit_mb=120 * GB)
     found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert any("122880 MB is the largest memory that Fargate has" in reason for reason in found.reasons)
+    assert "122880 MB is the largest memory that Fargate has: split the work." in found.reasons
+    assert "16 vCPU is the largest size that Fargate has." in found.reasons
     busy = report(peak_mb=1000, p95=15.9, size=(16, 32 * GB))
     assert size([busy]) == (16, 32 * GB)
-    assert "16 vCPU is the largest size that Fargate has" in reasons(busy)
-    assert "largest" not in reasons(report(peak_mb=100 * GB, p95=13, size=(16, 120 * GB)))
+    assert "16 vCPU is the largest size that Fargate has: split the work." in reasons(busy)
+    assert "largest memory" not in reasons(busy)
+
+
+def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
+    found = advice([report(peak_mb=100 * GB, p95=13, size=(16, 120 * GB))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
+    assert "16 vCPU is the largest size that Fargate has." in found.reasons
+    assert "122880 MB is the largest memory that Fargate has." in found.reasons
+    assert "The present size is right." in found.reasons
+    assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
+    assert "largest" not in reasons(report(peak_mb=100 * GB, p95=15.9, size=(16, 120 * GB), launch_type="EC2"))
+
+
+def test_of_windows_the_largest_size_is_another() -> None:
+    text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=Target(windows=True))
+    assert "4 vCPU is the largest size that Fargate has for Windows." in text
 
 
 def test_a_cpu_bound_run_asks_for_the_next_vcpu_size_and_may_cost_more() -> None:
