@@ -93,6 +93,7 @@ class GpuWatch:
         self._problem: str | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._looked = threading.Event()
         self._settled = threading.Event()
         self._ending = False
         self._busy_since_ns: int | None = None
@@ -120,12 +121,22 @@ class GpuWatch:
         self._scope.look(container)
 
     def settle(self, at_most_seconds: float) -> None:
-        """One reading with all counters; skipped where there was nothing to read before."""
-        if self._thread is None or not self.has_read:
+        """One reading with all counters; skipped where there was nothing to read before, except for the first look."""
+        if self._thread is None:
+            return
+        if not self.has_read:
+            self._await_first_look(at_most_seconds)
             return
         self._settled.clear()
         self._wake.set()
         self._settled.wait(at_most_seconds)
+
+    def _await_first_look(self, at_most_seconds: float) -> None:
+        """A command can be over before the driver was looked for; only a GPU that was asked for is worth waiting."""
+        if not self._asked_for or self._problem is not None:
+            return
+        if not self._looked.wait(at_most_seconds):
+            self._miss("TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended.")
 
     def stop(self, at_most_seconds: float) -> None:
         """End the thread; one that hangs in the driver is left behind."""
@@ -158,7 +169,8 @@ class GpuWatch:
             notes = self._usage.notes()
         absence = None if self.has_read else self._problem
         mismatch = _MATCHES_NONE if self._matches_none else None
-        return (*notes, *(text for text in (absence, mismatch, self._hanging()) if text is not None))
+        hanging = self._hanging() if absence is None else None
+        return (*notes, *(text for text in (absence, mismatch, hanging) if text is not None))
 
     def _hanging(self) -> str | None:
         since_ns = self._busy_since_ns
@@ -173,10 +185,12 @@ class GpuWatch:
             is_asked = self._wake.is_set()
             self._wake.clear()
             self.tick(counters=is_asked)
+            self._looked.set()
             if is_asked:
                 self._settled.set()
             self._wake.wait(grid.seconds_to_next(self._clock.monotonic_ns()))
         self._source.close()
+        self._looked.set()
         self._settled.set()
 
     def tick(self, *, counters: bool = False) -> None:
@@ -204,9 +218,12 @@ class GpuWatch:
             self._health.failed(failure)
             return
         if self._asked_for:
-            self._problem = f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_WHAT_IT_NEEDS}"
-            if not self._warned:
-                self._warned = True
-                self._log.warning(self._problem)
+            self._miss(f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_WHAT_IT_NEEDS}")
         elif not self._source.no_driver:
             self._problem = f"There is a GPU that cannot be read: {failure.reason}."
+
+    def _miss(self, problem: str) -> None:
+        self._problem = problem
+        if not self._warned:
+            self._warned = True
+            self._log.warning(problem)

@@ -113,6 +113,15 @@ def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record() -> No
     assert "TASK_PROFILER_GPU=on, but no GPU can be read" in warning
 
 
+def test_on_without_a_gpu_is_a_warning_also_if_the_command_is_over_at_once() -> None:
+    """Whether the binding was imported by then or not."""
+    record, before = profiled({"LD_LIBRARY_PATH": ""}, "true", GPU="on")
+    assert record.monitor is not None
+    (warning,) = record.monitor.warnings
+    assert before == [f"task-profiler: {warning}"]
+    assert warning.startswith("TASK_PROFILER_GPU=on, but no GPU ")
+
+
 def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
     record, before = profiled({}, "true", GPU="maybe")
     assert record.status == "success"

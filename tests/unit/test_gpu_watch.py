@@ -214,6 +214,47 @@ def test_nothing_is_settled_where_nothing_was_read() -> None:
     assert source.asked == []
 
 
+def test_a_gpu_that_was_asked_for_is_missed_even_if_the_run_is_over_before_the_first_look() -> None:
+    source = ScriptedSource(Unavailable("no GPU is visible here"))
+    world = Watched(source, asked_for=True)
+    source.let_go.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+    threading.Timer(0.05, source.let_go.set).start()
+    world.watch.settle(10)
+    assert "no GPU can be read (no GPU is visible here)" in world.warnings()[0]
+    world.watch.stop(10)
+    assert world.log.events("warning") == [world.watch.complaint]
+
+
+def test_a_driver_that_does_not_answer_a_short_run_is_missed_and_delays_it_no_longer_than_said() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = Watched(source, asked_for=True)
+    source.let_go.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+    world.watch.settle(0.01)
+    world.clock.advance(35)
+    missed = "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
+    assert world.warnings() == (missed,)
+    assert world.watch.complaint == missed
+    assert world.log.events("warning") == [missed]
+    world.watch.stop(0.01)
+    source.let_go.set()
+
+
+def test_a_gpu_that_nobody_asked_for_is_not_awaited() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = Watched(source)
+    source.let_go.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+    world.watch.settle(600)  # the test has a timeout
+    assert world.warnings() == ()
+    world.watch.stop(0.01)
+    source.let_go.set()
+
+
 def test_a_whole_run_on_a_driver_that_is_reloaded_in_the_middle() -> None:
     """60 s at 40 % and 100 W with a reload after half of the time: energy is not counted twice."""
     gpu = FakeGpu(utilization_percent=40, energy_millijoules=9_000_000)
