@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -13,7 +13,7 @@ from profiler.cli.search_servers import ClusterServer, DashboardsServer, signed_
 from profiler.cli.shipped import shipped_folder
 from profiler.dashboards_import import ClusterBehind, Flavour, flavour_of, import_dashboards, objects_of
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.search_setup import DEFAULT_PREFIX, Engine, Files, set_up
+from profiler.search_setup import DEFAULT_PREFIX, Engine, Files, Step, set_up
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
@@ -63,8 +63,12 @@ def import_(
     _install_dashboards(ui, chosen, prefix=prefix, dry_run=dry_run)
 
 
-def _install_templates(server: ClusterServer | ClusterBehind, *, prefix: str, dry_run: bool) -> None:
-    for step in set_up(server, _files(), prefix=prefix, dry_run=dry_run):
+def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:
+    _say(set_up(server, _files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
+
+
+def _say(steps: Iterator[Step], *, dry_run: bool) -> None:
+    for step in steps:
         verb = ("would install" if dry_run else "installed") if step.done else "left out"
         click.echo(f"{verb}: {step.what}")
 
@@ -75,10 +79,15 @@ def _templates_beside(
     if address:
         _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
         return
+    steps = set_up(ClusterBehind(ui), _files(), prefix=prefix, dry_run=dry_run)
+    _say(_as_far_as_possible(steps), dry_run=dry_run)
+
+
+def _as_far_as_possible(steps: Iterator[Step]) -> Iterator[Step]:
+    """A server without a console is no reason to do without dashboards."""
     try:
-        _install_templates(ClusterBehind(ui), prefix=prefix, dry_run=dry_run)
+        yield from steps
     except TaskProfilerError as error:
-        # A server without a console is no reason to do without dashboards.
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
 
 

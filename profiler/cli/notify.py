@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import click
 
+from profiler.cli.printed import write_out
 from profiler.cli.shipped import shipped_folder
 from profiler.errors import TaskProfilerError
 
@@ -31,9 +32,11 @@ def command(event: BinaryIO, dry_run: bool) -> int:
     done = subprocess.run(  # noqa: S603  our own module
         [sys.executable, "-m", "forwarder.preview", *options],
         input=event.read(),
+        stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder), *_present_path()))},
         check=False,
     )
+    write_out(done.stdout)
     return done.returncode
 
 

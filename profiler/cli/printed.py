@@ -2,12 +2,13 @@
 
 import os
 import sys
-from io import StringIO
+from io import BufferedWriter, FileIO, StringIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.errors import TaskProfilerError
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import RenderableType
 
 _STDOUT = 1
@@ -31,6 +32,43 @@ def drawn(*parts: "RenderableType") -> bytes:
     return "\n".join(lines).encode(sys.stdout.encoding if sys.stdout else "utf-8", errors="backslashreplace")
 
 
+class _StandardOutput(FileIO):
+    """Fails once at most, with a sentence.
+
+    What is left after that in the buffers above it is dropped: the interpreter would try it again at its end, and
+    tell that in its own words. A reader that has seen enough is no error.
+    """
+
+    _is_closed_to_us = False
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write some of the data."""
+        if self._is_closed_to_us:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self._is_closed_to_us = True
+            return memoryview(data).nbytes
+        except OSError as error:
+            self._is_closed_to_us = True
+            raise _unwritable(error) from error
+
+
+def tell_of_standard_output() -> None:
+    """Make what anybody prints from here on fail with TaskProfilerError where it cannot be written."""
+    present = sys.stdout
+    if not isinstance(present, TextIOWrapper) or present is not sys.__stdout__:
+        return
+    sys.stdout = TextIOWrapper(
+        BufferedWriter(_StandardOutput(_STDOUT, "w", closefd=False)),
+        encoding=present.encoding,
+        errors=present.errors,
+        line_buffering=present.line_buffering,
+        write_through=present.write_through,
+    )
+
+
 def write_out(data: bytes) -> None:
     """Write to standard output; a reader that has seen enough is no error."""
     rest = memoryview(data)
@@ -40,7 +78,11 @@ def write_out(data: bytes) -> None:
     except BrokenPipeError:
         return
     except OSError as error:
-        raise TaskProfilerError(f"Standard output cannot be written ({error.strerror}).") from error
+        raise _unwritable(error) from error
+
+
+def _unwritable(error: OSError) -> TaskProfilerError:
+    return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): send it somewhere else.")
 
 
 def _is_terminal() -> bool:

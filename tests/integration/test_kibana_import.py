@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -109,6 +110,15 @@ def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
     done = import_("--url", played.url, "--dry-run")
     assert "would import" in done.stdout
     assert (played.imports, played.put) == ([], {})
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_an_output_that_takes_nothing(played: PlayedDashboards, options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "profiler", "kibana", "import", "--url", played.url, *options]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"Standard output cannot be written" in done.stderr
 
 
 def test_without_a_console_the_dashboards_are_still_installed(played: PlayedDashboards) -> None:

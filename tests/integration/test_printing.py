@@ -1,0 +1,72 @@
+"""What all commands have in common: an output that takes nothing, and a reader that leaves."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_task_event import EVENT
+
+PROGRAM = (sys.executable, "-m", "profiler")
+DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
+FULL = b"task-profiler: Standard output cannot be written (No space left on device): send it somewhere else.\n"
+PRINTING = pytest.mark.parametrize(
+    "words",
+    [
+        ("schema",),
+        ("--help",),
+        ("--version",),
+        ("run", "--help"),
+        ("doctor",),
+        ("doctor", "--json"),
+        ("taskdef", "add-monitor", "nightly.json"),
+        ("notify", "--dry-run", "--event", "event.json"),
+    ],
+    ids=" ".join,
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an event and a task definition in it; not in ECS."""
+    monkeypatch.delenv("ECS_CONTAINER_METADATA_URI_V4", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("event.json").write_text(json.dumps(EVENT))
+    shutil.copy(DEFINITION, "nightly.json")
+    return tmp_path
+
+
+def to(output: Path | int, *words: str) -> tuple[int, bytes]:
+    """The exit code and what stood on stderr."""
+    with os.fdopen(output, "wb") if isinstance(output, int) else output.open("wb") as stream:
+        done = subprocess.run([*PROGRAM, *words], stdout=stream, stderr=subprocess.PIPE, check=False, timeout=60)
+    return done.returncode, done.stderr
+
+
+@PRINTING
+def test_an_output_that_takes_nothing_is_one_sentence(words: tuple[str, ...]) -> None:
+    assert to(Path("/dev/full"), *words) == (1, FULL)
+
+
+@PRINTING
+def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert to(writing, *words) == (0, b"")
+
+
+def test_a_traceback_is_to_be_had() -> None:
+    code, told = to(Path("/dev/full"), "--debug", "schema")
+    assert code == 1
+    assert b"Traceback" in told
+    assert b"Exception ignored" not in told
+
+
+def test_an_event_is_shown_as_the_message_of_it() -> None:
+    done = subprocess.run([*PROGRAM, "notify", "--dry-run", "--event", "event.json"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["channel"] == "failure"
