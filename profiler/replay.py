@@ -140,7 +140,7 @@ def read_answer(payload: bytes, function_error: str | None) -> Counts:
     """The counts in a function's answer. Raises TaskProfilerError if it failed or answers something else."""
     try:
         answer = msgspec.json.decode(payload) if payload else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         answer = None
     if function_error is not None:
         message = answer.get("errorMessage") if isinstance(answer, dict) else None

@@ -3,6 +3,7 @@
 The profiler never imports the forwarder; what both share is the record.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import click
 
 from profiler.cli.printed import write_out
 from profiler.cli.shipped import shipped_folder
-from profiler.errors import TaskProfilerError
+from profiler.errors import TaskProfilerError, UsageError
 
 
 @click.command("notify", epilog="Example: task-profiler notify --event stopped-task.json --dry-run")
@@ -27,17 +28,27 @@ def command(event: BinaryIO, dry_run: bool) -> int:
     """
     if find_spec("slack_sdk") is None:
         raise TaskProfilerError("The notice needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
+    text = _as_ascii(event.read())
     forwarder = shipped_folder("lambda", what="The forwarder is")
     options = [] if dry_run else ["--send"]
     done = subprocess.run(  # noqa: S603  our own module
         [sys.executable, "-m", "forwarder.preview", *options],
-        input=event.read(),
+        input=text,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder), *_present_path()))},
         check=False,
     )
     write_out(done.stdout)
     return done.returncode
+
+
+def _as_ascii(event: bytes) -> bytes:
+    """The same JSON, whatever the locale in which the forwarder reads it."""
+    try:
+        return json.dumps(json.loads(event)).encode()
+    except (ValueError, RecursionError) as error:
+        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UsageError(f"The event is not valid JSON{where}: give it as EventBridge sends it.") from error
 
 
 def _present_path() -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def decoded(lines: Iterable[bytes], refused: list[int]) -> Iterator[Report]:
             continue
         try:
             report = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             refused.append(number)
         else:
             yield report

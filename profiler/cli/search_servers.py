@@ -74,6 +74,6 @@ def _ask(session: requests.Session, method: str, url: str, path: str, **options:
         raise TaskProfilerError(f"The server cannot be reached ({what}): check its URL.") from error
     try:
         content: Any = response.json()
-    except requests.JSONDecodeError:
+    except (requests.JSONDecodeError, RecursionError):
         content = None
     return Answer(status=response.status_code, body=content)

@@ -111,7 +111,7 @@ def _start(report: Report) -> str:
 def _report(line: bytes) -> Report | None:
     try:
         return decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -166,7 +166,7 @@ def _run(top: Mapping[str, Any]) -> RunFacts | None:
     text = source.get("record")
     if not isinstance(text, str):
         return None
-    with contextlib.suppress(msgspec.DecodeError, UnicodeEncodeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return facts_of(decode(text))
     return None
 

@@ -121,6 +121,23 @@ def test_an_output_that_takes_nothing(played: PlayedDashboards, options: tuple[s
     assert b"Standard output cannot be written" in done.stderr
 
 
+class NestedDashboards(PlayedDashboards):
+    """No server that anybody would want."""
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 200, {"Content-Type": "application/json"}, b"[" * 200_000
+
+
+def test_an_answer_of_any_depth_is_no_dashboards() -> None:
+    server = NestedDashboards("8.11.0")
+    try:
+        done = import_("--url", server.url)
+    finally:
+        server.close()
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "There is no Kibana or OpenSearch Dashboards at this address" in done.stderr
+
+
 def test_without_a_console_the_dashboards_are_still_installed(played: PlayedDashboards) -> None:
     played.has_console = False
     done = import_("--url", played.url)

@@ -1,4 +1,4 @@
-"""What all commands have in common: an output that takes nothing, and a reader that leaves."""
+"""What all commands have in common: an output that takes nothing, a reader that leaves, JSON that is none."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from tests.unit.test_task_event import EVENT
 PROGRAM = (sys.executable, "-m", "profiler")
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
 FULL = b"task-profiler: Standard output cannot be written (No space left on device): send it somewhere else.\n"
+TOO_DEEP = b"[" * 200_000
 PRINTING = pytest.mark.parametrize(
     "words",
     [
@@ -66,7 +67,33 @@ def test_a_traceback_is_to_be_had() -> None:
     assert b"Exception ignored" not in told
 
 
+@pytest.mark.parametrize("event", [TOO_DEEP, b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])
+def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "notify", "--dry-run", "--event", "-"], input=event, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"The event is not valid JSON" in done.stderr
+
+
 def test_an_event_is_shown_as_the_message_of_it() -> None:
     done = subprocess.run([*PROGRAM, "notify", "--dry-run", "--event", "event.json"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["channel"] == "failure"
+
+
+@pytest.mark.parametrize("command", ["recommend", "report"])
+def test_a_record_line_of_any_depth_is_one_that_is_no_record(command: str) -> None:
+    Path("lines").write_bytes(b'{"more": ' + TOO_DEEP + b"\n")
+    done = subprocess.run([*PROGRAM, command, "--from", "lines"], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"no record" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_task_definition_of_any_depth_is_one_sentence() -> None:
+    Path("definition").write_bytes(TOO_DEEP)
+    for words in (("taskdef", "add-monitor", "definition"), ("recommend", "--apply", "definition")):
+        done = subprocess.run([*PROGRAM, *words], capture_output=True, check=False)
+        assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+        assert b"not valid JSON" in done.stderr

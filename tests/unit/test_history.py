@@ -153,7 +153,10 @@ def test_a_run_with_a_clock_that_was_late_is_not_lost_at_once(history: History) 
     assert ids(history) == ["a"]
 
 
-@pytest.mark.parametrize("damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1"])
+TOO_DEEP = "'{\"more\":' || replace(hex(zeroblob(100000)), '00', '[')"
+
+
+@pytest.mark.parametrize("damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1", TOO_DEEP])
 def test_lines_that_cannot_be_read_are_skipped_and_counted(history: History, file: Path, damage: str) -> None:
     keep(history, report("a"), report("b"))
     change(file, f"UPDATE run SET record = {damage} WHERE task_id = 'a'")

@@ -115,7 +115,7 @@ def test_answers_of_the_function() -> None:
     assert read_answer(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == Counts(indexed=2, skipped=1, failed=3)
     with pytest.raises(TaskProfilerError, match="no route"):
         read_answer(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
-    for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense"):
+    for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense", b"[" * 200_000):
         with pytest.raises(TaskProfilerError, match="--function"):
             read_answer(answer, None)
 
