@@ -31,6 +31,7 @@ from profiler.local.local_record import (
     sampling_facts,
     settled_peak,
 )
+from profiler.local.names import short_name
 from profiler.local.placement import Placement
 from profiler.local.supervisor import HANDLED, Supervisor, become_subreaper
 from profiler.processes.process_totals import ProcessTotals
@@ -110,7 +111,7 @@ def run(
     """
     identity = Identity(
         task_id=str(uuid.uuid4()),
-        family=_text(wanted.family or os.path.basename(wanted.words[0].rstrip("/")) or wanted.words[0]),  # noqa: PTH119
+        family=_family(wanted),
         is_named=wanted.family is not None,
         labels={name: _text(value) for name, value in wanted.labels.items()},
         host=host_facts(),
@@ -262,6 +263,11 @@ def _monitor(warnings: tuple[str, ...]) -> Monitor:
     return Monitor(
         version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
     )
+
+
+def _family(wanted: Wanted) -> str:
+    name = wanted.family or os.path.basename(wanted.words[0].rstrip("/")) or wanted.words[0]  # noqa: PTH119
+    return short_name(_text(name))
 
 
 def _text(word: str) -> str:

@@ -33,7 +33,7 @@ Format = Literal["json", "text"]
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
 )
-@click.option("--name", metavar="NAME", help="Family of the run (default: the command's base name).")
+@click.option("--name", metavar="NAME", help="Family of the run, 255 characters at most (default: CMD's base name).")
 @click.option(
     "--interval",
     "interval_seconds",

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from profiler.local.names import short_name
+
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _SHELL = "/bin/sh"
@@ -96,19 +98,21 @@ def _search(words: Words, places: tuple[str, ...], start: _Start) -> Started | N
     name = words[0]
     unusable: NotStarted | None = None
     for path in places:
+        shown = short_name(path)
         try:
             return _start_or_interpret(path, words, start)
         except (FileNotFoundError, NotADirectoryError):
             if os.path.exists(path):  # noqa: PTH110  a word of the command line, not a path of ours
-                reason = f"{path} cannot be executed: the interpreter it names does not exist."
+                reason = f"{shown} cannot be executed: the interpreter it names does not exist."
                 unusable = unusable or NotStarted(exit_code=NOT_EXECUTABLE, reason=reason)
         except PermissionError:
-            reason = f"{path} cannot be executed: {_why_refused(path)}."
+            reason = f"{shown} cannot be executed: {_why_refused(path)}."
             unusable = unusable or NotStarted(exit_code=NOT_EXECUTABLE, reason=reason)
         except OSError as error:
-            return NotStarted(exit_code=NOT_EXECUTABLE, reason=f"{path} cannot be executed: {error.strerror}.")
+            return NotStarted(exit_code=NOT_EXECUTABLE, reason=f"{shown} cannot be executed: {error.strerror}.")
     where = "does not exist" if "/" in name else "was not found in PATH"
-    return unusable or NotStarted(exit_code=NOT_FOUND, reason=f"The command {name!r} {where}; check its spelling.")
+    reason = f"The command {short_name(name)!r} {where}; check its spelling."
+    return unusable or NotStarted(exit_code=NOT_FOUND, reason=reason)
 
 
 def _why_refused(path: str) -> str:

@@ -62,6 +62,33 @@ def test_a_name_that_is_no_text_is_survived() -> None:
     assert json.loads(done.stderr)["record"]["family"] == "a?"
 
 
+LONGEST_LINE_BYTES = 64 * 1024
+WORD = "x" * 70_000
+
+
+def test_a_name_of_any_length_makes_a_line_of_no_more_than_64_kib() -> None:
+    done = subprocess.run([*RUN, "--name", WORD, "--", "true"], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert len(done.stderr) < LONGEST_LINE_BYTES
+    record = json.loads(done.stderr)["record"]
+    assert record["family"] == record["container"]["name"] == "x" * 254 + "…"
+
+
+def test_a_command_of_any_length_that_is_not_there_is_a_sentence_and_a_line() -> None:
+    for word, exit_code in ((WORD, 127), ("./" + WORD, 126)):
+        done = subprocess.run([*RUN, "--", word], capture_output=True, check=False)
+        assert done.returncode == exit_code
+        sentence, line = done.stderr.splitlines()
+        assert len(sentence) < 400
+        assert len(line) < LONGEST_LINE_BYTES
+        assert json.loads(line)["record"]["family"] == "x" * 254 + "…"
+
+
+def test_a_name_of_255_characters_stays_whole() -> None:
+    record, _ = run("--name", "ä" * 255, "--", "true")
+    assert record["family"] == "ä" * 255
+
+
 def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
     record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=endpoint)
     assert exit_code == 4
