@@ -20,7 +20,7 @@ _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json"
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
-@click.group("kibana")
+@click.group("kibana", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
 def command() -> None:
     """Set up Elasticsearch or OpenSearch, and their dashboards."""
 

@@ -23,7 +23,7 @@ _NEW_FILE_MODE = 0o644
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
-@click.group("taskdef")
+@click.group("taskdef", epilog="Example: task-profiler taskdef add-monitor nightly-etl.json --in-place")
 def command() -> None:
     """Prepare ECS task definitions."""
 

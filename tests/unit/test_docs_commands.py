@@ -94,6 +94,28 @@ def test_commands_of_ours_in_prose_and_synopses_have_only_options_that_there_are
         assert used <= known, words
 
 
+def with_groups(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    """Each command that can be asked for its help: also those that only have others."""
+    yield " ".join(words), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from with_groups(child, (*words, name))
+
+
+@pytest.mark.parametrize(("call", "command"), tuple(with_groups(group, ("task-profiler",))))
+def test_the_help_of_every_command_has_an_example_that_it_takes(call: str, command: click.Command) -> None:
+    """Some are called by a definition and not by a command line."""
+    assert command.epilog is not None
+    assert re.match(r"Example\b.*: ", command.epilog)
+    assert call.rsplit(maxsplit=1)[-1] in command.epilog
+    for example in re.findall(r"task-profiler [^>]*", command.epilog):
+        assert example.startswith(call)
+        parse(shlex.split(example)[1:])
+
+
 def test_the_page_of_commands_is_that_of_the_commands() -> None:
     assert PAGE.read_text() == text(), "run make commands"
 
