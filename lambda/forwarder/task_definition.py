@@ -5,10 +5,9 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
+from forwarder.monitor_container import Candidate, as_candidate, batches_of, has_monitor_image, monitor_of
 from forwarder.task_event import EventContainer, StoppedTask
 
-_MONITOR_NAME = "task-monitor"
-_MONITOR_PROGRAM = "task-profiler"
 _WANTED = "TASK_PROFILER_CONTAINER"
 _INJECTED = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
 _ROUTERS = ("log_router", "log-router", "firelens*")
@@ -41,14 +40,16 @@ def choose(definition: Mapping[str, object] | None, task: StoppedTask) -> Chosen
     containers = _containers(definition)
     if not containers:
         return _choose_from_event(task)
-    monitor = next((container for container in containers if _is_monitor(container)), None)
-    batch = _wanted(monitor) or _essential(containers, monitor)
     by_name = {str(container.get("name")): container for container in containers}
+    candidates = [as_candidate(container) for container in containers]
+    wanted = _wanted(by_name.get(monitor_of(candidates, None) or ""))
+    batch = wanted or next(iter(batches_of(_essential(containers))), None)
+    monitor = monitor_of(candidates, batch)
     return Chosen(
         batch=batch,
         has_monitor=monitor is not None,
         batch_log=_log_place(by_name.get(batch or ""), task),
-        monitor_log=_log_place(monitor, task),
+        monitor_log=_log_place(by_name.get(monitor or ""), task),
     )
 
 
@@ -59,25 +60,19 @@ def batch_container(task: StoppedTask, name: str | None) -> EventContainer | Non
 
 def _choose_from_event(task: StoppedTask) -> Chosen:
     """Without a definition: the only container that can be it."""
-    monitors = [one for one in task.containers if one.name == _MONITOR_NAME or _MONITOR_PROGRAM in (one.image or "")]
     candidates = [
-        one.name for one in task.containers if one not in monitors and not _matches(one.name, _INJECTED + _ROUTERS)
+        Candidate(name=one.name, is_alike=has_monitor_image(one.image))
+        for one in task.containers
+        if not _matches(one.name, _INJECTED + _ROUTERS)
     ]
-    return Chosen(batch=candidates[0] if len(candidates) == 1 else None, has_monitor=bool(monitors))
+    batches = batches_of(candidates)
+    batch = batches[0] if len(batches) == 1 else None
+    return Chosen(batch=batch, has_monitor=monitor_of(candidates, batch) is not None)
 
 
 def _containers(definition: Mapping[str, object] | None) -> list[Mapping[str, object]]:
     listed = (definition or {}).get("containerDefinitions")
     return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-
-
-def _is_monitor(container: Mapping[str, object]) -> bool:
-    command = container.get("command")
-    words = " ".join(str(word) for word in command) if isinstance(command, list) else ""
-    is_wrapper = f"{_MONITOR_PROGRAM} run" in words
-    return container.get("name") == _MONITOR_NAME or (
-        _MONITOR_PROGRAM in f"{container.get('image')} {words}" and not is_wrapper
-    )
 
 
 def _wanted(monitor: Mapping[str, object] | None) -> str | None:
@@ -88,17 +83,15 @@ def _wanted(monitor: Mapping[str, object] | None) -> str | None:
     return None
 
 
-def _essential(containers: Sequence[Mapping[str, object]], monitor: Mapping[str, object] | None) -> str | None:
+def _essential(containers: Sequence[Mapping[str, object]]) -> list[Candidate]:
     """ECS counts a container as essential unless it says otherwise."""
-    names = [
-        str(container.get("name"))
+    return [
+        as_candidate(container)
         for container in containers
-        if container is not monitor
-        and container.get("essential", True)
+        if container.get("essential", True)
         and "firelensConfiguration" not in container
         and not _matches(str(container.get("name")), _INJECTED)
     ]
-    return names[0] if names else None
 
 
 def _log_place(container: Mapping[str, object] | None, task: StoppedTask) -> LogPlace | None:

@@ -265,6 +265,79 @@ def test_a_wrapper_entrypoint_is_the_batch_itself() -> None:
     assert (chosen.batch, chosen.has_monitor) == ("batch", False)
 
 
+ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
+OWN = f"{ECR}/task-profiler:0.1.0"
+NAMED = container("task-monitor", image=OWN, command=["monitor"], essential=False)
+AS_BATCH: dict[str, dict[str, Any]] = {
+    "an ECR namespace": {"image": f"{ECR}/task-profiler/nightly-etl:7"},
+    "a longer name": {"image": "acme/task-profiler-demo:1"},
+    "another name that ends alike": {"image": "acme/my-task-profiler@sha256:59"},
+    "a registry's port": {"image": "task-profiler:5000/etl"},
+    "the wrapper as entry point, in our image": {
+        "image": OWN,
+        "entryPoint": ["task-profiler", "run", "--no-history", "--"],
+        "command": ["python", "etl.py"],
+    },
+    "the wrapper as command of our image": {"image": OWN, "command": ["run", "--", "python", "etl.py"]},
+    "the wrapper over both": {"entryPoint": ["/opt/bin/task-profiler"], "command": ["run", "--", "python", "etl.py"]},
+    "the wrapper in a shell": {"image": OWN, "command": ["sh", "-c", "exec task-profiler run -- python etl.py"]},
+    "the wrapper as a module": {"image": OWN, "entryPoint": ["python", "-m", "profiler", "run", "--"]},
+    "something in our image, alone": {"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]},
+    "a word of the command": {"command": ["etl", "--from", "my-task-profiler", "monitor"]},
+}
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("batch", AS_BATCH.values(), ids=AS_BATCH)
+def test_a_batch_that_only_reminds_of_the_monitor_is_the_batch(batch: dict[str, Any], *, named: bool) -> None:
+    parsed = task()
+    chosen = choose(definition(container("batch", **batch), *([NAMED] if named else [])), parsed)
+    assert (chosen.batch, chosen.has_monitor) == ("batch", named)
+    assert chosen.batch_log is not None
+    assert chosen.batch_log.stream == f"ecs/batch/{parsed.id}"
+    assert (chosen.monitor_log is not None) == named
+
+
+AS_MONITOR: dict[str, dict[str, Any]] = {
+    "our image": {"image": OWN},
+    "our image by its digest": {"image": "task-profiler@sha256:59", "command": ["monitor"]},
+    "entry point and command": {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
+    "a path": {"image": "acme/base", "command": ["/opt/bin/task-profiler", "monitor"]},
+    "a module": {"image": "acme/base", "entryPoint": ["python", "-m", "profiler"], "command": ["monitor"]},
+    "a shell": {"image": "acme/base", "command": ["sh", "-c", "exec task-profiler monitor"]},
+}
+
+
+@pytest.mark.parametrize("essential", [False, True])
+@pytest.mark.parametrize("monitor", AS_MONITOR.values(), ids=AS_MONITOR)
+def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essential: bool) -> None:
+    parsed = task()
+    watch = container("watch", essential=essential, **monitor)
+    chosen = choose(definition(watch, container("batch")), parsed)
+    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert chosen.monitor_log is not None
+    assert chosen.monitor_log.stream == f"ecs/watch/{parsed.id}"
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "has_monitor"),
+    [
+        ({"batch": f"{ECR}/task-profiler/nightly-etl:7", "task-monitor": OWN}, "batch", True),
+        ({"batch": "acme/task-profiler-demo:1"}, "batch", False),
+        ({"batch": OWN, "task-monitor": OWN}, "batch", True),
+        ({"batch": OWN}, "batch", False),
+        ({"batch": "etl:7", "watch": OWN}, "batch", True),
+        ({"one": OWN, "two": OWN}, None, True),
+    ],
+)
+def test_without_a_definition_an_images_own_name_counts(
+    images: dict[str, str], batch: str | None, *, has_monitor: bool
+) -> None:
+    parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
+    chosen = choose(None, parsed)
+    assert (chosen.batch, chosen.has_monitor) == (batch, has_monitor)
+
+
 def test_without_awslogs_the_stream_is_not_known() -> None:
     firelens = {"name": "batch", "logConfiguration": {"logDriver": "awsfirelens"}}
     assert choose(definition(firelens), task()).batch_log is None
