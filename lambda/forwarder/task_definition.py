@@ -43,7 +43,8 @@ def choose(definition: Mapping[str, object] | None, task: StoppedTask) -> Chosen
     by_name = {str(container.get("name")): container for container in containers}
     candidates = [as_candidate(container) for container in containers]
     wanted = _wanted(by_name.get(monitor_of(candidates, None) or ""))
-    batch = wanted or next(iter(batches_of(_essential(containers))), None)
+    # A name that is not there tells of a container that was renamed.
+    batch = wanted if wanted in by_name else next(iter(batches_of(_essential(containers))), None)
     monitor = monitor_of(candidates, batch)
     return Chosen(
         batch=batch,

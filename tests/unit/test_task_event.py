@@ -259,6 +259,15 @@ def test_the_monitors_own_setting_wins() -> None:
     assert choose(definition(container("first"), container("second"), monitor), task()).batch == "second"
 
 
+@pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
+def test_a_wanted_container_that_is_not_there_is_ignored(wanted: str) -> None:
+    environment = [{"name": "TASK_PROFILER_CONTAINER", "value": wanted}]
+    monitor = container("task-monitor", essential=False, environment=environment)
+    chosen = choose(definition(container("proxy", essential=False), monitor, container("batch")), task())
+    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert chosen.batch_log is not None
+
+
 def test_a_wrapper_entrypoint_is_the_batch_itself() -> None:
     wrapped = container("batch", command=["task-profiler", "run", "--", "python", "etl.py"])
     chosen = choose(definition(wrapped), task())
