@@ -180,7 +180,7 @@ def _cluster(settings: ForwarderSettings) -> Cluster:
     if settings.url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     credentials = settings.credentials
-    if settings.secret_id is not None:
+    if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
         credentials = read_credentials(settings.secret_id, fetch_secret)
     key = (credentials.api_key, credentials.basic, credentials.aws)
     if _clients.key != key or _clients.cluster is None:

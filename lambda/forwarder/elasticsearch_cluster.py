@@ -9,6 +9,7 @@ from forwarder.cluster import ItemResult, bulk_lines, bulk_results, refusal
 from forwarder.documents import Document
 from forwarder.errors import ClusterError
 from forwarder.settings import Credentials
+from forwarder.sign_in import authorization, reading_address
 
 # What OpenSearch answers to the media type of Elasticsearch 8.
 _NOT_ACCEPTABLE = 406
@@ -19,15 +20,11 @@ class ElasticsearchCluster:
     """The official client with its own retries off: delivery retries, within the time that is left."""
 
     def __init__(self, url: str, credentials: Credentials) -> None:
-        basic = credentials.basic
-        self._client = elasticsearch.Elasticsearch(
-            url,
-            api_key=credentials.api_key,
-            basic_auth=basic,
-            max_retries=0,
-            retry_on_timeout=False,
-            http_compress=True,
-        )
+        headers = authorization(credentials)
+        with reading_address(url):
+            self._client = elasticsearch.Elasticsearch(
+                url, headers=headers, max_retries=0, retry_on_timeout=False, http_compress=True
+            )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """One bulk request."""

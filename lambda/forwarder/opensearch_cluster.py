@@ -11,6 +11,7 @@ from forwarder.cluster import ItemResult, bulk_lines, bulk_results, refusal
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, SettingsError
 from forwarder.settings import Credentials
+from forwarder.sign_in import authorization, reading_address
 
 _SERVERLESS_HOST = ".aoss."
 
@@ -19,16 +20,18 @@ class OpenSearchCluster:
     """opensearch-py with its own retries off: delivery retries, within the time that is left."""
 
     def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
-        self._client = opensearchpy.OpenSearch(
-            hosts=[url],
-            http_auth=_authentication(url, credentials, region),
-            headers={"Authorization": f"ApiKey {credentials.api_key}"} if credentials.api_key is not None else None,
-            connection_class=opensearchpy.RequestsHttpConnection,
-            max_retries=0,
-            retry_on_timeout=False,
-            retry_on_status=(),
-            http_compress=True,
-        )
+        headers = authorization(credentials)
+        with reading_address(url):
+            self._client = opensearchpy.OpenSearch(
+                hosts=[url],
+                http_auth=_signature(url, region) if credentials.aws and not headers else None,
+                headers=headers,
+                connection_class=opensearchpy.RequestsHttpConnection,
+                max_retries=0,
+                retry_on_timeout=False,
+                retry_on_status=(),
+                http_compress=True,
+            )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """One bulk request."""
@@ -60,12 +63,13 @@ def _as_cluster_errors() -> Iterator[None]:
         raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
 
 
-def _authentication(url: str, credentials: Credentials, region: str | None) -> Any:  # noqa: ANN401  opensearch-py's own
-    if not credentials.aws:
-        return credentials.basic
+def _signature(url: str, region: str | None) -> Any:  # noqa: ANN401  opensearch-py's own
     if region is None:
         raise SettingsError("OPENSEARCH_AWS_AUTH needs a region: set AWS_REGION.")
     import boto3  # noqa: PLC0415  in Lambda's runtime; only for SigV4
 
+    credentials = boto3.Session().get_credentials()
+    if credentials is None:
+        raise SettingsError("OPENSEARCH_AWS_AUTH finds no AWS credentials: give the function a role.")
     service = "aoss" if _SERVERLESS_HOST in (urlsplit(url).hostname or "") else "es"
-    return opensearchpy.RequestsAWSV4SignerAuth(boto3.Session().get_credentials(), region, service)
+    return opensearchpy.RequestsAWSV4SignerAuth(credentials, region, service)

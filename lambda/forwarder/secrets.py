@@ -39,13 +39,15 @@ def fetch_secret(name: str) -> str:
 
 
 def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
-    """The credentials in a secret: JSON with ``api_key``, or ``username`` and ``password``."""
+    """The credentials in a secret: JSON with ``api_key``, or ``username`` and ``password``; empty ones are unset."""
     try:
         secret = msgspec.json.decode(fetch(name), type=_Secret)
     except (msgspec.DecodeError, UnicodeError):
         # Not "from": the decoder's message may quote what it could not read.
         raise SettingsError(f"The secret {name} is not JSON with api_key, or username and password.") from None
-    credentials = Credentials(api_key=secret.api_key, username=secret.username, password=secret.password)
+    credentials = Credentials(
+        api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
+    )
     if credentials.api_key is None and credentials.basic is None:
         raise SettingsError(f"The secret {name} holds neither api_key, nor username and password.")
     return credentials

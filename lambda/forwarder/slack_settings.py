@@ -47,8 +47,12 @@ def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> Slack
 
 
 def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
+    """The secret's texts; null is unset, a number is its digits, and what is not Slack's may be anything."""
     try:
-        return msgspec.json.decode(fetch(name), type=dict[str, str])
+        secret = msgspec.json.decode(fetch(name), type=dict[str, object])
+        found = {key: secret.get(key) for key in map(str.lower, _NAMES)}
+        texts = msgspec.convert(found, type=dict[str, str | int | float | None])
     except (msgspec.DecodeError, UnicodeError):
         # Not "from": the decoder's message may quote what it could not read.
         raise SettingsError(f"The secret {name} is not a JSON object of texts with Slack's settings.") from None
+    return {key: str(value).strip() for key, value in texts.items() if value is not None}

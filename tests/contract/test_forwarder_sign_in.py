@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 
 import boto3
@@ -88,6 +89,9 @@ def clusters(url: str, credentials: Credentials) -> list[Cluster]:
     [
         (Credentials(api_key="a2V5"), "ApiKey a2V5"),
         (Credentials(username="me", password="pw"), "Basic bWU6cHc="),
+        (Credentials(username="me", password="pä€"), "Basic bWU6cMOk4oKs"),
+        (Credentials(api_key="a2V5", username="me", password="pw", aws=True), "ApiKey a2V5"),
+        (Credentials(username="me", password="pw", aws=True), "Basic bWU6cHc="),
         (Credentials(), None),
     ],
 )
@@ -104,6 +108,34 @@ def test_opensearch_is_signed_with_the_functions_role(played: Played) -> None:
     assert authorization is not None
     assert authorization.startswith("AWS4-HMAC-SHA256 Credential=")
     assert "/eu-west-1/es/aws4_request" in authorization
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"search.example.com:{SECRET}",
+        "search.example.com:9200",
+        "search.example.com",
+        f"https://me:{SECRET}@search.example.com:port",
+        "https://",
+        "http://[::1",
+        "ftp://search.example.com:9200",
+    ],
+)
+def test_an_address_that_is_none_is_named_and_not_shown(url: str) -> None:
+    for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
+        with pytest.raises(SettingsError, match="ELASTICSEARCH_URL") as error:
+            engine(url, Credentials(api_key="a2V5"))
+        assert SECRET not in str(error.value)
+        assert error.value.__cause__ is None
+
+
+@pytest.mark.parametrize("key", [f"{SECRET}\n", f"{SECRET}\r\nX-Other: 1", f"{SECRET}€"])
+def test_a_key_that_no_header_can_hold_is_named_and_not_shown(key: str) -> None:
+    for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
+        with pytest.raises(SettingsError, match="ELASTICSEARCH_API_KEY") as error:
+            engine("https://search.example.com", Credentials(api_key=key))
+        assert SECRET not in str(error.value)
 
 
 def test_signing_needs_a_region() -> None:

@@ -1,5 +1,6 @@
 """What task_stopped asks of AWS, played by moto: definitions, log tails, and the once in DynamoDB."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -135,6 +136,26 @@ def test_slack_settings_in_a_secret() -> None:
     secret = '{"slack_failure_webhook_url": "https://hooks/2", "slack_bot_token": "x"}'
     targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
     assert targets["failure"] == SlackWebhook(url="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")
+
+
+def test_a_secret_may_hold_what_is_unset_and_what_is_others() -> None:
+    secret = json.dumps(
+        {
+            "slack_success_webhook_url": "https://hooks/1",
+            "slack_bot_token": None,
+            "slack_failure_channel": "",
+            "note": 1,
+            "more": {"a": [None]},
+        }
+    )
+    webhook = SlackWebhook(url="https://hooks/1", setting="SLACK_SUCCESS_WEBHOOK_URL")
+    assert read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret) == {"success": webhook}
+
+
+def test_a_number_in_a_secret_is_not_passed_over() -> None:
+    """Slack refuses it and the notice's error names the setting; as unset, the channel would be off without a word."""
+    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: '{"slack_failure_webhook_url": 5}')
+    assert targets == {"failure": SlackWebhook(url="5", setting="SLACK_FAILURE_WEBHOOK_URL")}
 
 
 @pytest.mark.parametrize("secret", ["hunter2", '["hunter2"]', '{"slack_bot_token": {"hunter2": 1}}'])

@@ -70,6 +70,8 @@ def test_credentials_never_show_themselves() -> None:
     [
         ('{"api_key": "k"}', Credentials(api_key="k")),
         ('{"username": "u", "password": "p", "more": 1}', Credentials(username="u", password="p")),
+        ('{"username": "u", "password": "p", "api_key": ""}', Credentials(username="u", password="p")),
+        ('{"username": "", "password": "", "api_key": "k"}', Credentials(api_key="k")),
     ],
 )
 def test_a_secret_holds_a_key_or_a_user(secret: str, credentials: Credentials) -> None:
@@ -77,7 +79,8 @@ def test_a_secret_holds_a_key_or_a_user(secret: str, credentials: Credentials) -
 
 
 @pytest.mark.parametrize(
-    "secret", [SECRET, "{}", f'{{"username": "{SECRET}"}}', f'["{SECRET}"]', f'{{"api_key": ["{SECRET}"]}}']
+    "secret",
+    [SECRET, "{}", '{"api_key": ""}', f'{{"username": "{SECRET}"}}', f'["{SECRET}"]', f'{{"api_key": ["{SECRET}"]}}'],
 )
 def test_a_secret_of_another_shape_is_named_and_not_shown(secret: str) -> None:
     with pytest.raises(SettingsError, match="The secret /my/secret") as error:
