@@ -22,7 +22,7 @@ from forwarder.run_log import LogTail, RunLog
 from forwarder.secrets import fetch_secret, read_credentials
 from forwarder.settings import Credentials, ForwarderSettings, NoticeSettings, read_notice_settings, read_settings
 from forwarder.slack_settings import read_targets
-from forwarder.task_ended import Definitions, Ended, TaskEnded, Telling
+from forwarder.task_ended import Definitions, Ended, Index, TaskEnded, Telling
 from forwarder.task_event import parse_stopped_task
 
 _MS_PER_SECOND = 1000
@@ -78,19 +78,27 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return Ended().as_answer()
     keep_libraries_quiet()
-    settings = read_notice_settings(os.environ)
-    time_left = InvocationTime(context)
-    base = _settings()
-    cluster = None if base.url is None else _cluster(base)
+    time_left, time_for_index = InvocationTime(context), _time_before_slack(context)
     ended = TaskEnded(
-        settings,
+        lambda: read_notice_settings(os.environ),
         definitions=_definitions(),
         run_log=lambda of, container: RunLog(_tail(), time_left, of.id, container),
-        deliverer=None if cluster is None else Delivery(cluster, _time_before_slack(context), random.random),
-        telling=_telling(settings, time_left, context),
-        compare=None if cluster is None else _comparison(cluster, settings),
+        index=lambda: _index(time_for_index),
+        telling=lambda settings: _telling(settings, time_left, context),
     )
     return ended.handle(task).as_answer()
+
+
+def _index(time_left: InvocationTime) -> Index | None:
+    settings = _settings()
+    if settings.url is None:
+        return None
+    cluster = _cluster(settings)
+    return Index(
+        prefix=settings.index_prefix,
+        deliverer=Delivery(cluster, time_left, random.random),
+        compare=_comparison(cluster, settings.index_prefix),
+    )
 
 
 def _time_before_slack(context: Context) -> InvocationTime:
@@ -111,11 +119,11 @@ def _telling(settings: NoticeSettings, time_left: InvocationTime, context: Conte
     return SlackTelling(targets, time_left, once_each, kibana_url=settings.kibana_url)
 
 
-def _comparison(cluster: Cluster, settings: NoticeSettings) -> Callable[[Notice], str | None]:
+def _comparison(cluster: Cluster, prefix: str) -> Callable[[Notice], str | None]:
     def compared(notice: Notice) -> str | None:
         return compare(
             cluster,
-            prefix=settings.index_prefix,
+            prefix=prefix,
             family=notice.family,
             task_id=notice.task_id,
             duration_ms=notice.numbers.duration_ms,

@@ -2,6 +2,9 @@
 
 from statistics import median
 
+import msgspec
+from msgspec import Struct
+
 from forwarder.cluster import Cluster
 from forwarder.errors import ClusterError
 
@@ -9,6 +12,26 @@ _RUNS = 20
 _FEWEST_RUNS = 5
 _SECONDS = 5.0
 _WORTH_TELLING = 1.5
+
+
+class _Usage(Struct):
+    duration_ms: float | None = None
+
+
+class _Source(Struct):
+    usage: _Usage = msgspec.field(default_factory=_Usage)
+
+
+class _Hit(Struct):
+    source: _Source = msgspec.field(name="_source", default_factory=_Source)
+
+
+class _Hits(Struct):
+    hits: tuple[_Hit, ...] = ()
+
+
+class _Answer(Struct):
+    hits: _Hits = msgspec.field(default_factory=_Hits)
 
 
 def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duration_ms: float | None) -> str | None:
@@ -36,9 +59,12 @@ def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duratio
 
 
 def _durations(answer: object) -> list[float]:
-    hits = answer.get("hits", {}).get("hits", []) if isinstance(answer, dict) else []
-    found = [hit.get("_source", {}).get("usage", {}).get("duration_ms") for hit in hits]
-    return [float(value) for value in found if isinstance(value, int | float) and value > 0]
+    try:
+        hits = msgspec.convert(answer, type=_Answer).hits.hits
+    except msgspec.ValidationError:
+        return []
+    durations = (hit.source.usage.duration_ms for hit in hits)
+    return [duration for duration in durations if duration is not None and duration > 0]
 
 
 def _sentence(ratio: float, runs: int) -> str:

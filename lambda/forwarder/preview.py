@@ -69,7 +69,10 @@ def preview(event: object) -> tuple[Notice, str]:
         return RunLog(nothing, clock, of.id, container)
 
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
-    TaskEnded(settings, definitions=nothing, run_log=run_log, deliverer=None, telling=nothing).handle(task)
+    ended = TaskEnded(
+        lambda: settings, definitions=nothing, run_log=run_log, index=lambda: None, telling=lambda _settings: nothing
+    )
+    ended.handle(task)
     if nothing.notice is None:
         raise SettingsError("This event makes no notice.")
     return nothing.notice, nothing.kind

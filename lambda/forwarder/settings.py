@@ -54,7 +54,6 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 class NoticeSettings(Struct, frozen=True, kw_only=True):
     """Which ended tasks are told, and how."""
 
-    index_prefix: str = "task"
     only_failures: bool = False
     families: tuple[str, ...] = ()
     services: bool = False
@@ -64,8 +63,10 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
 
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
-    """The settings of ``task_stopped``. Raises SettingsError, which names the variable and never its value."""
-    base = read_settings(environment)
+    """``task_stopped``'s own, beside the cluster's: either may be wrong without hindering what the other is for.
+
+    Raises SettingsError, which names the variable and never its value.
+    """
     notify = environment.get("NOTIFY", "").strip().lower() or "all"
     if notify not in {"all", "failure"}:
         raise SettingsError("NOTIFY is neither all nor failure: set it to one of them.")
@@ -74,7 +75,6 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         raise SettingsError("NOTIFY_SERVICES is neither true nor false: set it to one of them.")
     families = environment.get("NOTIFY_FAMILIES", "").split(",")
     return NoticeSettings(
-        index_prefix=base.index_prefix,
         only_failures=notify == "failure",
         families=tuple(family.strip() for family in families if family.strip()),
         services=_SWITCHES[services],

@@ -1,19 +1,20 @@
 """One ended task, from its event to the index and the people who want to know.
 
-Slack is told even if the cluster takes nothing; what failed is raised afterwards, so that Lambda
-tries again. Telling twice is prevented by the caller's ``once``.
+Slack is told even if the cluster takes nothing or its settings are wrong, and the other way round: each
+is built when its turn comes. What failed is raised afterwards, so that Lambda tries again. Telling
+twice is prevented by the caller's ``once``.
 """
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from forwarder.delivery import Delivered
 from forwarder.documents import Document
-from forwarder.errors import DeliveryError
+from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.event_document import event_document
 from forwarder.notice import Notice, Verdict
 from forwarder.notice_numbers import numbers_of
@@ -21,7 +22,10 @@ from forwarder.outcome import Outcome, decide
 from forwarder.run_log import FoundReport, RunLog
 from forwarder.settings import NoticeSettings
 from forwarder.task_definition import Chosen, batch_container, choose
-from forwarder.task_event import EventContainer, StoppedTask
+from forwarder.task_event import StoppedTask
+
+_Built = TypeVar("_Built")
+_Problems = list[ForwarderError]
 
 
 class Definitions(Protocol):
@@ -51,6 +55,14 @@ class Telling(Protocol):
         ...
 
 
+class Index(Struct, frozen=True, kw_only=True):
+    """The cluster's part: where documents go, and what recent runs say of this one."""
+
+    prefix: str
+    deliverer: Deliverer
+    compare: Callable[[Notice], str | None] = lambda _notice: None
+
+
 class Ended(Struct, frozen=True, kw_only=True):
     """What became of the event."""
 
@@ -64,77 +76,88 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 class TaskEnded:
-    """Handles ended tasks. ``deliverer`` and ``compare`` are None without a cluster."""
+    """Handles ended tasks. What is built by a call may raise SettingsError; ``index`` is None without a cluster."""
 
     def __init__(
         self,
-        settings: NoticeSettings,
+        settings: Callable[[], NoticeSettings],
         *,
         definitions: Definitions,
         run_log: Callable[[StoppedTask, str | None], RunLog],
-        deliverer: Deliverer | None,
-        telling: Telling,
-        compare: Callable[[Notice], str | None] | None = None,
+        index: Callable[[], Index | None],
+        telling: Callable[[NoticeSettings], Telling],
     ) -> None:
         self._settings = settings
         self._definitions = definitions
         self._run_log = run_log
-        self._deliverer = deliverer
-        self._telling = telling
-        self._compare = compare
+        self._open_index = index
+        self._open_telling = telling
 
     def handle(self, task: StoppedTask) -> Ended:
-        """Index and tell. Raises DeliveryError if either failed, after trying both."""
+        """Index and tell. Raises ForwarderError if either failed, after trying both."""
+        problems: _Problems = []
+        settings = _tried(self._settings, problems)
         definition = None if task.definition_arn is None else self._definitions.describe(task.definition_arn)
         chosen = choose(definition, task)
         batch = batch_container(task, chosen.batch)
         outcome = decide(task, batch)
-        found = self._find(task, chosen)
-        problems: list[DeliveryError] = []
-        indexed = self._index(task, batch, outcome, found, problems)
-        notified = self._tell(_notice(task, chosen, outcome, found), task, problems)
+        found = self._find(task, chosen, (settings or NoticeSettings()).report_wait_seconds)
+        index = _tried(self._open_index, problems)
+        indexed = index is not None and _index(
+            index, event_document(task, batch, outcome, found, prefix=index.prefix), problems
+        )
+        notice = _notice(task, chosen, outcome, found)
+        notified = None if settings is None else self._tell(notice, task, settings, index, problems)
+        if len(problems) == 1:
+            raise problems[0]
         if problems:
             raise DeliveryError(" ".join(str(problem) for problem in problems)) from problems[0]
         return Ended(status=outcome.verdict, indexed=indexed, notified=notified)
 
-    def _find(self, task: StoppedTask, chosen: Chosen) -> FoundReport | None:
+    def _find(self, task: StoppedTask, chosen: Chosen, wait_seconds: float) -> FoundReport | None:
         """A task without a monitor, or one that never started, has no report to wait for."""
-        wait_seconds = self._settings.report_wait_seconds if chosen.has_monitor and task.started_at is not None else 0
-        return self._run_log(task, chosen.batch).find(chosen.batch_log, chosen.monitor_log, wait_seconds)
+        is_awaited = chosen.has_monitor and task.started_at is not None
+        log = self._run_log(task, chosen.batch)
+        return log.find(chosen.batch_log, chosen.monitor_log, wait_seconds if is_awaited else 0)
 
-    def _index(
-        self,
-        task: StoppedTask,
-        batch: EventContainer | None,
-        outcome: Outcome,
-        found: FoundReport | None,
-        problems: list[DeliveryError],
-    ) -> bool:
-        document = event_document(task, batch, outcome, found, prefix=self._settings.index_prefix)
-        if self._deliverer is None or document is None:
-            return False
-        try:
-            delivered = self._deliverer.deliver([document])
-        except DeliveryError as error:
-            problems.append(error)
-            return False
-        if delivered.poison:
-            problems.append(DeliveryError(f"The task's document was refused: {delivered.poison[0].reason}"))
-        return delivered.indexed > 0
-
-    def _tell(self, notice: Notice, task: StoppedTask, problems: list[DeliveryError]) -> str | None:
+    def _tell(
+        self, notice: Notice, task: StoppedTask, settings: NoticeSettings, index: Index | None, problems: _Problems
+    ) -> str | None:
+        if not is_wanted(notice, task, settings):
+            return None
         kind = "success" if notice.verdict == "success" else "failure"
-        if not is_wanted(notice, task, self._settings):
-            return None
-        try:
-            return kind if self._telling.tell(self._compared(notice), kind) else None
-        except DeliveryError as error:
-            problems.append(error)
-            return None
+        compared = notice if index is None else _compared(notice, index)
+        is_told = _tried(lambda: self._open_telling(settings).tell(compared, kind), problems)
+        return kind if is_told else None
 
-    def _compared(self, notice: Notice) -> Notice:
-        comparison = None if self._compare is None else self._compare(notice)
-        return notice if comparison is None else replace(notice, comparison=comparison)
+
+def _tried(build: Callable[[], _Built], problems: _Problems) -> _Built | None:
+    """What is built; None if it cannot be, and the problem is kept for the end."""
+    try:
+        return build()
+    except ForwarderError as error:
+        problems.append(error)
+        return None
+
+
+def _index(index: Index, document: Document | None, problems: _Problems) -> bool:
+    if document is None:
+        return False
+    delivered = _tried(lambda: index.deliverer.deliver([document]), problems)
+    if delivered is None:
+        return False
+    if delivered.poison:
+        problems.append(DeliveryError(f"The task's document was refused: {delivered.poison[0].reason}"))
+    return delivered.indexed > 0
+
+
+def _compared(notice: Notice, index: Index) -> Notice:
+    """A comparison is worth a sentence of the notice, not the notice."""
+    try:
+        comparison = index.compare(notice)
+    except ForwarderError:
+        return notice
+    return notice if comparison is None else replace(notice, comparison=comparison)
 
 
 def is_wanted(notice: Notice, task: StoppedTask, settings: NoticeSettings) -> bool:

@@ -9,13 +9,13 @@ import pytest
 from forwarder.comparison import compare
 from forwarder.delivery import Delivered
 from forwarder.documents import Document
-from forwarder.errors import ClusterError, DeliveryError
+from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
 from forwarder.failures import Failure
 from forwarder.notice import Killed, Notice
 from forwarder.run_log import RunLog
 from forwarder.settings import NoticeSettings
 from forwarder.task_definition import LogPlace
-from forwarder.task_ended import TaskEnded
+from forwarder.task_ended import Index, TaskEnded
 from forwarder.task_event import StoppedTask
 from tests.fakes import FakeTime
 from tests.unit.test_task_event import container, definition, task
@@ -60,12 +60,30 @@ class World:
         self.notices: list[tuple[Notice, str]] = []
         self.cluster_error: DeliveryError | None = None
         self.slack_error: DeliveryError | None = None
+        self.index_error: SettingsError | None = None
+        self.telling_error: SettingsError | None = None
+        self.compare_error: ForwarderError | None = None
         self.poison: tuple[Failure, ...] = ()
         self.reads = 0
 
     def newest(self, place: LogPlace) -> Sequence[str]:
         self.reads += 1
         return self.lines.get(place.stream, [])
+
+    def index(self) -> Index:
+        if self.index_error is not None:
+            raise self.index_error
+        return Index(prefix="task", deliverer=self, compare=self.compare)
+
+    def telling(self, settings: NoticeSettings) -> "World":
+        if self.telling_error is not None:
+            raise self.telling_error
+        return self
+
+    def compare(self, notice: Notice) -> str | None:
+        if self.compare_error is not None:
+            raise self.compare_error
+        return "As long as ever."
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
         assert arn.endswith("nightly:5")
@@ -87,11 +105,11 @@ class World:
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
     ) -> Mapping[str, object]:
         handling = TaskEnded(
-            NoticeSettings(**settings),
+            lambda: NoticeSettings(**settings),
             definitions=self,
             run_log=lambda of, name: RunLog(self, self.time, of.id, name),
-            deliverer=self if cluster else None,
-            telling=self,
+            index=lambda: self.index() if cluster else None,
+            telling=self.telling,
         )
         return handling.handle(ended or task()).as_answer()
 
@@ -192,6 +210,65 @@ def test_the_document_is_written_even_if_slack_fails() -> None:
     assert len(world.documents) == 1
 
 
+def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.index_error = SettingsError("The secret of the cluster cannot be read.")
+    with pytest.raises(SettingsError, match=r"^The secret of the cluster cannot be read\.$"):
+        world.handle()
+    ((notice, kind),) = world.notices
+    assert (kind, notice.exit_code, notice.comparison) == ("failure", 1, None)
+
+
+def test_the_document_is_written_even_if_slacks_settings_are_wrong() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    with pytest.raises(SettingsError, match=r"^The secret of Slack cannot be read\.$"):
+        world.handle()
+    assert len(world.documents) == 1
+
+
+def test_slacks_settings_are_not_looked_at_for_what_nobody_wants_to_hear_of() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    assert world.handle(families=("weekly",)) == {"status": "failure", "indexed": True, "notified": None}
+
+
+def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
+    world = World({BATCH_STREAM: [report()]})
+
+    def wrong() -> NoticeSettings:
+        raise SettingsError("NOTIFY is neither.")
+
+    handling = TaskEnded(
+        wrong,
+        definitions=world,
+        run_log=lambda of, name: RunLog(world, world.time, of.id, name),
+        index=world.index,
+        telling=world.telling,
+    )
+    with pytest.raises(SettingsError, match="NOTIFY is neither"):
+        handling.handle(task())
+    assert (len(world.documents), world.notices) == (1, [])
+
+
+def test_what_failed_twice_is_raised_once() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.index_error = SettingsError("The address is none.")
+    world.slack_error = DeliveryError("Slack is away.")
+    with pytest.raises(DeliveryError, match=r"^The address is none\. Slack is away\.$"):
+        world.handle()
+
+
+def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.compare_error = ForwarderError("no")
+    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert world.notices[0][0].comparison is None
+    world.compare_error = None
+    world.handle()
+    assert world.notices[1][0].comparison == "As long as ever."
+
+
 def test_a_refused_document_is_an_error() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.poison = (Failure({}, "bad mapping"),)
@@ -264,6 +341,26 @@ def test_the_comparison_with_recent_runs(durations: list[float], duration: float
 def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
     cluster = FakeCluster([], ClusterError("away", status=None))
     assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"hits": None},
+        {"hits": {"hits": None}},
+        {"hits": {"hits": ["no object"]}},
+        {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
+        {"hits": {"hits": [{"_source": {"usage": {"duration_ms": "long"}}}] * 9}},
+        {"hits": {"hits": [{}] * 9}},
+    ],
+)
+def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None:
+    class Odd(FakeCluster):
+        def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+            return answer
+
+    assert compare(Odd([]), prefix="task", family="nightly", task_id="1", duration_ms=5) is None
 
 
 def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +22,10 @@ DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]
 RESOURCES: dict[str, Any] = template()["Resources"]
 MOST_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
-FUNCTIONS = {"ForwardLogsFunction": read_settings, "TaskStoppedFunction": read_notice_settings}
+FUNCTIONS: dict[str, list[Callable[[Mapping[str, str]], object]]] = {
+    "ForwardLogsFunction": [read_settings],
+    "TaskStoppedFunction": [read_settings, read_notice_settings, lambda environment: read_targets(environment, str)],
+}
 
 # Settings that no parameter reaches, and why.
 NOT_REACHED = {
@@ -183,9 +186,8 @@ class Asked(dict[str, str]):
 
 def known_to(function: str) -> set[str]:
     asked = Asked()
-    FUNCTIONS[function](asked)
-    if function == "TaskStoppedFunction":
-        read_targets(asked, str)
+    for read in FUNCTIONS[function]:
+        read(asked)
     return asked.names
 
 

@@ -1,0 +1,158 @@
+"""``handler.task_stopped`` with a cluster or a Slack that is set up wrong: the other gets what it should."""
+
+import json
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from moto import mock_aws
+
+import handler
+from forwarder.errors import ForwarderError
+from tests.fake_slack import FakeSlack
+from tests.served import PlayedElasticsearch
+from tests.unit.test_task_event import event
+
+SECRET = "hunter2-hunter2"
+WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {
+    "a missing secret": ({"ELASTICSEARCH_SECRET_ID": "missing"}, "The secret missing cannot be read"),
+    "an odd secret": ({"ELASTICSEARCH_SECRET_ID": "odd"}, "The secret odd is not JSON"),
+    "an address without a scheme": ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is no address"),
+    "a user without a password": ({"ELASTICSEARCH_USERNAME": SECRET}, "set both or none"),
+    "a key with a line break": ({"ELASTICSEARCH_API_KEY": f"{SECRET}\n{SECRET}"}, "ELASTICSEARCH_API_KEY"),
+    "an engine that is none": ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE is neither"),
+    "a prefix that is none": ({"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX cannot"),
+    "nobody to sign for": ({"OPENSEARCH_AWS_AUTH": "true"}, "OPENSEARCH_AWS_AUTH signs for OpenSearch only"),
+}
+WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
+    "a missing secret": ({"SLACK_SECRET_ID": "missing"}, "The secret missing cannot be read"),
+    "an odd secret": ({"SLACK_SECRET_ID": "odd"}, "The secret odd is not a JSON object"),
+    "a channel without a token": (
+        {"SLACK_FAILURE_CHANNEL": "C1", "SLACK_FAILURE_WEBHOOK_URL": ""},
+        "SLACK_FAILURE_CHANNEL is set without SLACK_BOT_TOKEN",
+    ),
+    "a choice that is none": ({"NOTIFY": "never"}, "NOTIFY is neither"),
+    "a wait that is none": ({"REPORT_WAIT_SECONDS": "soon"}, "REPORT_WAIT_SECONDS is no number"),
+    "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing"}, "IDEMPOTENCY_TABLE"),
+}
+
+
+class Context:
+    """An invocation with time."""
+
+    function_name = "task_stopped"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[PlayedElasticsearch]:
+    played = PlayedElasticsearch()
+    yield played
+    played.close()
+
+
+@pytest.fixture
+def slack() -> Iterator[FakeSlack]:
+    fake = FakeSlack()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch, cluster: PlayedElasticsearch, slack: FakeSlack) -> Iterator[None]:
+    """A sound cluster, a sound Slack, and a task definition that can be read."""
+    settings = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
+        "ELASTICSEARCH_URL": cluster.url,
+        "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        for _ in range(5):
+            boto3.client("ecs").register_task_definition(
+                family="nightly", containerDefinitions=[{"name": "batch", "image": "etl:7", "memory": 64}]
+            )
+        secrets = boto3.client("secretsmanager")
+        secrets.create_secret(Name="odd", SecretString=json.dumps([SECRET]))
+        secrets.create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
+        forget()
+        yield
+    forget()
+
+
+def forget() -> None:
+    """A fresh Lambda environment."""
+    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client):
+        kept.cache_clear()
+    handler._clients.key = handler._clients.cluster = None
+    parameters.clear_caches()  # type: ignore[no-untyped-call]
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ForwarderError) as error:
+        handler.task_stopped(event(), Context())
+    said = str(error.value)
+    assert SECRET not in said
+    assert said.endswith(".")
+    return said
+
+
+def documents(cluster: PlayedElasticsearch) -> list[str]:
+    actions = (line["update"]["_id"] for lines in cluster.bulks for line in lines if "update" in line)
+    return [str(identity) for identity in actions]
+
+
+@pytest.mark.parametrize("wrong", WRONG_CLUSTERS)
+def test_slack_is_told_though_the_cluster_is_set_up_wrong(
+    wrong: str, cluster: PlayedElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, said = WRONG_CLUSTERS[wrong]
+    assert said in refused(monkeypatch, settings)
+    assert len(slack.messages) == 1
+    assert documents(cluster) == []
+
+
+@pytest.mark.parametrize("wrong", WRONG_SLACKS)
+def test_the_run_is_indexed_though_slack_is_set_up_wrong(
+    wrong: str, cluster: PlayedElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, said = WRONG_SLACKS[wrong]
+    assert said in refused(monkeypatch, settings)
+    assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
+    assert slack.messages == []
+
+
+def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused(monkeypatch, {"SEARCH_ENGINE": "solr", "SLACK_SECRET_ID": "odd"})
+    assert said.startswith("SEARCH_ENGINE is neither")
+    assert "The secret odd is not a JSON object" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "authorization"),
+    [
+        ({"ELASTICSEARCH_SECRET_ID": "key"}, "ApiKey a2V5"),
+        ({"ELASTICSEARCH_SECRET_ID": "key", "ELASTICSEARCH_API_KEY": "b3du"}, "ApiKey b3du"),
+        (
+            {"ELASTICSEARCH_SECRET_ID": "missing", "ELASTICSEARCH_USERNAME": "me", "ELASTICSEARCH_PASSWORD": "pw"},
+            "Basic bWU6cHc=",
+        ),
+    ],
+)
+def test_what_the_environment_holds_comes_before_the_secret(
+    settings: dict[str, str], authorization: str, cluster: PlayedElasticsearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    answer = handler.task_stopped(event(), Context())
+    assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert set(cluster.authorizations) == {authorization}
