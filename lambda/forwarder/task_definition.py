@@ -55,8 +55,11 @@ def choose(definition: Mapping[str, object] | None, task: StoppedTask) -> Chosen
 
 
 def batch_container(task: StoppedTask, name: str | None) -> EventContainer | None:
-    """The batch as the event tells of it."""
-    return next((container for container in task.containers if container.name == name), None)
+    """The batch as the event tells of it; by its name alone if the event, as for a failed start, does not list it."""
+    if name is None:
+        return None
+    listed = next((container for container in task.containers if container.name == name), None)
+    return EventContainer(name=name) if listed is None else listed
 
 
 def _choose_from_event(task: StoppedTask) -> Chosen:

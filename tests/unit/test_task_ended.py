@@ -307,6 +307,26 @@ def test_a_task_whose_batch_is_unknown_is_told_and_not_indexed() -> None:
     assert world.documents == []
 
 
+@pytest.mark.parametrize("listed", [[], [{"name": "task-monitor", "exitCode": 0}]])
+def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name(listed: list[dict[str, Any]]) -> None:
+    never_started = {
+        "containers": listed,
+        "stopCode": "TaskFailedToStart",
+        "stoppedReason": "ResourceInitializationError: unable to pull secrets or registry auth",
+        "startedAt": None,
+        "executionStoppedAt": None,
+    }
+    world = World()
+    assert world.handle(task(**never_started)) == {"status": "failure", "indexed": True, "notified": "failure"}
+    (document,) = world.documents
+    assert (document.index, document.id) == ("task-reports-2026.03", "4dd5853f44b341ee8281f38229bee377/batch")
+    assert document.upsert is not None
+    assert document.upsert["container"] == {"name": "batch"}
+    assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
+    assert "duration_ms" not in document.upsert.get("usage", {})
+    assert world.notices[0][0].container == "batch"
+
+
 class FakeCluster:
     def __init__(self, durations: list[float], error: ClusterError | None = None) -> None:
         self._durations = durations
