@@ -10,8 +10,14 @@ _STOPPED_FROM_OUTSIDE = frozenset({"user", "spot"})
 _FAILED_TO_START = "taskfailedtostart"
 # Substrings of reasons in lower case; agents of different ages spell and space them differently.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
-_SPOT = ("spot task was interrupted", "spot interruption")
-_USER = ("stopped by user",)
+_SPOT = (
+    "spot task was interrupted",
+    "spot interruption",
+    "spotinterruption",
+    "termination notice",
+    "terminationnotice",
+)
+_USER = ("stopped by user", "userinitiated")
 _SCHEDULER = ("scaling activity initiated", "failed elb health checks", "failed container health checks")
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (

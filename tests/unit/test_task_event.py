@@ -148,6 +148,12 @@ CASES: list[tuple[dict[str, Any], int | None, str | None, Verdict, StopCategory,
         False,
     ),
     ({"stopCode": None, "stoppedReason": "Your Spot Task was interrupted."}, None, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "SpotInterruption"}, 0, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "TerminationNotice"}, 143, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "Received a TERMINATION NOTICE"}, None, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "UserInitiated"}, 143, None, "stopped", "user", False),
+    ({"stopCode": None, "stoppedReason": "userinitiated: deploy"}, 0, None, "stopped", "user", False),
+    ({"stopCode": None, "stoppedReason": "Host EC2 (instance i-1) terminated."}, 137, None, "failure", "exit", False),
     (
         {
             "stopCode": "ServiceSchedulerInitiated",
