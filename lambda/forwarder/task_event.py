@@ -67,11 +67,12 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> float | None:
-        """Start to the end of execution; None if unknown or, for a task that crashed at once, negative.
+        """Start to the end of execution; None if either is unknown or, for a task that crashed at once, negative.
 
-        ``startedAt`` is when the control plane saw the task run, seconds after it did.
+        ``startedAt`` is when the control plane saw the task run, seconds after it did. ``stoppedAt`` is no end of
+        execution: ECS takes some 20 s more to put the task away.
         """
-        end = self.execution_stopped_at or self.stopped_at
+        end = self.execution_stopped_at
         if self.started_at is None or end is None or end < self.started_at:
             return None
         return round((end - self.started_at).total_seconds() * 1000)

@@ -175,6 +175,17 @@ def test_without_anything_the_event_alone_is_told() -> None:
     )
 
 
+def test_without_an_end_of_execution_the_end_is_known_and_the_duration_is_not() -> None:
+    world = World(described=WITHOUT_MONITOR)
+    world.handle(task(executionStoppedAt=None))
+    assert world.notices[0][0].numbers.duration_ms is None
+    document = world.documents[0].upsert
+    assert document is not None
+    assert "usage" not in document
+    assert "duration" not in document["event"]
+    assert document["event"]["end"] == document["@timestamp"] == "2026-03-01T10:12:56.341Z"
+
+
 def test_a_task_that_never_started_is_not_waited_for() -> None:
     world = World()
     world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))

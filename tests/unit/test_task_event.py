@@ -106,6 +106,10 @@ def test_an_end_before_the_start_gives_no_duration() -> None:
     assert task(startedAt=None).duration_ms is None
 
 
+def test_the_time_in_which_ecs_puts_a_task_away_is_no_duration() -> None:
+    assert task(executionStoppedAt=None).duration_ms is None
+
+
 @pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
 def test_tasks_of_services_are_known(field: dict[str, str]) -> None:
     assert task(**field).is_of_a_service
