@@ -1,5 +1,6 @@
 """Where documents go that the cluster will never take: an SQS queue, with the reason beside each."""
 
+from bisect import bisect_right
 from typing import Protocol
 
 import msgspec
@@ -8,9 +9,7 @@ from msgspec import Struct
 from forwarder.errors import DeliveryError
 
 LARGEST_MESSAGE_BYTES = 256 * 1024
-# JSON may write one byte of text as six (\u0000); and there are the names around it.
-_WORST_GROWTH = 6
-_ROOM_FOR_THE_REST = 4096
+_LONGEST_REASON = 1000
 
 
 class Failure(Struct, frozen=True):
@@ -67,8 +66,16 @@ class NoFailureStore:
 def message_body(failure: Failure) -> str:
     """``{"document": …, "reason": …}``, at most 256 KB; a document that is larger goes as cut text."""
     body = msgspec.json.encode(failure)
-    if len(body) > LARGEST_MESSAGE_BYTES:
-        text = failure.document if isinstance(failure.document, str) else msgspec.json.encode(failure.document).decode()
-        kept = text[: (LARGEST_MESSAGE_BYTES - _ROOM_FOR_THE_REST) // _WORST_GROWTH]
-        body = msgspec.json.encode(Failure(kept, f"{failure.reason[:1000]} (the document is cut)"))
-    return body.decode()
+    return (body if len(body) <= LARGEST_MESSAGE_BYTES else _cut(failure)).decode()
+
+
+def _cut(failure: Failure) -> bytes:
+    """With as much of the document as fits: what a character takes in JSON is from one byte to six."""
+    text = failure.document if isinstance(failure.document, str) else msgspec.json.encode(failure.document).decode()
+    reason = f"{failure.reason[:_LONGEST_REASON]} (the document is cut)"
+
+    def body(length: int) -> bytes:
+        return msgspec.json.encode(Failure(text[:length], reason))
+
+    lengths = range(min(len(text), LARGEST_MESSAGE_BYTES) + 1)
+    return body(bisect_right(lengths, LARGEST_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -238,12 +239,30 @@ def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     assert set(cluster.taken) == {"e1"}
 
 
-@given(st.text(max_size=50), st.integers(0, 400_000))
-def test_a_message_to_the_queue_is_never_larger_than_sqs_takes(reason: str, length: int) -> None:
-    for document in ("\x01" * length, {"text": "é" * length}):
+MOST_BYTES_OF_A_CHARACTER = 6  # a control character, in JSON
+
+
+@given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
+def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason: str, some: str, length: int) -> None:
+    for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
         body = message_body(Failure(document, reason))
-        assert len(body.encode()) <= LARGEST_MESSAGE_BYTES
-        assert set(json.loads(body)) == {"document", "reason"}
+        size = len(body.encode())
+        assert size <= LARGEST_MESSAGE_BYTES
+        kept = json.loads(body)
+        assert set(kept) == {"document", "reason"}
+        if kept != {"document": document, "reason": reason}:
+            text = document if isinstance(document, str) else msgspec.json.encode(document).decode()
+            assert text.startswith(kept["document"])
+            assert kept["reason"] == f"{reason[:1000]} (the document is cut)"
+            is_whole = kept["document"] == text  # the reason alone was too long
+            assert is_whole or size > LARGEST_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "😀"])
+def test_a_document_is_cut_between_two_characters(character: str) -> None:
+    body = message_body(Failure(character * 300_000, "too large"))
+    assert LARGEST_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER < len(body.encode()) <= LARGEST_MESSAGE_BYTES
+    assert set(json.loads(body)["document"]) == {character}
 
 
 def test_a_queue_that_takes_nothing_is_an_error() -> None:
