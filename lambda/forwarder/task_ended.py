@@ -115,8 +115,9 @@ class TaskEnded:
         return Ended(status=outcome.verdict, indexed=indexed, notified=notified)
 
     def _find(self, task: StoppedTask, chosen: Chosen, wait_seconds: float) -> FoundReport | None:
-        """A task without a monitor, or one that never started, has no report to wait for."""
-        is_awaited = chosen.has_monitor and task.started_at is not None
+        """Without a monitor, a start, or a stream that can be read, there is no report to wait for."""
+        is_readable = chosen.batch_log is not None or chosen.monitor_log is not None
+        is_awaited = chosen.has_monitor and task.started_at is not None and is_readable
         log = self._run_log(task, chosen.batch)
         return log.find(chosen.batch_log, chosen.monitor_log, wait_seconds if is_awaited else 0)
 

@@ -192,6 +192,27 @@ def test_a_task_that_never_started_is_not_waited_for() -> None:
     assert world.time.pauses == []
 
 
+@pytest.mark.parametrize(
+    "described", [None, definition({"name": "task-monitor", "essential": False}, {"name": "batch"})]
+)
+def test_streams_that_are_not_known_are_not_waited_for(described: Mapping[str, Any] | None) -> None:
+    world = World(described=described)
+    world.handle(task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]))
+    assert (world.time.pauses, world.reads) == ([], 0)
+    assert len(world.documents) == len(world.notices) == 1
+
+
+@pytest.mark.parametrize("silent", ["task-monitor", "batch"])
+def test_one_stream_that_is_known_is_waited_for(silent: str) -> None:
+    known = [container("task-monitor", essential=False), container("batch")]
+    for one in known:
+        if one["name"] == silent:
+            del one["logConfiguration"]
+    world = World(described=definition(*known))
+    world.handle(report_wait_seconds=4.0)
+    assert world.time.pauses == [2.0, 2.0]
+
+
 def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
     world = World()
     world.time.left = 15
