@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 from forwarder.cluster import Cluster
 from forwarder.comparison import compare
-from forwarder.delivery import Delivery
+from forwarder.delivery import Delivered, Delivery
+from forwarder.documents import Document
 from forwarder.errors import SettingsError
 from forwarder.failures import Failure, FailureStore, NoFailureStore, SqsFailureStore
-from forwarder.forward import forward
+from forwarder.forward import Counts, forward
 from forwarder.notice import Notice
 from forwarder.once import once
 from forwarder.payload import decode_payload
@@ -61,11 +62,24 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, int
     what cannot be decoded.
     """
     keep_libraries_quiet()
-    settings = _settings()
     payload = decode_payload(event)
-    delivery = Delivery(_cluster(settings), InvocationTime(context), random.random)
-    counts = forward(payload, settings, delivery, _LoggedStore(_failure_store(settings.failed_items_queue_url)))
-    return counts.as_answer()
+    if not payload.lines:
+        return Counts().as_answer()
+    settings = _settings()
+    store = _LoggedStore(_failure_store(settings.failed_items_queue_url))
+    return forward(payload, settings, _WhenThereIsSomething(settings, context), store).as_answer()
+
+
+class _WhenThereIsSomething:
+    """Asks for the cluster only when it has documents for it: most lines of a batch are none."""
+
+    def __init__(self, settings: ForwarderSettings, context: Context) -> None:
+        self._settings = settings
+        self._time = InvocationTime(context)
+
+    def deliver(self, documents: list[Document]) -> Delivered:
+        """See forwarder.delivery."""
+        return Delivery(_cluster(self._settings), self._time, random.random).deliver(documents)
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:

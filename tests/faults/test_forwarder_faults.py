@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 import handler
-from forwarder.errors import DeliveryError
-from tests.integration.test_lambda_zip import REPORT, subscription_event
+from forwarder.errors import DeliveryError, SettingsError
+from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
 from tests.served import PlayedElasticsearch
 
 
@@ -70,3 +70,32 @@ def test_an_invocation_that_begins_without_time_says_so(cluster: Cluster) -> Non
     with pytest.raises(DeliveryError, match="raise the function's timeout"):
         handler.forward_logs(subscription_event(json.dumps(REPORT)), Context(2_000))
     assert cluster.bulks == []
+
+
+NO_CLUSTERS: dict[str, dict[str, str]] = {
+    "no address": {"ELASTICSEARCH_URL": ""},
+    "an address without a scheme": {"ELASTICSEARCH_URL": "search.example.com"},
+    "a key with a line break": {"ELASTICSEARCH_API_KEY": "a2V5\na2V5"},
+}
+SKIPPED = {"indexed": 0, "skipped": 2, "failed": 0}
+NOTHING = {"indexed": 0, "skipped": 0, "failed": 0}
+HEALTH_CHECK = {"messageType": "CONTROL_MESSAGE", "logEvents": [{"id": "", "timestamp": 1, "message": "CWL"}]}
+
+
+@pytest.mark.parametrize("settings", NO_CLUSTERS.values(), ids=NO_CLUSTERS)
+def test_what_makes_no_document_needs_no_cluster(
+    settings: dict[str, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert handler.forward_logs(encoded(HEALTH_CHECK), Context(4_500)) == NOTHING
+    assert handler.forward_logs(subscription_event("hello", "world"), Context(4_500)) == SKIPPED
+    assert handler.forward_logs(subscription_event(), Context(4_500)) == NOTHING
+    with pytest.raises(SettingsError):
+        handler.forward_logs(subscription_event(json.dumps(REPORT)), Context(4_500))
+    assert cluster.bulks == []
+
+
+def test_a_health_check_needs_no_settings(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_ENGINE", "solr")
+    assert handler.forward_logs(encoded(HEALTH_CHECK), Context(4_500)) == NOTHING

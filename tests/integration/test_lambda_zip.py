@@ -40,6 +40,10 @@ def subscription_event(*messages: str) -> dict[str, Any]:
         "logStream": "ecs/batch/0123",
         "logEvents": events,
     }
+    return encoded(document)
+
+
+def encoded(document: dict[str, Any]) -> dict[str, Any]:
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
 
 
