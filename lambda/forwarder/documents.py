@@ -3,20 +3,22 @@
 Pure. Names are the contract with the index templates and the dashboards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
-from forwarder.aggregates import largest, mean
+from forwarder.accelerators import gpu_fields, neuron_fields
 from forwarder.lines import Broken
 from forwarder.task_need import task_need
 from forwarder.times import earlier, parse_time
-from profiler.record import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
+from profiler.record import Distribution, Interval, Metrics, Record, Report
 
 _NS_PER_MS = 1_000_000
 _DECIDED_BY_THE_EVENT = "stopped"
+_UNKNOWN = "unknown"
+_TOLD_BY_THE_EVENT = ("status", "exit_code")
 _CHECKPOINT = "task.checkpoint"
 # A longer id makes both engines refuse the whole request, with all other documents in it.
 _LONGEST_ID_BYTES = 512
@@ -53,11 +55,21 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Bro
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(identity.encode()) > _LONGEST_ID_BYTES:
         return Broken(f"Task id and container name are longer than {_LONGEST_ID_BYTES} bytes.")
+    fields = pruned(_fields(report, written, text, is_checkpoint=is_checkpoint))
+    knows_no_end = not is_checkpoint and record.status == _UNKNOWN
     return Document(
         index=f"{prefix}-{kind}-{began:%Y.%m}",
         id=identity,
-        fields=pruned(_fields(report, written, text, is_checkpoint=is_checkpoint)),
+        fields=_without_the_end(fields) if knows_no_end else fields,
+        upsert=fields if knows_no_end else None,
     )
+
+
+def _without_the_end(fields: Fields) -> Fields:
+    """What a report that did not see the end may set where the task's event may have told of it already."""
+    task = {name: value for name, value in fields["task"].items() if name not in _TOLD_BY_THE_EVENT}
+    event = {name: value for name, value in fields["event"].items() if name != "outcome"}
+    return {**fields, "task": task, "event": event}
 
 
 def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
@@ -95,7 +107,7 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
 
 def event_outcome(status: str) -> str:
     """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
-    return status if status in {"success", "failure"} else "unknown"
+    return status if status in {"success", "failure"} else _UNKNOWN
 
 
 def _event(report: Report) -> Fields:
@@ -143,8 +155,8 @@ def _usage(record: Record) -> Fields:
         "task": task_need(record),
         "network": {"rx_bytes": metrics.network_rx_bytes, "tx_bytes": metrics.network_tx_bytes},
         "block": {"read_bytes": metrics.block_read_bytes, "write_bytes": metrics.block_write_bytes},
-        "gpu": _gpu(record.gpus),
-        "neuron": _neuron(record.neuron),
+        "gpu": gpu_fields(record.gpus),
+        "neuron": neuron_fields(record.neuron),
     }
 
 
@@ -156,33 +168,6 @@ def _memory(metrics: Metrics) -> Fields:
         "percent": _distribution(metrics.memory_utilization_percent),
         "peak_source": metrics.memory_peak_source,
         "usage_peak_mb": metrics.memory_usage_peak_mb,
-    }
-
-
-def _gpu(gpus: Sequence[Gpu]) -> Fields | None:
-    """All GPUs of the run: mean of the averages, largest of the maxima, sum of the energy."""
-    if not gpus:
-        return None
-    percents = [gpu.utilization_percent or Distribution() for gpu in gpus]
-    memories = [gpu.memory_used_mb or Distribution() for gpu in gpus]
-    energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
-    return {
-        "count": len(gpus),
-        "percent": {"avg": mean([one.avg for one in percents]), "max": largest([one.max for one in percents])},
-        "memory_mb": {"avg": mean([one.avg for one in memories]), "max": largest([one.max for one in memories])},
-        "energy_joules": sum(energies) if energies else None,
-    }
-
-
-def _neuron(neuron: Neuron | None) -> Fields | None:
-    if neuron is None:
-        return None
-    percents = [core.utilization_percent or Distribution() for core in neuron.cores]
-    memory = neuron.device_memory_used_mb or Distribution()
-    return {
-        "cores": len(neuron.cores),
-        "percent": {"avg": mean([one.avg for one in percents]), "max": largest([one.max for one in percents])},
-        "memory_mb": {"max": memory.max},
     }
 
 

@@ -25,12 +25,15 @@ def event_document(
     own = _own_fields(task, outcome)
     known = _known_fields(task, batch)
     numbers = _numbers(found, prefix)
+    measured = {} if numbers is None else dict(numbers.upsert or numbers.fields)
     if numbers is not None and found is not None and found.is_final:
-        return Document(index=numbers.index, id=numbers.id, fields=_merged(numbers.fields, own))
+        return Document(index=numbers.index, id=numbers.id, fields=_merged(measured, own))
     began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
     if began is None:
         return None
-    everything = _merged(known, numbers.fields if numbers is not None else {}, _final(task), own)
+    # A checkpoint's interval is none of the run's, and no report would write over it.
+    measured.pop("interval", None)
+    everything = _merged(known, measured, _final(task), own)
     return Document(
         index=f"{prefix}-reports-{began:%Y.%m}", id=f"{task.id}/{batch.name}", fields=own, upsert=everything
     )

@@ -112,12 +112,13 @@ def test_a_failure_is_indexed_and_told_once(aws: Any, slack: FakeSlack, search_s
     assert document["usage"]["duration_ms"] == 2000
 
 
+@pytest.mark.parametrize("status", ["stopped", "unknown"])
 @pytest.mark.parametrize("order", list(permutations(["report", "event", "checkpoint-event"])), ids="-".join)
 def test_any_order_and_any_number_of_times_give_the_same_document(
-    aws: Any, forward: Forward, search_server: SearchServer, order: tuple[str, ...]
+    aws: Any, forward: Forward, search_server: SearchServer, order: tuple[str, ...], status: str
 ) -> None:
     """The report by subscription; the event when it finds the report, and when it finds only a checkpoint."""
-    text = run_report(status="stopped")
+    text = run_report(status=status)
     checkpoint = run_report(status="running", finishedAt=None).replace("task.report", "task.checkpoint")
     stopped = task_event(stopCode="UserInitiated", stoppedReason="Task stopped by user")
     put(aws, checkpoint, f"ecs/task-monitor/{TASK_ID}")
