@@ -9,6 +9,8 @@ from profiler.errors import TaskProfilerError, UsageError
 from profiler.search_setup import Answer, Method
 
 _SECONDS = 30
+# As lambda/forwarder/settings.py reads its switches.
+_ON = frozenset({"true", "1", "yes"})
 # Either product wants one of them, and neither minds the other.
 _AGAINST_FORGERY = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
@@ -51,7 +53,10 @@ class DashboardsServer:
 
 
 def signed_in(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
-    """A session with the given sign-in, else with that of the forwarder's variables."""
+    """A session with the given sign-in, else with the key or the name of the forwarder's variables.
+
+    Raises UsageError where these only say how the functions sign in: nothing is sent unsigned without a word then.
+    """
     session = requests.Session()
     key = api_key or environment.get("ELASTICSEARCH_API_KEY")
     name, colon, password = (user or "").partition(":")
@@ -63,7 +68,16 @@ def signed_in(api_key: str | None, user: str | None, environment: Mapping[str, s
         session.headers["Authorization"] = f"ApiKey {key}"
     elif name:
         session.auth = (name, password)
+    elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip() or _is_on(environment.get("OPENSEARCH_AWS_AUTH", "")):
+        raise UsageError(
+            "ELASTICSEARCH_SECRET_ID and OPENSEARCH_AWS_AUTH are for the forwarder's functions only: give --api-key or "
+            "--user, or set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
+        )
     return session
+
+
+def _is_on(switch: str) -> bool:
+    return switch.strip().lower() in _ON
 
 
 def _ask(session: requests.Session, method: str, url: str, path: str, **options: Any) -> Answer:  # noqa: ANN401  requests' own
