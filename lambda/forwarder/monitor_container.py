@@ -14,14 +14,16 @@ _MONITOR_IMAGE = "task-profiler"
 _PROGRAM = r"(?<![\w.-])(?:task-profiler|-m\s+profiler)\s+"
 _STARTS_MONITOR = re.compile(_PROGRAM + r"monitor(?![\w.-])")
 _WRAPS_BATCH = re.compile(_PROGRAM + r"run(?![\w.-])")
-_WRAP = "run"
+# As the command of our own image, whose entry point is the program.
+_MONITOR, _WRAP = "monitor", "run"
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A container by its name, and whether its image or what it starts are the monitor's."""
+    """A container by its name; whether it starts the monitor, and whether its image at least is the monitor's."""
 
     name: str
-    is_alike: bool = False
+    starts_monitor: bool = False
+    has_image: bool = False
 
     @property
     def has_the_name(self) -> bool:
@@ -31,7 +33,16 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 def as_candidate(container: Mapping[str, object]) -> Candidate:
     """A container of a task definition."""
-    return Candidate(name=str(container.get("name")), is_alike=_is_alike(container))
+    command = _words(container.get("command"))
+    started = " ".join([*_words(container.get("entryPoint")), *command])
+    has_image = has_monitor_image(container.get("image"))
+    wraps_batch = _WRAPS_BATCH.search(started) is not None or (has_image and command[:1] == [_WRAP])
+    starts_monitor = _STARTS_MONITOR.search(started) is not None or (has_image and command[:1] == [_MONITOR])
+    return Candidate(
+        name=str(container.get("name")),
+        starts_monitor=starts_monitor and not wraps_batch,
+        has_image=has_image and not wraps_batch,
+    )
 
 
 def has_monitor_image(image: object) -> bool:
@@ -40,25 +51,17 @@ def has_monitor_image(image: object) -> bool:
 
 
 def monitor_of(candidates: Sequence[Candidate], batch: str | None) -> str | None:
-    """The container with the monitor's name, else the first that is like it and not the batch."""
+    """The container with the monitor's name, else one that starts it, else one of its image that is not the batch."""
     named = (one.name for one in candidates if one.has_the_name)
-    alike = (one.name for one in candidates if one.is_alike and one.name != batch)
-    return next(named, None) or next(alike, None)
+    starting = (one.name for one in candidates if one.starts_monitor)
+    alike = (one.name for one in candidates if one.has_image and one.name != batch)
+    return next(named, None) or next(starting, None) or next(alike, None)
 
 
 def batches_of(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Those that can be the batch. It may have the monitor's image: what is only like the monitor is it, if all are."""
-    unnamed = [one for one in candidates if not one.has_the_name]
-    return tuple(one.name for one in unnamed if not one.is_alike) or tuple(one.name for one in unnamed)
-
-
-def _is_alike(container: Mapping[str, object]) -> bool:
-    command = _words(container.get("command"))
-    started = " ".join([*_words(container.get("entryPoint")), *command])
-    has_image = has_monitor_image(container.get("image"))
-    if _WRAPS_BATCH.search(started) or (has_image and command[:1] == [_WRAP]):
-        return False
-    return has_image or _STARTS_MONITOR.search(started) is not None
+    """Those that can be the batch; one that has no more of the monitor than its image is it if all others are, too."""
+    others = [one for one in candidates if not (one.has_the_name or one.starts_monitor)]
+    return tuple(one.name for one in others if not one.has_image) or tuple(one.name for one in others)
 
 
 def _words(value: object) -> list[str]:

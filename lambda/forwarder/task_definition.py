@@ -65,7 +65,7 @@ def batch_container(task: StoppedTask, name: str | None) -> EventContainer | Non
 def _choose_from_event(task: StoppedTask) -> Chosen:
     """Without a definition: the only container that can be it."""
     candidates = [
-        Candidate(name=one.name, is_alike=has_monitor_image(one.image))
+        Candidate(name=one.name, has_image=has_monitor_image(one.image))
         for one in task.containers
         if not _matches(one.name, _INJECTED + _ROUTERS)
     ]

@@ -339,6 +339,19 @@ def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essenti
 
 
 @pytest.mark.parametrize(
+    "started",
+    [
+        {"image": OWN, "command": ["monitor"]},
+        {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
+    ],
+)
+def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
+    """Even where nothing else is essential; nobody is guessed then."""
+    chosen = choose(definition(container("watch", **started), container("batch", essential=False)), task())
+    assert (chosen.batch, chosen.has_monitor) == (None, True)
+
+
+@pytest.mark.parametrize(
     ("images", "batch", "has_monitor"),
     [
         ({"batch": f"{ECR}/task-profiler/nightly-etl:7", "task-monitor": OWN}, "batch", True),
