@@ -1,6 +1,7 @@
 """Where documents go that the cluster will never take: an SQS queue, with the reason beside each."""
 
 from bisect import bisect_right
+from functools import reduce
 from typing import Protocol
 
 import msgspec
@@ -10,6 +11,8 @@ from forwarder.errors import DeliveryError
 
 LARGEST_MESSAGE_BYTES = 256 * 1024
 _LONGEST_REASON = 1000
+# SQS takes characters up to U+FFFD and from U+10000: the API reference of SendMessage.
+_ESCAPED = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
 
 
 class Failure(Struct, frozen=True):
@@ -65,8 +68,13 @@ class NoFailureStore:
 
 def message_body(failure: Failure) -> str:
     """``{"document": …, "reason": …}``, at most 256 KB; a document that is larger goes as cut text."""
-    body = msgspec.json.encode(failure)
+    body = _encoded(failure)
     return (body if len(body) <= LARGEST_MESSAGE_BYTES else _cut(failure)).decode()
+
+
+def _encoded(failure: Failure) -> bytes:
+    """As JSON, in which those characters are escaped that SQS refuses a message for."""
+    return reduce(lambda body, pair: body.replace(*pair), _ESCAPED, msgspec.json.encode(failure))
 
 
 def _cut(failure: Failure) -> bytes:
@@ -75,7 +83,7 @@ def _cut(failure: Failure) -> bytes:
     reason = f"{failure.reason[:_LONGEST_REASON]} (the document is cut)"
 
     def body(length: int) -> bytes:
-        return msgspec.json.encode(Failure(text[:length], reason))
+        return _encoded(Failure(text[:length], reason))
 
     lengths = range(min(len(text), LARGEST_MESSAGE_BYTES) + 1)
     return body(bisect_right(lengths, LARGEST_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)

@@ -1,6 +1,7 @@
 """Delivery against a cluster that misbehaves as clusters do."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -258,7 +259,14 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
             assert is_whole or size > LARGEST_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER
 
 
-@pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "😀"])
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("\ufffe\uffff\x00\x1f\x7f\\u")))
+def test_a_message_to_the_queue_holds_no_character_that_sqs_refuses(text: str) -> None:
+    body = message_body(Failure(text, text))
+    assert json.loads(body) == {"document": text, "reason": text}
+    assert re.fullmatch("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*", body)
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "\uffff", "😀"])
 def test_a_document_is_cut_between_two_characters(character: str) -> None:
     body = message_body(Failure(character * 300_000, "too large"))
     assert LARGEST_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER < len(body.encode()) <= LARGEST_MESSAGE_BYTES
