@@ -39,7 +39,7 @@ class PrometheusExporter:
             return b"" if snapshot is None else metrics_text(snapshot)
 
         try:
-            self._server = MetricsServer((self._host, self._port), render, CONTENT_TYPE, self._log)
+            self._server = MetricsServer((self._host, self._port), render, CONTENT_TYPE, self._clock, self._log)
         except OSError as error:
             return (
                 f"Nothing can listen on port {self._port} ({error.strerror}), so there are no live metrics: set "

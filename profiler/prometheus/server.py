@@ -1,7 +1,7 @@
 """``GET /metrics`` over HTTP, in daemon threads: whatever a client does, it can only fail itself.
 
-A connection is answered once and closed. There are 8 at most and each may be silent for 5 s at most, so
-neither many clients nor slow ones cost the monitor more than that.
+A connection is answered once and closed. There are 8 at most, each is over 5 s after it came, and of each 16 KiB are
+read, so neither many clients nor slow nor talkative ones cost the monitor more than that.
 """
 
 import socket
@@ -10,14 +10,21 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from io import BufferedReader
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from urllib.parse import urlsplit
 
+from profiler.clock import Clock
 from profiler.logs import Log
+from profiler.prometheus.connection import BoundedReader, BoundedWriter, Deadline, HeadTooLong
 
 MOST_CONNECTIONS = 8
-_SILENCE_SECONDS = 5
+# Request line and headers; Prometheus sends 300 bytes.
+MOST_HEAD_BYTES = 16 * 1024
+LONGEST_SECONDS = 5
+# What the kernel takes of a connection before anybody reads it: else megabytes, which count as the monitor's memory.
+_KERNEL_BYTES = 32 * 1024
 _END_SECONDS = 1
 _PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
 <p>The metrics of this task are at <a href="/metrics">/metrics</a>.</p></html>
@@ -33,9 +40,12 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], render: Callable[[], bytes], content_type: str, log: Log) -> None:
+    def __init__(
+        self, address: tuple[str, int], render: Callable[[], bytes], content_type: str, clock: Clock, log: Log
+    ) -> None:
         self.render = render
         self.content_type = content_type
+        self.clock = clock
         self._log = log
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._is_closing = False
@@ -43,6 +53,13 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         # TCPServer and not HTTPServer, which looks up its own name: without a DNS server that takes seconds.
         super().__init__(address, _Handler)
         self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
+
+    def server_activate(self) -> None:
+        """Listen. What is set here is set for the connections, too."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KERNEL_BYTES)
+        # Of an answer that nobody takes, the kernel keeps what is left, for minutes after the connection was closed.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * LONGEST_SECONDS)
+        super().server_activate()
 
     @property
     def port(self) -> int:
@@ -95,7 +112,21 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     server: MetricsServer
-    timeout = _SILENCE_SECONDS
+
+    def setup(self) -> None:
+        """Read and write within the bounds. Not by the base class, whose timeout is one of each byte."""
+        self.connection = self.request
+        deadline = Deadline(self.server.clock, LONGEST_SECONDS)
+        self.rfile = BufferedReader(BoundedReader(self.connection, deadline, MOST_HEAD_BYTES))
+        self.wfile = BoundedWriter(self.connection, deadline)
+
+    def handle_one_request(self) -> None:
+        """The answer, also to a first line that is too long; to headers that are, the base class gives the same."""
+        try:
+            super().handle_one_request()
+        except HeadTooLong:
+            self.requestline = self.command = self.request_version = ""
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def do_GET(self) -> None:
         """/metrics, and a page that leads there; other methods are not implemented (501)."""

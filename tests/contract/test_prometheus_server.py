@@ -3,14 +3,16 @@
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 import requests
 
+from profiler.clock import Clock, SystemClock
 from profiler.prometheus.exporter import PrometheusExporter
-from profiler.prometheus.server import MOST_CONNECTIONS, MetricsServer
-from tests.fakes import FakeLog, seconds
+from profiler.prometheus.server import LONGEST_SECONDS, MOST_CONNECTIONS, MOST_HEAD_BYTES, MetricsServer
+from tests.fakes import FakeClock, FakeLog, seconds
 from tests.unit.test_prometheus_gather import World
 from tests.waiting import wait_until
 
@@ -33,8 +35,8 @@ class Page:
 
 
 @contextmanager
-def serving(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
-    server = MetricsServer((LOCAL, 0), page, "text/plain; version=0.0.4", log)
+def serving(page: Page, log: FakeLog, clock: Clock) -> Iterator[MetricsServer]:
+    server = MetricsServer((LOCAL, 0), page, "text/plain; version=0.0.4", clock, log)
     server.start()
     try:
         yield server
@@ -53,8 +55,13 @@ def log() -> FakeLog:
 
 
 @pytest.fixture
-def server(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
-    with serving(page, log) as server:
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def server(page: Page, log: FakeLog, clock: FakeClock) -> Iterator[MetricsServer]:
+    with serving(page, log, clock) as server:
         yield server
 
 
@@ -119,6 +126,109 @@ def answers(server: MetricsServer) -> bool:
         return False
 
 
+def connected(server: MetricsServer, said: bytes = b"") -> closing[socket.socket]:
+    """A client that has said this and waits for half a minute at most."""
+    client = socket.create_connection((LOCAL, server.port))
+    client.settimeout(30)
+    client.sendall(said)
+    return closing(client)
+
+
+def heard(client: socket.socket) -> bytes:
+    """All that the server says until it closes; it may cut short who still talks."""
+    said = b""
+    with suppress(ConnectionError):
+        while more := client.recv(65536):
+            said += more
+    return said
+
+
+LINE = b"GET /metrics HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"x" * MOST_HEAD_BYTES + b" HTTP/1.1\r\n\r\n",
+        LINE + b"X: " + b"x" * MOST_HEAD_BYTES + b"\r\n\r\n",
+        LINE + b"".join(b"X%d: " % n + b"x" * 1000 + b"\r\n" for n in range(20)) + b"\r\n",
+        LINE + b"".join(b"X%d: x\r\n" % n for n in range(101)) + b"\r\n",
+    ],
+    ids=["line", "header", "headers", "number"],
+)
+def test_a_head_that_is_too_long_is_answered_as_such(server: MetricsServer, page: Page, head: bytes) -> None:
+    """What the server has not read is no more than the kernel takes, so that the answer comes through."""
+    with connected(server, head) as client:
+        assert heard(client).startswith(b"HTTP/1.0 431 ")
+    assert page.asked == 0
+    assert get(server).status_code == 200
+
+
+def test_a_head_of_the_greatest_length_is_no_fault(server: MetricsServer, page: Page) -> None:
+    rest = MOST_HEAD_BYTES - len(LINE + b"X: \r\n\r\n")
+    with connected(server, LINE + b"X: " + b"x" * rest + b"\r\n\r\n") as client:
+        assert heard(client).endswith(page.body)
+
+
+def test_heads_of_megabytes_on_all_places_end_and_the_next_scrape_is_answered(
+    server: MetricsServer, log: FakeLog
+) -> None:
+    def talk() -> None:
+        with connected(server, LINE) as client, suppress(ConnectionError):
+            for number in range(99):
+                client.sendall(b"X%02d: " % number + b"x" * 65_500 + b"\r\n")
+            assert not heard(client).startswith(b"HTTP/1.0 200 ")
+
+    with ThreadPoolExecutor(MOST_CONNECTIONS) as pool:
+        for talker in [pool.submit(talk) for _ in range(MOST_CONNECTIONS)]:
+            talker.result(60)
+    assert wait_until(lambda: answers(server), 30, "a free place")
+    assert log.lines == []
+
+
+def test_a_byte_now_and_then_does_not_keep_a_place(server: MetricsServer, clock: FakeClock) -> None:
+    with connected(server, LINE) as dripping:
+
+        def is_over() -> bool:
+            clock.advance(LONGEST_SECONDS)
+            try:
+                dripping.sendall(b"X")
+            except ConnectionError:
+                return True
+            return False
+
+        assert wait_until(is_over, 30, "the end of the connection")
+
+
+def test_who_ends_in_time_is_answered_however_slowly_it_spoke(
+    server: MetricsServer, page: Page, clock: FakeClock
+) -> None:
+    with connected(server, LINE) as slow:
+        clock.advance(LONGEST_SECONDS - 0.1)
+        slow.sendall(b"\r\n")
+        assert heard(slow).endswith(page.body)
+
+
+def test_a_client_that_does_not_take_its_answer_does_not_keep_a_place(
+    server: MetricsServer, page: Page, clock: FakeClock
+) -> None:
+    """The time is over by the clock while the page is made, so that nothing of it is sent any more."""
+
+    def late() -> bytes:
+        clock.advance(LONGEST_SECONDS)
+        return page.body
+
+    server.render = late
+    with connected(server, LINE + b"\r\n") as client:
+        assert heard(client) == b""
+
+
+def test_the_kernel_keeps_little_of_a_client(server: MetricsServer) -> None:
+    """Neither what it said and nobody has read, nor for long what it does not take."""
+    assert server.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 64 * 1024
+    assert server.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * LONGEST_SECONDS
+
+
 @pytest.mark.parametrize(
     "said", [b"", b"GET /metrics HTTP/1.1\r\n", b"\x16\x03\x01", b"GET " + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n"]
 )
@@ -130,7 +240,7 @@ def test_clients_that_go_away_or_talk_nonsense_are_no_news(server: MetricsServer
 
 
 def test_after_the_end_nobody_listens(page: Page, log: FakeLog) -> None:
-    with serving(page, log) as server:
+    with serving(page, log, SystemClock()) as server:
         port = server.port
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((LOCAL, port))

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.process_memory import memory
+from profiler.prometheus.server import MOST_CONNECTIONS
 from tests.integration.sidecar import Sidecar
 from tests.search.server import free_ports
 from tests.waiting import wait_until
@@ -48,6 +51,31 @@ def test_the_task_can_be_scraped_until_its_report_is_out(port: int) -> None:
         (report,), _ = sidecar.finish()
     assert (report["record"]["status"], report["record"]["monitor"]["warnings"]) == ("success", [])
     assert scraped(port) == {}
+
+
+def test_what_clients_send_is_not_kept_in_memory(port: int) -> None:
+    """Heads of six megabytes on all connections, of which one alone would be more than what is allowed here."""
+    with Sidecar(NOWHERE, PROMETHEUS_PORT=str(port)) as sidecar:
+        wait_until(lambda: scraped(port), 30, "the first scrape")
+        before = memory(sidecar.process.pid).peak_mib
+        with ThreadPoolExecutor(MOST_CONNECTIONS) as pool:
+            assert len(list(pool.map(talk, [port] * MOST_CONNECTIONS))) == MOST_CONNECTIONS
+        wait_until(lambda: scraped(port), 30, "a free place")
+        assert memory(sidecar.process.pid).peak_mib - before < 6
+        sidecar.end_batch()
+        (report,), _ = sidecar.finish()
+    assert report["record"]["status"] == "success"
+
+
+def talk(port: int) -> None:
+    """A request whose headers do not end, by a client that goes on as long as somebody listens."""
+    with closing(socket.create_connection(("127.0.0.1", port))) as client, suppress(ConnectionError):
+        client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        for number in range(99):
+            client.sendall(b"X%02d: " % number + b"x" * 65_500 + b"\r\n")
+        client.sendall(b"\r\n")
+        while client.recv(65536):
+            pass
 
 
 def test_a_port_in_use_is_one_error_and_the_run_is_reported(port: int) -> None:
