@@ -130,7 +130,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """/metrics, and a page that leads there; other methods are not implemented (501)."""
-        path = urlsplit(self.path).path
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:  # [, and no address of IPv6
+            self.send_error(HTTPStatus.BAD_REQUEST, "Bad request target")
+            return
         if path == "/metrics":
             self._answer(self.server.content_type, self.server.render())
         elif path == "/":

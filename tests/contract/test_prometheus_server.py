@@ -8,6 +8,8 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from profiler.clock import Clock, SystemClock
 from profiler.prometheus.exporter import PrometheusExporter
@@ -227,6 +229,30 @@ def test_the_kernel_keeps_little_of_a_client(server: MetricsServer) -> None:
     """Neither what it said and nobody has read, nor for long what it does not take."""
     assert server.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 64 * 1024
     assert server.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("target", ["http://[::1/metrics", "//[", "http://]", "http://a]b/metrics"])
+def test_a_target_that_is_none_is_the_clients_fault(server: MetricsServer, log: FakeLog, target: str) -> None:
+    with connected(server, f"GET {target} HTTP/1.1\r\n\r\n".encode()) as client:
+        assert heard(client).split()[1] in (b"400", b"404")
+    assert log.lines == []
+
+
+def test_a_whole_address_as_target_is_answered_as_its_path(server: MetricsServer, page: Page) -> None:
+    """As a proxy asks."""
+    with connected(server, b"GET http://[::1]:8000/metrics HTTP/1.1\r\n\r\n") as client:
+        assert heard(client).endswith(page.body)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_whatever_a_client_says_is_no_error_of_ours(
+    server: MetricsServer, log: FakeLog, target: bytes, rest: bytes
+) -> None:
+    with connected(server, b"GET " + target + b" HTTP/1.1\r\n" + rest) as client:
+        client.shutdown(socket.SHUT_WR)
+        heard(client)
+    assert log.lines == []
 
 
 @pytest.mark.parametrize(
