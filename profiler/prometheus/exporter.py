@@ -1,12 +1,18 @@
 """What the monitor has of all this: start it, publish after each tick, close it."""
 
+import errno
+from collections.abc import Callable
+
 from profiler.clock import Clock
 from profiler.logs import Log
 from profiler.prometheus.gather import Gather
 from profiler.prometheus.server import MetricsServer
 from profiler.prometheus.snapshot import Snapshot, without_readings
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104  inside of the task's network namespace; its security group says who gets there
+# All addresses of the task's network namespace: its security group says who gets there.
+EVERYWHERE = "::"
+_EVERYWHERE_BY_IPV4 = "0.0.0.0"  # noqa: S104  see above
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 class PrometheusExporter:
@@ -39,7 +45,7 @@ class PrometheusExporter:
             return b"" if snapshot is None else metrics_text(snapshot)
 
         try:
-            self._server = MetricsServer((self._host, self._port), render, CONTENT_TYPE, self._clock, self._log)
+            self._server = self._listening(render, CONTENT_TYPE)
         except OSError as error:
             return (
                 f"Nothing can listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
@@ -47,6 +53,17 @@ class PrometheusExporter:
             )
         self._server.start()
         return None
+
+    def _listening(self, render: Callable[[], bytes], content_type: str) -> MetricsServer:
+        def at(host: str) -> MetricsServer:
+            return MetricsServer((host, self._port), render, content_type, self._clock, self._log)
+
+        try:
+            return at(self._host)
+        except OSError as error:
+            if self._host != EVERYWHERE or error.errno not in _NO_IPV6:
+                raise
+        return at(_EVERYWHERE_BY_IPV4)
 
     @property
     def port(self) -> int | None:

@@ -32,7 +32,7 @@ _PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """``render`` makes the body; ``address`` is where to listen, port 0 a free one.
+    """``render`` makes the body; ``address`` is where to listen: host ``::`` is every address, port 0 a free one.
 
     Raises OSError where nothing can listen at the address.
     """
@@ -50,9 +50,16 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._is_closing = False
         self._has_complained = False
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         # TCPServer and not HTTPServer, which looks up its own name: without a DNS server that takes seconds.
         super().__init__(address, _Handler)
         self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
+
+    def server_bind(self) -> None:
+        """Take the address, ``::`` for IPv4 too, whatever the system's default is."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def server_activate(self) -> None:
         """Listen. What is set here is set for the connections, too."""

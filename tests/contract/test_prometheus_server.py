@@ -1,10 +1,12 @@
 """The metrics over real HTTP: what clients do, and what they cannot do."""
 
+import errno
 import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from typing import Any
 
 import pytest
 import requests
@@ -12,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.clock import Clock, SystemClock
-from profiler.prometheus.exporter import PrometheusExporter
+from profiler.prometheus.exporter import EVERYWHERE, PrometheusExporter
 from profiler.prometheus.server import LONGEST_SECONDS, MOST_CONNECTIONS, MOST_HEAD_BYTES, MetricsServer
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.unit.test_prometheus_gather import World
 from tests.waiting import wait_until
 
-LOCAL = "127.0.0.1"
+LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"
 
 
 class Page:
@@ -278,11 +280,11 @@ def test_after_the_end_nobody_listens(page: Page, log: FakeLog) -> None:
 class Exported:
     """A world of which snapshots are exported."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, host: str = LOCAL) -> None:
         self.world = World()
         self.log = FakeLog()
         self.exporter = PrometheusExporter(
-            port, self.world.gather, self.world.clock, self.log, hold_ns=seconds(10), host=LOCAL
+            port, self.world.gather, self.world.clock, self.log, hold_ns=seconds(10), host=host
         )
 
     def scraped(self) -> str:
@@ -332,6 +334,53 @@ def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Expor
     second.exporter.publish()
     assert (second.exporter.current(), second.exporter.port) == (None, None)
     second.exporter.close()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server((IPV6_LOCAL, 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
+@pytest.mark.parametrize("host", [LOCAL, pytest.param(f"[{IPV6_LOCAL}]", marks=WITH_IPV6)])
+def test_the_task_is_reached_by_ipv4_and_by_ipv6(host: str) -> None:
+    exported = Exported(host=EVERYWHERE)
+    assert exported.exporter.start() is None
+    with closing(exported.exporter):
+        assert requests.get(f"http://{host}:{exported.exporter.port}/", timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize("refusal", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_without_ipv6_the_task_is_reached_by_ipv4(refusal: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ipv4Socket(socket.socket):
+        def __init__(self, family: int = -1, *rest: Any, **more: Any) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(refusal, "no IPv6 here")
+            super().__init__(family, *rest, **more)
+
+    exported = Exported(host=EVERYWHERE)
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", Ipv4Socket)
+        assert exported.exporter.start() is None
+    with closing(exported.exporter):
+        assert requests.get(f"http://{LOCAL}:{exported.exporter.port}/", timeout=30).status_code == 200
+
+
+@WITH_IPV6
+@pytest.mark.parametrize("taken", [socket.AF_INET, socket.AF_INET6])
+def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(taken: socket.AddressFamily) -> None:
+    """Not half a success, where it depends on the scraper's family whose numbers it gets."""
+    with closing(socket.create_server(("", 0), family=taken)) as other:
+        port = other.getsockname()[1]
+        exported = Exported(port, EVERYWHERE)
+        problem = exported.exporter.start()
+        assert problem is not None
+        assert problem.startswith(f"Nothing can listen on port {port} (Address already in use)")
 
 
 def test_without_the_extra_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
