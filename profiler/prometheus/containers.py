@@ -14,7 +14,7 @@ from profiler.summary import container_sizes
 from profiler.times import NS_PER_SECOND
 from profiler.usage import ContainerUsage
 
-# ECS allows 10 in a task definition and adds a few of its own. More would cost a scrape more than 2 ms.
+# ECS allows 10 in a task definition and adds a few of its own.
 MOST_CONTAINERS = 16
 # Stats that have not moved for so long are no longer made by anybody: agents renew them every 20 s at least.
 _FROZEN_NS = 60 * NS_PER_SECOND

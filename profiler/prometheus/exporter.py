@@ -6,6 +6,7 @@ from collections.abc import Callable
 from profiler.clock import Clock
 from profiler.logs import Log
 from profiler.prometheus.gather import Gather
+from profiler.prometheus.rendered import Rendered
 from profiler.prometheus.server import MetricsServer
 from profiler.prometheus.snapshot import Snapshot, without_readings
 
@@ -40,9 +41,11 @@ class PrometheusExporter:
                 "metrics: add it to the image by pip install 'task-profiler[prometheus]'."
             )
 
+        rendered = Rendered(metrics_text)
+
         def render() -> bytes:
             snapshot = self.current()
-            return b"" if snapshot is None else metrics_text(snapshot)
+            return b"" if snapshot is None else rendered.of(snapshot)
 
         try:
             self._server = self._listening(render, CONTENT_TYPE)

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from profiler.accelerators.gpu_usage import LatestGpu
 from profiler.accelerators.neuron_usage import NeuronReadings
@@ -195,6 +198,42 @@ def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     many = replace(FULL, gpus=GpusNow(gpus=gpus), neuron=NeuronReadings(reports=1, utilization_percent=cores))
     assert len(values(many, "gpu_info")) == MOST_GPUS == 32
     assert len(values(many, "neuron_core_utilization_ratio")) == MOST_CORES == 128
+
+
+class ByPrometheusClient(Collector):
+    """The same series, all of them written by prometheus_client."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        task = self._snapshot.task
+        own = (label_value(task.family or ""), label_value(task.task_id or ""))
+        for metric in CATALOGUE:
+            kind = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}[metric.kind]
+            family = kind(PREFIX + metric.name, metric.help, labels=(*TASK_LABELS, *metric.labels))
+            for labels, value in metric.rows(self._snapshot):
+                if value is not None:
+                    family.add_metric((*own, *map(label_value, labels)), value)
+            if family.samples:
+                yield family
+
+
+@pytest.mark.parametrize("snapshot", [EMPTY, FULL], ids=["empty", "full"])
+def test_the_text_is_that_of_prometheus_client(snapshot: Snapshot) -> None:
+    assert metrics_text(snapshot) == generate_latest(ByPrometheusClient(snapshot))
+
+
+@given(
+    st.text(st.characters(exclude_categories=()), max_size=300),
+    st.text(max_size=10),
+    st.floats() | st.integers(-(2**70), 2**70),
+)
+def test_names_and_numbers_are_written_as_prometheus_client_does(name: str, family: str, number: float) -> None:
+    container = ContainerNow(name=name, cpu_seconds=number, vcpu_used=1.0)
+    task = TaskNow(family=family, task_id=name)
+    snapshot = replace(FULL, containers=ContainersNow(containers=(container,)), task=task)
+    assert metrics_text(snapshot) == generate_latest(ByPrometheusClient(snapshot))
 
 
 def named(*names: str) -> Snapshot:

@@ -1,0 +1,117 @@
+"""Live metrics of so many containers, GPUs and Neuron cores, with nobody who samples them.
+
+    python -m benchmarks.shown PORT CONTAINERS GPUS CORES [ticks]
+
+serves until it is killed. With ``ticks`` the numbers are new at every scrape, as if a second had passed.
+"""
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+
+from profiler.accelerators.gpu_usage import THROTTLE_REASONS, LatestGpu
+from profiler.accelerators.neuron_usage import NeuronReadings
+from profiler.clock import SystemClock
+from profiler.logs import SilentLog
+from profiler.prometheus.rendered import Rendered
+from profiler.prometheus.server import MetricsServer
+from profiler.prometheus.snapshot import ContainerNow, ContainersNow, GpusNow, MonitorNow, Snapshot, TaskNow
+from profiler.prometheus.text import CONTENT_TYPE, metrics_text
+from profiler.sources.instance import Disk, InstanceReading, Swapped
+from profiler.sources.neuron.reports import Latency
+from profiler.sources.nvml.readings import GpuFacts, GpuSample
+
+_GIB = 2**30
+_CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
+
+
+def container(number: int, tick: int) -> ContainerNow:
+    """On an instance, with a network of its own."""
+    return ContainerNow(
+        name=f"container-{number}",
+        started_seconds=1_763_600_000.0 + number,
+        cpu_seconds=0.4 * tick + number,
+        vcpu_used=0.39999 + tick % 7 / 100,
+        vcpu_limit=1.0,
+        memory_used_bytes=123_456_789 + tick,
+        memory_limit_bytes=_GIB,
+        network_rx_bytes=1000 * tick,
+        network_tx_bytes=2000 * tick,
+        block_read_bytes=4096 * tick,
+        block_write_bytes=8192 * tick,
+    )
+
+
+def gpu(number: int, tick: int) -> LatestGpu:
+    """A busy one."""
+    facts = GpuFacts(uuid=f"GPU-{number:08d}-0000-0000-0000-000000000000", index=number, name="NVIDIA H100 80GB HBM3")
+    sample = GpuSample(
+        facts=facts,
+        utilization_percent=98.0,
+        memory_used_bytes=8 * _GIB + tick,
+        memory_size_bytes=80 * _GIB,
+        power_watts=690.1,
+        temperature_celsius=60 + tick % 7,
+        sm_clock_mhz=1700,
+    )
+    throttled = dict.fromkeys(THROTTLE_REASONS.values(), 1.5 * tick)
+    return LatestGpu(sample=sample, energy_joules=690.1 * tick, throttled_seconds=throttled)
+
+
+def neuron(cores: int, tick: int) -> NeuronReadings | None:
+    """So many busy cores."""
+    if cores == 0:
+        return None
+    return NeuronReadings(
+        reports=tick,
+        utilization_percent=dict.fromkeys(range(cores), 98.7 - tick % 7),
+        core_memory_bytes={core: _GIB + core + tick for core in range(cores)},
+        device_memory_bytes=cores * _GIB,
+        device_memory_size_bytes=16 * cores * _GIB,
+        memory_bytes_by_category=dict.fromkeys(_CATEGORIES, cores * _GIB // 5),
+        completed=100 * tick,
+        failed=0,
+        latency=Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3),
+        ecc_uncorrected=0,
+    )
+
+
+def snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot:
+    """A task on an EC2 instance."""
+    return Snapshot(
+        taken_ns=tick,
+        monitor=MonitorNow(version="0.1.0", cpu_seconds=0.001 * tick, memory_peak_bytes=30_000_000),
+        sources={"task-metadata-v4": True, "nvml": True, "instance": True},
+        task=TaskNow(family="bench", task_id="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
+        containers=ContainersNow(containers=tuple(container(number, tick) for number in range(containers))),
+        gpus=GpusNow(gpus=tuple(gpu(number, tick) for number in range(gpus))),
+        neuron=neuron(cores, tick),
+        instance=InstanceReading(
+            memory_size_bytes=64 * _GIB,
+            memory_available_bytes=32 * _GIB - tick,
+            swap_size_bytes=_GIB,
+            swap_free_bytes=_GIB,
+            swapped=Swapped(out_bytes=tick, in_bytes=tick),
+            disks=(Disk(mount_point="/", size_bytes=100 * _GIB, available_bytes=50 * _GIB),),
+        ),
+    )
+
+
+def shown(containers: int, gpus: int, cores: int, *, ticks: bool) -> Callable[[], bytes]:
+    """What a scrape gets. Snapshots are made beforehand: in a monitor they are no part of a scrape."""
+    snapshots = [snapshot(containers, gpus, cores, tick) for tick in range(1, 3 if ticks else 2)]
+    rendered, following = Rendered(metrics_text), itertools.cycle(snapshots)
+    return lambda: rendered.of(next(following))
+
+
+def main(arguments: list[str]) -> None:
+    """Serve."""
+    port, containers, gpus, cores = map(int, arguments[:4])
+    render = shown(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
+    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), SilentLog()).start()
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
