@@ -44,6 +44,7 @@ class ContainerTracker:
         """Take an answer, again or anew; what it does not show is forgotten."""
         self._seen = {docker_id: self._next(docker_id, sample, now_ns) for docker_id, sample in reading.samples.items()}
         found: dict[str, ContainerNow] = {}
+        has_task_network = False
         for container in task.containers:
             seen = self._seen.get(container.docker_id or "")
             if (
@@ -55,10 +56,13 @@ class ContainerTracker:
             found[container.name] = self._now(container, task, seen, usages.get(container.name))
             if container.shares_network:
                 self._add_task_network(seen.sample)
+                has_task_network = True
             if len(found) == MOST_CONTAINERS:
                 break
         return ContainersNow(
-            containers=tuple(found.values()), task_rx_bytes=self._task_rx_bytes, task_tx_bytes=self._task_tx_bytes
+            containers=tuple(found.values()),
+            task_rx_bytes=self._task_rx_bytes if has_task_network else None,
+            task_tx_bytes=self._task_tx_bytes if has_task_network else None,
         )
 
     def _next(self, docker_id: str, sample: ContainerSample, now_ns: int) -> _Seen:

@@ -192,6 +192,28 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     assert {one.network_rx_bytes for now in snapshots for one in now.containers} == {None}
 
 
+def test_a_shared_network_vanishes_with_the_last_container_whose_stats_move() -> None:
+    both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
+    world = World(task=replace(TASK, containers=both))
+
+    def stats_at(at: float) -> StatsReading:
+        moments = {"b": min(at, 5), "m": min(at, 10)}
+        return stats(
+            {
+                docker_id: world.batch(moment, network_rx_bytes=7, network_tx_bytes=8)
+                for docker_id, moment in moments.items()
+            }
+        )
+
+    world.stats_at = stats_at
+    now = world.tick(70).containers
+    assert ([one.name for one in now.containers], now.task_rx_bytes, now.task_tx_bytes) == (["task-monitor"], 7, 8)
+    gone = world.tick().containers
+    assert (gone.containers, gone.task_rx_bytes, gone.task_tx_bytes) == ((), None, None)
+    world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=6)})
+    assert world.tick().containers.task_rx_bytes == 7
+
+
 # --- the instance ---------------------------------------------------------------------------------------------------
 
 
