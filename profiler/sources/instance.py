@@ -6,24 +6,16 @@ the volumes of the task definition.
 """
 
 import os
-from collections.abc import Callable
 
 from msgspec import Struct
 
 from profiler.sources import Unavailable, proc
 from profiler.sources.host import parse_memory
+from profiler.sources.mounts import disk_mounts
 
 _MEMORY = "/proc/meminfo"
 _COUNTERS = "/proc/vmstat"
 _MOUNTS = "/proc/self/mountinfo"
-_ROOT = "/"
-_OF_ECS_EXEC = "/managed-agents/"
-_MOST_DISKS = 16
-_SEPARATOR = " - "
-# Positions in /proc/self/mountinfo: the device's numbers, the mount point.
-_DEVICE, _MOUNT_POINT = 2, 4
-# File systems without a device of their own; also those of a network, where statvfs can hang for good.
-_NO_DEVICE = "0:"
 
 
 class Swapped(Struct, frozen=True, kw_only=True):
@@ -82,25 +74,6 @@ def parse_swapped(vmstat: bytes, page_bytes: int) -> Swapped | None:
     if out_pages is None or in_pages is None:
         return None
     return Swapped(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
-
-
-def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The root, and where else file systems with a device are mounted: each device once, at its shortest path.
-
-    Docker, the NVIDIA runtime and ECS Exec also mount single files, and folders of their own, from
-    the instance's disk: they are no volumes.
-    """
-    by_device: dict[str, str] = {}
-    for line in mountinfo.splitlines():
-        words = line.partition(_SEPARATOR)[0].split(" ")
-        if len(words) <= _MOUNT_POINT or words[_DEVICE].startswith(_NO_DEVICE):
-            continue
-        device, mount_point = words[_DEVICE], proc.unescaped(words[_MOUNT_POINT])
-        is_shorter = device not in by_device or len(mount_point) < len(by_device[device])
-        if is_shorter and not mount_point.startswith(_OF_ECS_EXEC) and is_folder(mount_point):
-            by_device[device] = mount_point
-    volumes = sorted(set(by_device.values()) - {_ROOT})
-    return (_ROOT, *volumes)[:_MOST_DISKS]
 
 
 def _disk(mount_point: str) -> Disk | None:

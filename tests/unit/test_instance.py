@@ -7,46 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.sources.host import parse_memory
-from profiler.sources.instance import Swapped, disk_mounts, parse_swapped, read_instance
+from profiler.sources.instance import Swapped, parse_swapped, read_instance
 from profiler.sources.task_metadata import TaskMetadata
 from profiler.swap import SwapWatch
 
 MIB = 2**20
-# As in a container on an EC2 instance: overlay root, two volumes of which one is on a disk of its own, an EFS volume,
-# files that Docker and the NVIDIA runtime bring along, a folder of ECS Exec.
-MOUNTS = r"""
-532 433 0:54 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
-533 532 0:57 / /proc rw,nosuid - proc proc rw
-534 532 0:58 / /dev rw,nosuid - tmpfs tmpfs rw,size=65536k
-540 532 259:1 /var/lib/docker/containers/1/resolv.conf /etc/resolv.conf rw,noatime - xfs /dev/nvme0n1p1 rw
-541 532 259:1 /var/lib/docker/containers/1/hosts /etc/hosts rw,noatime - xfs /dev/nvme0n1p1 rw
-542 532 259:1 /usr/lib64/libnvidia-ml.so.1 /usr/lib/libnvidia-ml.so.1 ro - xfs /dev/nvme0n1p1 rw
-543 532 259:1 /var/lib/ecs/deps/execute-command/bin /managed-agents/x rw,noatime - xfs /dev/nvme0n1p1 rw
-550 532 259:1 /opt/scratch /scratch/deep\040er rw,noatime - xfs /dev/nvme0n1p1 rw
-551 532 259:3 / /data rw,noatime shared:5 - ext4 /dev/nvme1n1 rw
-552 532 259:3 /sub /data/sub rw,noatime shared:5 - ext4 /dev/nvme1n1 rw
-553 532 0:99 / /efs rw,relatime - nfs4 127.0.0.1:/ rw,vers=4.1
-"""
-FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
-
-
-def test_the_disks_are_the_root_and_each_volume_with_a_device_once() -> None:
-    """Not a network's file system: asking one that hangs would hang the monitor."""
-    assert disk_mounts(MOUNTS, lambda path: path not in FILES) == ("/", "/data", "/scratch/deep er")
-
-
-def test_a_root_on_a_device_of_its_own_is_one_disk() -> None:
-    assert disk_mounts("27 1 254:0 / / rw - ext4 /dev/vda rw\n", lambda _: True) == ("/",)
-
-
-def test_no_more_disks_than_sixteen() -> None:
-    lines = "".join(f"{n} 1 8:{n} / /volume-{n:02} rw - ext4 /dev/sd{n} rw\n" for n in range(40))
-    assert len(disk_mounts(lines, lambda _: True)) == 16
-
-
-@given(st.text(max_size=300))
-def test_any_text_of_mounts_gives_the_root_first(text: str) -> None:
-    assert disk_mounts(text, lambda _: True)[0] == "/"
 
 
 def test_swap_counts_pages() -> None:
