@@ -3,8 +3,9 @@
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,9 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in found]
 
 
+Started = Callable[[str], Prometheus]
+
+
 @dataclass(frozen=True, slots=True)
 class Scraped:
     """A Prometheus and the ports that it scrapes: two of monitors, and one for a test to start a monitor at."""
@@ -67,10 +71,35 @@ class Scraped:
     free: int
 
 
+@contextlib.contextmanager
+def started(configuration: str, port: int, folder: Path) -> Iterator[Prometheus]:
+    """A server with its files in a folder, until it is no longer needed."""
+    config = folder / "prometheus.yml"
+    config.write_text(configuration)
+    url = f"127.0.0.1:{port}"
+    arguments = (f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={url}")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([program("prometheus"), *arguments], cwd=folder, stdout=log, stderr=log)
+    try:
+        prometheus = Prometheus(f"http://{url}")
+        wait_until(lambda: is_ready(prometheus), 60, "Prometheus to answer")
+        yield prometheus
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Started]:
+    """Starts a server with a configuration of the test's."""
+    with contextlib.ExitStack() as stack:
+        yield lambda configuration: stack.enter_context(started(configuration, free_ports(1)[0], tmp_path))
+
+
 @pytest.fixture(scope="session")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     """A task with GPUs and Neuron devices in bridge mode, and one in awsvpc mode."""
-    binary = program("prometheus")
+    program("prometheus")  # or skip at once
     folder = tmp_path_factory.mktemp("prometheus")
     server_port, *ports = free_ports(4)
     with contextlib.ExitStack() as stack:
@@ -79,16 +108,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         devices = {**NOWHERE, **driver, "PATH": f"{neuron.parent}:/usr/bin:/bin"}
         stack.enter_context(Sidecar(devices, PROMETHEUS_PORT=str(ports[0])))
         stack.enter_context(Sidecar(NOWHERE, network_mode="awsvpc", PROMETHEUS_PORT=str(ports[1])))
-        config = folder / "prometheus.yml"
-        config.write_text(_CONFIG % tuple(ports))
-        url = f"127.0.0.1:{server_port}"
-        arguments = (f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={url}")
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([binary, *arguments], cwd=folder, stdout=log, stderr=log)
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        prometheus = Prometheus(f"http://{url}")
-        wait_until(lambda: is_ready(prometheus), 60, "Prometheus to answer")
+        prometheus = stack.enter_context(started(_CONFIG % tuple(ports), server_port, folder))
         yield Scraped(prometheus, *ports)
 
 
