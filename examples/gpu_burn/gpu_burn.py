@@ -8,6 +8,7 @@ compiles for whatever GPU it finds. Prints "ready" when the memory is held and t
 
 import argparse
 import ctypes
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -52,7 +53,9 @@ again:
 _BLOCKS, _THREADS, _ROUNDS = 4096, 256, 20_000
 _RESULT_BYTES = _BLOCKS * _THREADS * 4  # a number of each thread: the least that must be held
 _GIB = 2**30
+_MOST_GIB = 1_000_000  # far more than a GPU has; beyond 64 bits the driver would be asked for another size
 _MATRIX_ROWS = 8192
+_HOLD_LESS = "hold less by --gib, or end what else is on the GPU."
 _SEE_THE_DRIVER = "look at what nvidia-smi says, and at NVIDIA_DRIVER_CAPABILITIES in a container."
 
 
@@ -101,7 +104,7 @@ class CudaLoad:
         _check(cuda.cuDeviceGet(ctypes.byref(device), 0), "the first GPU")
         _check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device), "a context")
         allocated = cuda.cuMemAlloc_v2(ctypes.byref(self._memory), ctypes.c_size_t(size_bytes))
-        _check(allocated, f"{size_bytes / _GIB:g} GiB", "hold less by --gib, or end what else is on the GPU.")
+        _check(allocated, f"{size_bytes / _GIB:g} GiB", _HOLD_LESS)
         _check(cuda.cuModuleLoadData(ctypes.byref(module), _PTX), "the kernel's code")
         _check(cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"burn"), "the kernel")
         # Addresses: what they lead to must live as long as this object does.
@@ -119,25 +122,48 @@ class TorchLoad:
 
     def __init__(self, torch: ModuleType, size_bytes: int) -> None:
         self._torch = torch
-        self._held = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
-        self._left, self._right = (
-            torch.randn(_MATRIX_ROWS, _MATRIX_ROWS, dtype=torch.float16, device="cuda") for _ in range(2)
-        )
+        try:
+            self._held = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+            self._left, self._right = (
+                torch.randn(_MATRIX_ROWS, _MATRIX_ROWS, dtype=torch.float16, device="cuda") for _ in range(2)
+            )
+        except RuntimeError as error:  # of which PyTorch's OutOfMemoryError is one
+            _refused(f"{size_bytes / _GIB:g} GiB and its matrices", error)
 
     def step(self) -> None:
         """Multiply once."""
-        self._torch.matmul(self._left, self._right)
-        self._torch.cuda.synchronize()
+        try:
+            self._torch.matmul(self._left, self._right)
+            self._torch.cuda.synchronize()
+        except RuntimeError as error:
+            _refused("a multiplication", error)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gib", type=float, default=4, help="GPU memory to hold (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, help="how long (default: %(default)s)")
+    parser.add_argument("--gib", type=_gib, default=4, help="GPU memory to hold (default: %(default)s)")
+    parser.add_argument("--seconds", type=_seconds, default=60, help="how long (default: %(default)s)")
     parser.add_argument(
         "--by", choices=("auto", "torch", "cuda"), default="auto", help="PyTorch or the driver alone (default: either)"
     )
     return parser.parse_args()
+
+
+def _gib(text: str) -> float:
+    number = _seconds(text)
+    if not 0 < number <= _MOST_GIB:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {_MOST_GIB}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number of 0 or more")
+    return number
 
 
 def _torch_with_a_gpu() -> ModuleType | None:
@@ -161,6 +187,11 @@ def _driver() -> ctypes.CDLL:
 def _check(code: int, what: str, advice: str = _SEE_THE_DRIVER) -> None:
     if code:
         _give_up(f"The CUDA driver refused {what} (error {code}): {advice}")
+
+
+def _refused(what: str, error: RuntimeError) -> NoReturn:
+    said = str(error).partition("\n")[0].partition(". ")[0]
+    _give_up(f"PyTorch refused {what} ({said}): {_HOLD_LESS if 'out of memory' in said else _SEE_THE_DRIVER}")
 
 
 def _give_up(sentence: str) -> NoReturn:

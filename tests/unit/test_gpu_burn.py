@@ -6,14 +6,15 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, load_by
+from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, load_by, main
 from profiler.accelerators.gpu_scope import GpuScope
 from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.record import Container, Gpu, Record
@@ -135,20 +136,42 @@ def test_what_the_driver_refuses_is_a_sentence(function: str, said: str) -> None
     assert driver.calls[-1] == function, "nothing is asked for after that"
 
 
-def played_torch(calls: list[str], *, sees_a_gpu: bool = True) -> Any:
-    """PyTorch as far as the load goes; the real one is 2 GB, and without a GPU it would not do."""
+def played_torch(
+    calls: list[str], *, sees_a_gpu: bool = True, refuse: Mapping[str, Exception] = MappingProxyType({})
+) -> Any:
+    """PyTorch as far as the load goes; the real one is 2 GB, and without a GPU it would not do.
+
+    ``refuse`` makes one function raise.
+    """
+
+    def called(function: str) -> None:
+        if function in refuse:
+            raise refuse[function]
 
     def empty(size: int, **_options: Any) -> str:
+        called("empty")
         calls.append(f"hold {size}")
         return "held"
+
+    def randn(rows: int, columns: int, **options: Any) -> str:
+        called("randn")
+        return f"{rows}x{columns} {options['dtype']} {options['device']}"
+
+    def matmul(left: str, right: str) -> None:
+        called("matmul")
+        calls.append(f"{left} * {right}")
+
+    def synchronize() -> None:
+        called("synchronize")
+        calls.append("wait")
 
     return SimpleNamespace(
         uint8="uint8",
         float16="float16",
         empty=empty,
-        randn=lambda rows, columns, **options: f"{rows}x{columns} {options['dtype']} {options['device']}",
-        matmul=lambda left, right: calls.append(f"{left} * {right}"),
-        cuda=SimpleNamespace(is_available=lambda: sees_a_gpu, synchronize=lambda: calls.append("wait")),
+        randn=randn,
+        matmul=matmul,
+        cuda=SimpleNamespace(is_available=lambda: sees_a_gpu, synchronize=synchronize),
     )
 
 
@@ -160,6 +183,39 @@ def test_pytorch_holds_the_memory_multiplies_and_waits(monkeypatch: pytest.Monke
     load.step()
     matrix = "8192x8192 float16 cuda"
     assert calls == [f"hold {GIB}", f"{matrix} * {matrix}", "wait"]
+
+
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch's own."""
+
+
+FULL = OutOfMemoryError(
+    "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 22.05 GiB of which …"
+)
+BROKEN = RuntimeError(
+    "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously …"
+)
+LOOK = "look at what nvidia-smi says, and at NVIDIA_DRIVER_CAPABILITIES in a container."
+HOLD_LESS = "hold less by --gib, or end what else is on the GPU."
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "said"),
+    [
+        ("empty", FULL, f"PyTorch refused 1 GiB and its matrices (CUDA out of memory): {HOLD_LESS}"),
+        ("randn", FULL, f"PyTorch refused 1 GiB and its matrices (CUDA out of memory): {HOLD_LESS}"),
+        ("matmul", FULL, f"PyTorch refused a multiplication (CUDA out of memory): {HOLD_LESS}"),
+        (
+            "synchronize",
+            BROKEN,
+            f"PyTorch refused a multiplication (CUDA error: an illegal memory access was encountered): {LOOK}",
+        ),
+    ],
+)
+def test_what_pytorch_refuses_is_a_sentence(function: str, error: Exception, said: str) -> None:
+    with pytest.raises(SystemExit) as raised:
+        TorchLoad(played_torch([], refuse={function: error}), GIB).step()
+    assert raised.value.code == said
 
 
 @pytest.mark.parametrize("torch", [None, played_torch([], sees_a_gpu=False)], ids=["missing", "without a GPU"])
@@ -194,6 +250,23 @@ def test_it_runs_as_a_program_of_its_own_without_this_project(tmp_path: Path) ->
     dockerfile = (FOLDER / "Dockerfile").read_text()
     assert "COPY gpu_burn.py /gpu_burn.py" in dockerfile
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in dockerfile
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--gib", value) for value in ("nan", "inf", "-inf", "-1", "0", "four", "1e30")),
+        *(("--seconds", value) for value in ("nan", "inf", "-1", "long")),
+    ],
+)
+def test_a_number_that_is_none_is_an_error_of_use(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_burn.py", f"{option}={value}"])
+    with pytest.raises(SystemExit) as raised:
+        main()
+    assert raised.value.code == 2
+    assert f"argument {option}: {value} is no" in capsys.readouterr().err
 
 
 # What the README shows
