@@ -19,11 +19,29 @@ from benchmarks.panels import PanelTime, Question, search_for
 from benchmarks.process_memory import memory
 from benchmarks.scale import IndexSize, Step
 from benchmarks.scale import table as scale_table
+from benchmarks.shown import shown
 from kibana.aggregations import search_body
 from kibana.panels import DASHBOARDS
+from profiler.accelerators.gpu_usage import THROTTLE_REASONS
+from profiler.prometheus.accelerator_metrics import MOST_CORES, MOST_GPUS
+from profiler.prometheus.containers import MOST_CONTAINERS
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 finite = st.floats(-1e9, 1e9)
+
+
+def test_what_is_scraped_for_a_measurement_is_as_much_as_can_be_shown() -> None:
+    text = shown(MOST_CONTAINERS, MOST_GPUS, MOST_CORES, ticks=True)().decode()
+    series = [line for line in text.splitlines() if not line.startswith("#")]
+    assert sum("container=" in line for line in series) == 10 * MOST_CONTAINERS
+    assert sum("uuid=" in line for line in series) == (8 + len(THROTTLE_REASONS)) * MOST_GPUS
+    assert sum("neuron_core=" in line for line in series) == 2 * MOST_CORES
+
+
+def test_a_scrape_after_a_tick_is_written_anew_and_another_is_not() -> None:
+    anew, again = shown(3, 0, 0, ticks=True), shown(3, 0, 0, ticks=False)
+    assert anew() != anew()
+    assert again() is again()
 
 
 @given(finite, finite)
