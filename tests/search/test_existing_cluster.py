@@ -212,6 +212,31 @@ def test_the_pipeline_takes_documents_that_are_the_line_itself(opensearch_with_p
     assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted
 
 
+# What Filebeat's aws-cloudwatch input makes of a line, of which the pipeline makes fields of the same names.
+FILEBEAT = {
+    "@timestamp": "2026-03-01T10:00:04.000Z",
+    "agent": {"type": "filebeat", "version": "8.19.0"},
+    "aws.cloudwatch": {"ingestion_time": "2026-03-01T10:00:05.000Z", "log_group": "/other", "log_stream": "other"},
+    "awscloudwatch": {"log_group": "/other", "log_stream": "other"},
+    "cloud": {"provider": "aws", "region": "eu-west-1"},
+    "container": {"id": "shipper"},
+    "event": {"id": "37", "ingested": "2026-03-01T10:00:05.000Z", "original": "..."},
+    "input": {"type": "aws-cloudwatch"},
+    "log": {"file": {"path": "/other/other"}},
+    "service": {"type": "filebeat"},
+}
+
+
+@pytest.mark.parametrize("aws", [{}, {"aws": {"cloudwatch": {"log_group": "/other"}}}], ids=["dotted", "nested"])
+def test_what_a_shipper_adds_costs_no_report(opensearch_with_pipeline: SearchServer, aws: dict[str, Any]) -> None:
+    lines = lines_of_the_monitor()
+    bulk(opensearch_with_pipeline, [{**FILEBEAT, **aws, "message": line} for line in lines])
+    found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
+    added = FILEBEAT.keys() - {"@timestamp", "cloud", "container", "event", "service"}
+    own = {key: {name: value for name, value in source.items() if name not in added} for key, source in found.items()}
+    assert own == wanted_of(lines)
+
+
 def test_a_report_without_times_finds_its_place(opensearch_with_pipeline: SearchServer) -> None:
     line = report(startedAt=None, finishedAt=None).replace(":03Z", ":03.000Z")
     bulk(opensearch_with_pipeline, [{"message": line}])
