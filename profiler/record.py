@@ -234,7 +234,7 @@ class Record(_Model, frozen=True, kw_only=True):
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (the task
     was told to stop before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was
     not seen). ``labels`` are the run's own, found out or given. ``truncated`` is true when lists
-    were cut to keep the line below 64 KiB.
+    were cut to keep the line below 64 KiB; they come last, as Logs Insights reads only so many fields.
     """
 
     task_id: str
@@ -261,15 +261,15 @@ class Record(_Model, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108  a bare class would be left out when empty
     interval: Interval | None = None
+    task_size: TaskSize | None = None
+    cost: Cost | None = None
+    recommendation: Recommendation | None = None
+    monitor: Monitor | None = None
     processes: tuple[Process, ...] = ()
     containers: tuple[OtherContainer, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_scope: str | None = None
     neuron: Neuron | None = None
-    task_size: TaskSize | None = None
-    cost: Cost | None = None
-    recommendation: Recommendation | None = None
-    monitor: Monitor | None = None
     truncated: bool | None = None
 
 

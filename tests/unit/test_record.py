@@ -129,6 +129,15 @@ def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
     assert decode(line) == full
 
 
+def test_the_lists_come_last() -> None:
+    """Logs Insights reads the first 200 fields of a line, and each container or GPU has thirty."""
+    names = list(json_schema()["$defs"]["Record"]["properties"])
+    lists = ["processes", "containers", "gpus", "neuron"]
+    assert min(map(names.index, lists)) > max(
+        map(names.index, ["metrics", "taskSize", "cost", "recommendation", "status"])
+    )
+
+
 def test_a_small_record_is_not_cut() -> None:
     assert "truncated" not in json.loads(encode_line(report()))["record"]
 
