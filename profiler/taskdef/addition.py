@@ -26,6 +26,7 @@ _MOST_CONTAINERS = 10
 _WINDOWS = "WINDOWS"
 _PID_MODE_TASK = "task"
 _PID_MODE_HOST = "host"
+_NO_NETWORK = "none"
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -91,6 +92,7 @@ def _new(
         uses_neuron=batch.uses_neuron,
     )
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch), *_neuron_notes(batch)]
+    notes += _network_notes(definition)
     if wishes.image is None:
         notes.append(f"The monitor's image is {default_image}, by default: name the one that you pushed by --image.")
     parts = [*mappings(definition.get("containerDefinitions")), monitor.definition()]
@@ -109,6 +111,14 @@ def _refuse_windows(definition: Mapping[str, object]) -> None:
     if system.upper().startswith(_WINDOWS):
         raise TaskProfilerError(
             f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
+        )
+
+
+def _network_notes(definition: Mapping[str, object]) -> Iterator[str]:
+    if definition.get("networkMode") == _NO_NETWORK:
+        yield (
+            "The task's networkMode is none, so that the monitor reaches neither the task metadata endpoint nor "
+            "CloudWatch Logs and can report nothing: start the batch by 'task-profiler run -- CMD' instead."
         )
 
 

@@ -158,6 +158,11 @@ def test_a_batch_without_awslogs_is_warned_of(logs: dict[str, Any] | None) -> No
     assert "'batch'" in note
 
 
+def test_a_task_without_a_network_is_warned_of() -> None:
+    (note,) = added({**definition(BATCH), "networkMode": "none"}).notes
+    assert "reaches neither the task metadata endpoint nor CloudWatch Logs" in note
+
+
 def test_a_container_is_essential_unless_it_says_otherwise() -> None:
     silent = {name: value for name, value in BATCH.items() if name != "essential"}
     monitor = monitor_in(added(definition(HELPER, silent)))
