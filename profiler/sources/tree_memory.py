@@ -25,7 +25,7 @@ class TreeMemory:
         held_by = {identity: _smaller_share(self._previous.get(identity), process) for identity, process in now.items()}
         held_bytes = sum(held_by.values())
         risen = (
-            _mark_bytes(process) + held_bytes - held_by[identity]
+            _mark_bytes(self._previous.get(identity), process) + held_bytes - held_by[identity]
             for identity, process in now.items()
             if _rose(self._previous.get(identity), process)
         )
@@ -46,7 +46,11 @@ def _rose(before: ProcessReading | None, now: ProcessReading) -> bool:
     return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
 
 
-def _mark_bytes(process: ProcessReading) -> int:
-    """The high-water mark less the pages that are counted at others."""
-    shared_bytes = max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
-    return max((process.peak_bytes or 0) - shared_bytes, 0)
+def _mark_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
+    """The high-water mark less the pages that are counted at others.
+
+    Where somebody let go of shared pages since the last reading, more of them is counted at the others than
+    was when the mark was set: as much again as the process's own part of them has changed.
+    """
+    ends = [max((end.rss_bytes or 0) - (end.share_bytes or 0), 0) for end in (before, now) if end is not None]
+    return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)

@@ -83,6 +83,59 @@ def test_the_peak_is_never_above_the_truth(steps: list[Step]) -> None:
     assert simulated.memory.peak_bytes <= simulated.true_peak_bytes
 
 
+class Forked(Struct, frozen=True):
+    """The time up to a reading: what each process holds alone then, and which of them still hold what they share."""
+
+    own_mib: tuple[int, ...]
+    holders: frozenset[int]
+    changes_at: int
+
+
+@st.composite
+def _forked(draw: st.DrawFn) -> tuple[int, list[Forked]]:
+    """Workers forked from one process before the first reading, that let go of its data in any order."""
+    count = draw(st.integers(2, 4))
+    holders = frozenset(range(count))
+    steps: list[Forked] = []
+    for _ in range(draw(st.integers(2, 6))):
+        holders -= draw(st.frozensets(st.integers(0, count - 1), max_size=2)) if steps else frozenset()
+        own_mib = draw(st.tuples(*[st.integers(0, 1000)] * count))
+        steps.append(Forked(own_mib, holders, draw(st.integers(1, _MOMENTS - 1))))
+    return draw(st.integers(0, 2000)), steps
+
+
+@given(_forked())
+def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list[Forked]]) -> None:
+    shared_mib, steps = drawn
+    memory, true_peak_mib = TreeMemory(), 0.0
+    marks = [0.0] * len(steps[0].own_mib)
+    before = steps[0]
+    for step in steps:
+        for moment in range(_MOMENTS + 1):
+            own = [a + (b - a) * moment / _MOMENTS for a, b in zip(before.own_mib, step.own_mib, strict=True)]
+            holders = step.holders if moment >= step.changes_at else before.holders
+            marks = [
+                max(mark, one + (shared_mib if index in holders else 0))
+                for index, (mark, one) in enumerate(zip(marks, own, strict=True))
+            ]
+            true_peak_mib = max(true_peak_mib, sum(own) + (shared_mib if holders else 0))
+        memory.add(
+            ProcessReading(
+                pid=pid,
+                started_ticks=1,
+                own_cpu_ns=0,
+                children_cpu_ns=0,
+                rss_bytes=(own_mib + (shared_mib if pid in step.holders else 0)) * MIB,
+                share_bytes=own_mib * MIB + (shared_mib * MIB // len(step.holders) if pid in step.holders else 0),
+                peak_bytes=round(marks[pid] * MIB),
+            )
+            for pid, own_mib in enumerate(step.own_mib)
+        )
+        before = step
+    assert memory.peak_bytes is not None
+    assert memory.peak_bytes <= true_peak_mib * MIB + len(marks)
+
+
 @given(st.tuples(*[st.integers(1, 1000)] * 3), st.integers(0, 2), st.integers(1, 4000), st.integers(1, _MOMENTS - 1))
 def test_a_spike_of_one_process_beside_steady_ones_is_found_whole(
     held_mib: tuple[int, ...], spiking: int, spike_mib: int, spike_at: int
