@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.accelerators.accelerator import Accelerator, settle_all, start_all, stop_all, with_accelerators
+from profiler.accelerators.accelerator import Accelerator, settle_all, start_all, with_accelerators
 from profiler.clock import Clock, Grid
 from profiler.local.beside import Beside
 from profiler.local.joined_samples import JoinedSamples
@@ -73,12 +73,15 @@ class BesideIt(Struct, frozen=True, kw_only=True):
     """What is asked for beside the command, so that it costs the command nothing.
 
     ``ask_task`` is None outside of ECS; its answer counts only within a second. ``prices`` are the settings'.
+    ``pause`` is called before the profiler stops because the terminal stopped the command. The accelerators
+    go on until the caller stops them: some take their time, and the report need not wait for it.
     """
 
     find_labels: Callable[[], Mapping[str, str]]
     ask_task: Callable[[], Placement | None] | None = None
     accelerators: tuple[Accelerator, ...] = ()
     prices: PriceOverrides = PriceOverrides()
+    pause: Callable[[], None] = lambda: None
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -175,7 +178,7 @@ class _Session:
         labels = merged(beside.find_labels(), self._identity.labels)
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
         strangers = Strangers(self._strangers, [_helper_of(each) for each in beside.accelerators])
-        supervisor = Supervisor(started.pid, self._clock, strangers)
+        supervisor = Supervisor(started.pid, self._clock, strangers, beside.pause)
         tree = ProcessTree(os.getpid(), strangers, self._clock.monotonic_ns)
         source = LocalSource(
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, not_its_cpu_ns=started.own_cpu_ns
@@ -216,9 +219,7 @@ class _Session:
         )
         settle_all(beside.accelerators)
         found = Found(placement=None if asked is None else asked.answer(), labels=labels)
-        finished = self._finished(observed, samples.failures, grid.missed, found, beside)
-        stop_all(beside.accelerators)
-        return finished
+        return self._finished(observed, samples.failures, grid.missed, found, beside)
 
     def _finished(self, observed: Observed, failures: int, missed: int, found: Found, beside: BesideIt) -> Finished:
         from profiler.sizing.advised import advised  # noqa: PLC0415  a command does not wait for it

@@ -1,6 +1,7 @@
 """``task-profiler history``: past runs of this machine."""
 
 import os
+import sys
 from collections.abc import Iterable
 from itertools import islice
 
@@ -25,7 +26,12 @@ from profiler.sinks.history import History, StoredRun
     help="Only runs that ended so; may be repeated.",
 )
 @click.option(
-    "--last", metavar="N", type=click.IntRange(1), default=20, show_default=True, help="The N newest of these."
+    "--last",
+    metavar="N",
+    type=click.IntRange(1, sys.maxsize),
+    default=20,
+    show_default=True,
+    help="The N newest of these.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The record lines as they were written, instead of a table.")
 @click.option(

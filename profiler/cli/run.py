@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from profiler.accelerators.accelerator import stop_all
 from profiler.cli.accelerators import local_accelerators
 from profiler.cli.beside_it import find_labels
 from profiler.cli.ecs import task_lookup
@@ -14,6 +15,7 @@ from profiler.cli.live import live_view
 from profiler.cli.remembering import Memory
 from profiler.cli.visible import visible
 from profiler.clock import SystemClock
+from profiler.descriptors import apart_from_the_standard_ones
 from profiler.errors import UsageError
 from profiler.line import encode_line
 from profiler.local.labels import parse_labels
@@ -107,6 +109,7 @@ def command(
         ask_task=task_lookup(os.environ),
         accelerators=found.accelerators,
         prices=prices,
+        pause=view.close if view is not None else lambda: None,
     )
     finished = run(wanted, os.environb, clock, everyone(heard), beside)
     if view is not None:
@@ -118,6 +121,7 @@ def command(
     shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
     _deliver(shown + b"\n", descriptor, output)
     _warn(() if memory is None else memory.add(line, finished.report))
+    stop_all(found.accelerators)
     return finished.exit_code
 
 
@@ -134,12 +138,12 @@ def _opened(path: str) -> int:
     """Open the file before the command starts, so that a mistake costs no run."""
     try:
         # A pipe that nobody reads would block here for ever.
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
-        os.set_blocking(descriptor, True)
+        opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        os.set_blocking(opened, True)
+        return apart_from_the_standard_ones(opened)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
-    return descriptor
 
 
 def _deliver(line: bytes, descriptor: int | None, path: str | None) -> None:

@@ -8,7 +8,7 @@ import ctypes
 import os
 import resource
 import signal
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from msgspec import Struct
 
@@ -81,12 +81,18 @@ def become_subreaper() -> bool:
 
 
 class Supervisor:
-    """Follows one command until it ends. ``strangers`` are this process's other children."""
+    """Follows one command until it ends. ``strangers`` are this process's other children.
 
-    def __init__(self, pid: int, clock: Clock, strangers: Container[int]) -> None:
+    ``pause`` is called before this process stops with the command.
+    """
+
+    def __init__(
+        self, pid: int, clock: Clock, strangers: Container[int], pause: Callable[[], None] = lambda: None
+    ) -> None:
         self.pid = pid
         self._clock = clock
         self._strangers = strangers
+        self._pause = pause
         self._own_pid = os.getpid()
         self._had_terminal = _has_terminal()
         self._asked: set[int] = set()
@@ -191,6 +197,7 @@ class Supervisor:
         stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
         if stopped is None or stopped.si_status not in _STOPS_OF_A_TERMINAL:
             return
+        self._pause()
         # The kernel drops this one where no shell could continue us (an orphaned process group).
         os.kill(self._own_pid, signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))

@@ -2,18 +2,18 @@
 
 import os
 from collections.abc import Callable
-from fcntl import F_DUPFD_CLOEXEC, LOCK_EX, LOCK_NB, fcntl, flock
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.descriptors import apart_from_the_standard_ones
 from profiler.sources import proc
 from profiler.sources.cgroup_counters import CpuFile, MemoryFiles, MemoryReading, read_memory, read_oom_kills
 
 PROCESSES = "cgroup.procs"
 ITSELF = b"0"
-_FIRST_UNUSED_DESCRIPTOR = 3  # the caller may have closed the standard ones; they must stay closed
 _LONGEST_COUNTER_BYTES = 4096
 # What the command has left may fork while it is moved away, or be about to end: then it is not
 # listed any more, but holds the group until its memory is given back.
@@ -189,11 +189,7 @@ def _text(descriptor: int) -> bytes:
 
 
 def _open(path: Path, flags: int) -> int:
-    descriptor = os.open(path, flags)
-    try:
-        return fcntl(descriptor, F_DUPFD_CLOEXEC, _FIRST_UNUSED_DESCRIPTOR)
-    finally:
-        os.close(descriptor)
+    return apart_from_the_standard_ones(os.open(path, flags))
 
 
 def _opened_or_none(path: Path, flags: int) -> int | None:

@@ -261,7 +261,16 @@ def test_an_output_that_takes_nothing(options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("--last", "0"), ("--last", "x"), ("--status", "fine"), ("--history", ""), ("--nonsense",), ("word",)]
+    "options",
+    [
+        ("--last", "0"),
+        ("--last", "9" * 20),
+        ("--last", "x"),
+        ("--status", "fine"),
+        ("--history", ""),
+        ("--nonsense",),
+        ("word",),
+    ],
 )
 def test_a_bad_option_of_history(options: tuple[str, ...]) -> None:
     finished = _history(*options)

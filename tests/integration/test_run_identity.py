@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import pty
+import select
+import shlex
 import socket
 import struct
 import subprocess
@@ -139,6 +141,56 @@ def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None
     assert "of 2 vCPU" in shown or "vCPU" in shown
     assert shown.rindex("\x1b[r") < shown.rindex('"type":"task.report"')
     assert "from the command" in shown
+
+
+def seen_until(terminal: int, wanted: bytes) -> bytes:
+    """What a terminal shows up to that."""
+    seen = b""
+    while wanted not in seen:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        seen += os.read(terminal, 1)
+    return seen
+
+
+def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stopped() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    reserved, whole = b"\x1b[1;22r", b"\x1b[r"
+    os.write(terminal, f"{shlex.join(RUN)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
+    seen_until(terminal, reserved)
+    os.write(terminal, b"\x1a")
+    seen_until(terminal, whole)
+    seen_until(terminal, b"Stopped")
+    os.write(terminal, b"fg\n")
+    seen_until(terminal, reserved)
+    os.write(terminal, b"\x04")
+    seen_until(terminal, whole)
+    os.write(terminal, b"exit\n")
+    os.waitpid(pid, 0)
+    os.close(terminal)
+
+
+def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    program = (
+        "import sys; from profiler.cli import commands, run\n"
+        "run.stop_all = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
+        "words = ['run', '--no-history', '--output', sys.argv[1], '--', 'true']\n"
+        "sys.exit(commands.group.main(words, standalone_mode=False))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_without_stderr_warnings_are_not_written_into_the_output(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    words = ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "--output", str(file), "--", "true"]
+    subprocess.run(words, env={**os.environ, "TASK_PROFILER_PRICE_VCPU_HOUR": "abc"}, check=True)
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line)["type"] == "task.report"
 
 
 def test_without_a_terminal_there_is_no_live_view() -> None:
