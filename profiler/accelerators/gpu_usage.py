@@ -108,8 +108,8 @@ class GpuUsage:
         return (*self._notes, *self._lost.values(), *stray_note)
 
     def now(self) -> tuple[float | None, int | None]:
-        """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs."""
-        last = [gpu.last for gpu in self._gpus.values()]
+        """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs that it found."""
+        last = [gpu.last for uuid, gpu in self._gpus.items() if uuid in self._present]
         return mean(*(gpu.utilization_percent for gpu in last)), total(*(gpu.memory_used_bytes for gpu in last))
 
 

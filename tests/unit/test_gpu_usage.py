@@ -143,6 +143,20 @@ def test_now_is_the_mean_utilization_and_the_summed_memory_of_the_last_reading()
     assert usage.now() == (30.0, 100)
 
 
+def test_a_gpu_that_the_last_reading_did_not_find_is_no_part_of_now() -> None:
+    """Lost, or gone after the driver was changed: its last numbers are not those of this moment."""
+    usage = GpuUsage(seconds(1))
+    stays, goes = (
+        GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
+        for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 90.0, 5000))
+    )
+    usage.add(GpuReading(samples=(stays, goes)), 0, START_NS)
+    usage.add(GpuReading(samples=(stays,)), seconds(1), START_NS)
+    assert usage.now() == (20.0, 100)
+    usage.add(GpuReading(lost=(stays.facts,)), seconds(2), START_NS)
+    assert usage.now() == (None, None)
+
+
 @given(
     st.lists(
         st.tuples(
