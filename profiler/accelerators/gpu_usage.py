@@ -15,6 +15,9 @@ _MOST_GPUS = 64
 _MOST_XIDS = 16
 # A reading stands for the time since the one before, but not for a gap in which nobody looked.
 _LONGEST_STEP = 2
+# No time has passed before the first one: it weighs next to nothing, yet alone it gives numbers.
+_MOMENT_NS = 1
+_MICROSECOND_DIGITS = 6
 _MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
 
@@ -66,7 +69,7 @@ class GpuUsage:
 
     def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
         """Take a reading made at ``now_ns`` (monotonic); ``wall_ns`` stamps what happened."""
-        since_ns = self._interval_ns if self._read_ns is None else now_ns - self._read_ns
+        since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         step_ns = min(since_ns, _LONGEST_STEP * self._interval_ns)
         for sample in reading.samples:
             uuid = sample.facts.uuid
@@ -136,12 +139,14 @@ class _OneGpu:
         self._memory_size_bytes: int | None = None
         self._energy_mj = _Growth()
         self._driver_energy_mj: int | None = None
+        self._power_ns = 0
         self._power_seconds = 0.0
         self._ecc = _Growth()
         self._reasons_ns = dict.fromkeys(THROTTLE_REASONS, 0)
         self._reasons_watched_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int) -> None:
+        held_ns = max(step_ns, _MOMENT_NS)
         for series, value in (
             (self._utilization, sample.utilization_percent),
             (self._memory, sample.memory_used_bytes),
@@ -150,8 +155,9 @@ class _OneGpu:
             (self._clock, sample.sm_clock_mhz),
         ):
             if value is not None:
-                series.add(max(value, 0), step_ns)
+                series.add(max(value, 0), held_ns)
         if sample.power_watts is not None:
+            self._power_ns += step_ns
             self._power_seconds += sample.power_watts * step_ns / NS_PER_SECOND
         if sample.memory_size_bytes is not None:
             self._memory_size_bytes = sample.memory_size_bytes
@@ -159,16 +165,16 @@ class _OneGpu:
         if sample.energy_millijoules is not None:
             self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
-        self._add_reasons(sample.throttle_reasons, step_ns)
+        self._add_reasons(sample.throttle_reasons, held_ns)
         self.last = sample
 
-    def _add_reasons(self, bits: int | None, step_ns: int) -> None:
+    def _add_reasons(self, bits: int | None, held_ns: int) -> None:
         if bits is None:
             return
-        self._reasons_watched_ns += step_ns
+        self._reasons_watched_ns += held_ns
         for bit in self._reasons_ns:
             if bits & bit:
-                self._reasons_ns[bit] += step_ns
+                self._reasons_ns[bit] += held_ns
 
     def record(self) -> Gpu:
         return Gpu(
@@ -188,7 +194,8 @@ class _OneGpu:
         )
 
     def latest(self) -> LatestGpu:
-        watched = {name: self._reasons_ns[bit] / NS_PER_SECOND for bit, name in THROTTLE_REASONS.items()}
+        seconds = {bit: held_ns / NS_PER_SECOND for bit, held_ns in self._reasons_ns.items()}
+        watched = {name: round(seconds[bit], _MICROSECOND_DIGITS) for bit, name in THROTTLE_REASONS.items()}
         return LatestGpu(
             sample=self.last,
             energy_joules=self._counted_joules(),
@@ -201,10 +208,10 @@ class _OneGpu:
         return self._power_seconds if self._power.maximum is not None else None
 
     def _energy_joules(self) -> float | None:
-        """By the driver's own counter (Volta and newer), else power times time."""
+        """By the driver's own counter (Volta and newer), else power times time; one reading has neither."""
         if self._energy_mj.total is not None:
             return round(self._energy_mj.total / _MILLIJOULES_PER_JOULE, 3)
-        return round(self._power_seconds, 3) if self._power.maximum is not None else None
+        return round(self._power_seconds, 3) if self._power_ns else None
 
     def _throttle_percents(self) -> dict[str, float] | None:
         """By reason the share of the watched time; only those that occurred."""

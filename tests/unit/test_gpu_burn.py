@@ -273,13 +273,13 @@ def test_a_number_that_is_none_is_an_error_of_use(
 
 
 def shown_gpu() -> Gpu:
-    """60 s on the played driver: 4 GiB held, busy all the time, slowed by the power cap in the last quarter."""
+    """60 s on the played driver: 4 GiB held, busy after a second, slowed by the power cap in the last quarter."""
     gpu = FakeGpu(uuid="GPU-00000000-0000-0000-0000-000000000000", name="a GPU of the test driver")
     nvml, clock = FakeNvml(gpu), FakeClock()
     watch = GpuWatch(NvmlSource(lambda: nvml, clock), GpuScope(()), clock, FakeLog(), seconds(1), asked_for=True)
     gpu.used_bytes, gpu.clock_mhz, gpu.power_milliwatts = 4400 * MIB, 1700, 290_000
     for second in range(61):
-        gpu.utilization_percent = 0 if second == 0 else 100
+        gpu.utilization_percent = 0 if second <= 1 else 100
         gpu.celsius = 40 + second // 3
         gpu.reasons = 4 if second > 45 else 0
         watch.tick(counters=second in {0, 60})

@@ -27,13 +27,14 @@ def only(usage: GpuUsage) -> Gpu:
 
 
 def test_a_worked_example() -> None:
-    """Four readings, a second apart, each counted for one second.
+    """Five readings, a second apart: the first at the start, each other one counted for the second before it.
 
     Utilization 0, 50, 100, 50: mean 50. Memory 1, 2, 3, 2 GiB: mean 2048 MB, most 3072. Power 100,
     200, 300, 200 W; the driver's energy counter grew from 1,000,000 to 1,650,500 mJ: 650.5 J. The
     power cap (bit 4) held in one of four readings, the thermal slowdown (bit 0x20) in two.
+    The first reading, 90 %, 1 GiB, 900 W and all slowed down, stands for no time.
     """
-    gibibytes = (1, 2, 3, 2)
+    gibibytes = (1, 1, 2, 3, 2)
     gpu = only(
         at_each_second(
             *(
@@ -50,12 +51,12 @@ def test_a_worked_example() -> None:
                     ecc_uncorrected=ecc,
                 )
                 for percent, gib, watts, bits, energy, ecc in zip(
-                    (0.0, 50.0, 100.0, 50.0),
+                    (90.0, 0.0, 50.0, 100.0, 50.0),
                     gibibytes,
-                    (100.0, 200.0, 300.0, 200.0),
-                    (1, 4, 0x20, 0x21),
-                    (1_000_000, None, None, 1_650_500),
-                    (7, None, None, 9),
+                    (900.0, 100.0, 200.0, 300.0, 200.0),
+                    (0x24, 1, 4, 0x20, 0x21),
+                    (1_000_000, None, None, None, 1_650_500),
+                    (7, None, None, None, 9),
                     strict=True,
                 )
             )
@@ -81,8 +82,32 @@ def test_what_was_never_measured_is_absent() -> None:
 
 
 def test_without_an_energy_counter_power_is_summed_over_the_time() -> None:
-    gpu = only(at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (100.0, 300.0))))
+    gpu = only(at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 300.0))))
     assert gpu.energy_joules == 400
+
+
+@pytest.mark.parametrize("interval_seconds", [1, 60])
+def test_a_short_run_counts_the_time_that_passed_and_no_whole_period(interval_seconds: int) -> None:
+    """2 s between the first reading and the one at the end: 60 W, then 150 W × 2 s, and 80 % busy."""
+    usage = GpuUsage(seconds(interval_seconds))
+    for second, watts, percent in ((0, 60.0, 0.0), (2, 150.0, 80.0)):
+        sample = GpuSample(facts=FACTS, power_watts=watts, utilization_percent=percent)
+        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS)
+    gpu = only(usage)
+    assert gpu.energy_joules == 300
+    assert gpu.utilization_percent == Distribution(avg=80, p50=80, p95=80, p99=80, max=80)
+
+
+def test_a_single_reading_has_numbers_and_no_energy() -> None:
+    sample = GpuSample(facts=FACTS, utilization_percent=40.0, power_watts=150.0, throttle_reasons=4)
+    usage = at_each_second(sample)
+    gpu = only(usage)
+    assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
+    assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
+    (latest,) = usage.latest(None)
+    assert latest.energy_joules == 0
+    assert latest.throttled_seconds is not None
+    assert set(latest.throttled_seconds.values()) == {0}
 
 
 def test_a_counter_that_was_read_once_says_nothing() -> None:
@@ -98,7 +123,7 @@ def test_a_reloaded_driver_counts_on_from_zero() -> None:
 
 def test_a_gap_in_which_nobody_looked_counts_for_two_steps_at_most() -> None:
     usage = GpuUsage(seconds(1))
-    for second, percent in ((0, 0.0), (1, 0.0), (100, 100.0)):
+    for second, percent in ((0, 0.0), (1, 0.0), (2, 0.0), (100, 100.0)):
         sample = GpuSample(facts=FACTS, utilization_percent=percent)
         usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS)
     assert only(usage).utilization_percent is not None
@@ -221,14 +246,13 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
     assert latest.energy_joules == 5
     assert latest.throttled_seconds is not None
     assert {name: held for name, held in latest.throttled_seconds.items() if held} == {
-        "swPowerCap": 2,
-        "swThermalSlowdown": 1,
+        "swPowerCap": 1,
     }
     assert set(latest.throttled_seconds) == set(THROTTLE_REASONS.values())
 
 
 def test_the_latest_energy_without_a_counter_is_power_times_time() -> None:
-    usage = at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (100.0, 200.0)))
+    usage = at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 200.0)))
     assert [one.energy_joules for one in usage.latest(None)] == [300]
     unknown = at_each_second(GpuSample(facts=FACTS))
     assert [(one.energy_joules, one.throttled_seconds) for one in unknown.latest(None)] == [(None, None)]
