@@ -1,7 +1,7 @@
 """What the Neuron devices did so far: neuron-monitor's reports in, aggregates of constant size out."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ class NeuronReadings(Struct, frozen=True, kw_only=True):
     """The devices at the last of so many reports; executions and memory errors since the first.
 
     What no process uses has neither utilization nor memory. ``memory_bytes_by_category`` is that of all
-    devices, as far as the reports break it down.
+    devices, as far as the reports break it down; none where a process could not be read.
     """
 
     reports: int
@@ -56,6 +56,9 @@ class NeuronUsage:
     not 0 %. The cores in the record are those that a runtime has listed, the idle ones with their measured
     0: a batch that uses two of its 32 cores shows it.
 
+    Where one of several runtimes could not be read, the zeros of the others are not believed, as a core
+    that is 0 for those may be that one's; nor is a sum that lacks a part.
+
     A period shorter than half the configured one says nothing about utilization. Its memory counts,
     as that is a reading of the moment and weighs as little as the period is short; so do its executions.
 
@@ -82,14 +85,11 @@ class NeuronUsage:
             self.seen = self.seen or bool(report.runtimes or report.device_count or report.ecc_uncorrected)
             believed = self._add_utilization(report.runtimes)
             core_bytes, device_bytes = self._add_memory(report.runtimes)
-            categories: dict[str, int] = {}
             latency = Latency()
             for runtime in report.runtimes:
                 self._completed = total(self._completed, runtime.completed)
                 self._failed = total(self._failed, runtime.failed)
                 latency = _larger_latency(latency, runtime.latency)
-                for category, used_bytes in runtime.memory_bytes_by_category.items():
-                    categories[category] = categories.get(category, 0) + used_bytes
             self._latency = _larger_latency(self._latency, latency)
             self._add_devices(report)
             self._latest = NeuronReadings(
@@ -97,7 +97,7 @@ class NeuronUsage:
                 utilization_percent=believed,
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
-                memory_bytes_by_category=categories,
+                memory_bytes_by_category=_by_category(report.runtimes),
                 latency=latency,
             )
 
@@ -160,29 +160,31 @@ class NeuronUsage:
             held_ns = max(held_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
                 highest[index] = max(percent, highest.get(index, 0.0))
-        # A core that is 0 for those that answered may be the one of a runtime that did not.
         believed = {index: percent for index, percent in highest.items() if percent > 0 or all_known}
         for index, percent in believed.items():
             self._core(index).utilization_percent.add(percent, held_ns)
         return believed
 
-    def _add_memory(self, runtimes: Iterable[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
+    def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
         """This report's bytes by core, and on all devices."""
         by_core: dict[int, int] = {}
-        device_bytes: int | None = None
         held_ns = 1  # a reading counts, however short its period
+        all_known = True
         for runtime in runtimes:
-            if runtime.device_memory_bytes is None and not runtime.core_memory_bytes:
+            if not _has_memory(runtime):
+                all_known = False
                 continue
             held_ns = max(held_ns, self._covered_ns(runtime.memory_period_ns))
-            device_bytes = total(device_bytes, runtime.device_memory_bytes)
             for index, used_bytes in runtime.core_memory_bytes.items():
                 by_core[index] = by_core.get(index, 0) + used_bytes
-        for index, used_bytes in by_core.items():
+        believed = {index: used_bytes for index, used_bytes in by_core.items() if used_bytes > 0 or all_known}
+        for index, used_bytes in believed.items():
             self._core(index).memory_bytes.add(used_bytes, held_ns)
+        on_devices = [runtime.device_memory_bytes for runtime in runtimes]
+        device_bytes = None if None in on_devices else total(*on_devices)
         if device_bytes is not None:
             self._device_memory_bytes.add(device_bytes, held_ns)
-        return by_core, device_bytes
+        return believed, device_bytes
 
     def _add_devices(self, report: NeuronReport) -> None:
         """Capacity, and memory errors as growth since the first report.
@@ -200,6 +202,22 @@ class NeuronUsage:
     def _covered_ns(self, period_ns: int | None) -> int:
         """A group that does not say how long it covers was there because its period was over."""
         return self._period_ns if period_ns is None else period_ns
+
+
+def _has_memory(runtime: RuntimeReport) -> bool:
+    """Whether it told its memory; runtime 1.x does not tell it by core."""
+    return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
+
+
+def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
+    """The sums over all runtimes; empty where one of them could not be read."""
+    categories: dict[str, int] = {}
+    for runtime in runtimes:
+        if not _has_memory(runtime):
+            return {}
+        for category, used_bytes in runtime.memory_bytes_by_category.items():
+            categories[category] = categories.get(category, 0) + used_bytes
+    return categories
 
 
 def _larger_latency(known: Latency, other: Latency | None) -> Latency:

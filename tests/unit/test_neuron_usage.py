@@ -162,6 +162,31 @@ def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
     assert shown(core(record, 0).utilization_percent) == (50.0, 50.0)
 
 
+def test_memory_that_one_runtime_could_not_tell_is_no_zero_and_no_smaller_sum() -> None:
+    """Runtime A owns core 0, B core 1; in the second report B's memory could not be read."""
+    owner, other = runtime({0: 50, 1: 0}, {0: 100, 1: 0}), runtime({0: 0, 1: 70}, {0: 0, 1: 200})
+    silent = runtime({0: 0, 1: 70}, {0: 0, 1: 200})
+    silent["report"]["memory_used"] = {"period": 1.0, "error": "cannot read", "neuron_runtime_used_bytes": None}
+    usage = NeuronUsage(1)
+    for document in (report(owner, other), report(owner, silent)):
+        usage.add(parsed(document))
+    record, latest = usage.record(0), usage.latest()
+    assert record is not None
+    assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
+    assert shown(record.device_memory_used_mb) == (300.0, 300.0)
+    assert latest is not None
+    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({0: 100 * MIB}, None)
+    assert latest.memory_bytes_by_category == {}
+
+
+def test_a_sum_over_the_devices_needs_every_runtimes_part() -> None:
+    owner, other = runtime({}, {0: 100, 1: 0}), runtime({}, {0: 0, 1: 200})
+    other["report"]["memory_used"]["neuron_runtime_used_bytes"]["neuron_device"] = None
+    record = record_of(report(owner, other))
+    assert record.device_memory_used_mb is None
+    assert shown(core(record, 1).memory_used_mb) == (200.0, 200.0)
+
+
 @pytest.mark.parametrize(
     ("counts", "errors"),
     [
