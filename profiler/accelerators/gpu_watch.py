@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.accelerators.gpu_advice import WHOLE_INSTANCE
 from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_silence import DriverSilence
 from profiler.accelerators.gpu_usage import GpuReadings, GpuUsage
 from profiler.clock import Clock, Grid
 from profiler.logs import Log
@@ -24,7 +25,6 @@ from profiler.times import NS_PER_SECOND
 
 # Reading a GPU's energy takes 4 ms (H200, driver 580): at 10 s for each GPU that is 0.04 % of a core, however many.
 COUNTERS_NS = 10 * NS_PER_SECOND
-_HANGS_NS = 5 * NS_PER_SECOND
 _WHAT_IT_NEEDS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
 )
@@ -86,6 +86,7 @@ class GpuWatch:
         self._asked_for = asked_for
         self._listener = listener
         self._usage = GpuUsage(interval_ns)
+        self._silence = DriverSilence(clock)
         self._health = Health("NVML", log)
         self._log = log
         self._warned = False
@@ -96,7 +97,6 @@ class GpuWatch:
         self._looked = threading.Event()
         self._settled = threading.Event()
         self._ending = False
-        self._busy_since_ns: int | None = None
         self._counters_due_ns = 0
         self._thread: threading.Thread | None = None
         self.helper_pid: int | None = None  # the driver needs no process
@@ -129,7 +129,7 @@ class GpuWatch:
             return
         self._settled.clear()
         self._wake.set()
-        self._settled.wait(at_most_seconds)
+        self._silence.settled(in_time=self._settled.wait(at_most_seconds))
 
     def _await_first_look(self, at_most_seconds: float) -> None:
         """A command can be over before the driver was looked for; only a GPU that was asked for is worth waiting."""
@@ -169,15 +169,8 @@ class GpuWatch:
             notes = self._usage.notes()
         absence = None if self.has_read else self._problem
         mismatch = _MATCHES_NONE if self._matches_none else None
-        hanging = self._hanging() if absence is None else None
-        return (*notes, *(text for text in (absence, mismatch, hanging) if text is not None))
-
-    def _hanging(self) -> str | None:
-        since_ns = self._busy_since_ns
-        if since_ns is None or self._clock.monotonic_ns() - since_ns < _HANGS_NS:
-            return None
-        seconds = (self._clock.monotonic_ns() - since_ns) // NS_PER_SECOND
-        return f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
+        silence = self._silence.sentences() if absence is None else ()
+        return (*notes, *(text for text in (absence, mismatch) if text is not None), *silence)
 
     def _work(self) -> None:
         grid = Grid(self._clock.monotonic_ns(), self._interval_ns)
@@ -196,14 +189,15 @@ class GpuWatch:
     def tick(self, *, counters: bool = False) -> None:
         """One reading; the slow counters are read every 10 s a GPU, or when ``counters`` asks for them."""
         now_ns = self._clock.monotonic_ns()
-        self._busy_since_ns = now_ns
         with_counters = counters or now_ns >= self._counters_due_ns
+        self._silence.call_begins()
         reading = self._source.read(counters=with_counters)
-        self._busy_since_ns = None
+        self._silence.call_ended()
         if isinstance(reading, Unavailable):
             self._failed(reading)
             return
         self._health.worked()
+        self._silence.worked()
         if with_counters:
             self._counters_due_ns = now_ns + COUNTERS_NS * max(len(reading.samples), 1)
         with self._lock:
@@ -216,6 +210,7 @@ class GpuWatch:
         """A GPU that was there before is missed aloud, one that was asked for once; else only the record says why."""
         if self.has_read:
             self._health.failed(failure)
+            self._silence.failed(failure.reason)
             return
         if self._asked_for:
             self._miss(f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_WHAT_IT_NEEDS}")

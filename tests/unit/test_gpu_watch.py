@@ -175,6 +175,68 @@ def test_a_failure_in_the_middle_is_logged_once_and_costs_no_numbers() -> None:
     assert len(world.record().gpus) == 1
 
 
+def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_again() -> None:
+    mismatch = Unavailable("Driver/library version mismatch (NVML error 18)")
+    world = Watched(
+        ScriptedSource(reading("GPU-a"), mismatch, Unavailable("another reason"), reading("GPU-a"), reading("GPU-a"))
+    )
+    world.watch.tick()
+    assert world.warnings() == ()
+    for _ in range(2):
+        world.clock.advance(1)
+        world.watch.tick()
+    (warning,) = world.warnings()
+    assert warning == (
+        "NVML could not be read since 2025-11-20T00:53:21.000Z, and the GPUs' numbers end there: "
+        "Driver/library version mismatch (NVML error 18)."
+    )
+    world.watch.tick()
+    assert world.warnings() == ()
+
+
+def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() -> None:
+    nvml, clock = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b")), FakeClock()
+    world = Watched(ScriptedSource(reading()))
+    watch = world.watch = GpuWatch(
+        NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), asked_for=False
+    )
+    watch.tick()
+    gone = nvml.gpus.pop()
+    nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+    for _ in range(3):
+        watch.tick()
+        clock.advance(1)
+    assert world.warnings() == ("GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",)
+    assert latest_uuids(watch) == ["GPU-a"]
+    nvml.gpus.append(gone)
+    clock.advance(30)
+    watch.tick()
+    watch.tick()
+    assert latest_uuids(watch) == ["GPU-a", "GPU-b"]
+
+
+def latest_uuids(watch: GpuWatch) -> list[str]:
+    latest = watch.latest()
+    return [] if latest is None else [gpu.sample.facts.uuid for gpu in latest.gpus]
+
+
+def test_a_driver_that_hangs_at_the_end_is_told_however_short_the_wait() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = Watched(source)
+    world.watch.tick()
+    source.let_go.clear()
+    source.called.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+    world.watch.settle(0.01)
+    (warning,) = world.warnings()
+    assert warning.startswith("The GPU driver did not answer when the batch had ended")
+    source.let_go.set()
+    world.watch.settle(10)
+    assert world.warnings() == ()
+    world.watch.stop(10)
+
+
 def test_a_hung_driver_delays_nobody_and_is_told() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)

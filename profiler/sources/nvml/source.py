@@ -35,6 +35,7 @@ class NvmlSource:
         self._clock = clock
         self._nvml: Nvml | None = None
         self._devices: dict[str, Device] = {}
+        self._known: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
         self._unreadable: dict[int, tuple[str, int]] = {}
@@ -54,7 +55,7 @@ class NvmlSource:
             if failure is not None:
                 return failure
         samples: list[GpuSample] = []
-        gone: list[GpuFacts] = []
+        gone = self._left_out()
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
@@ -67,6 +68,13 @@ class NvmlSource:
         xids = self._events.drain() if self._events is not None else ()
         self._look_for_the_lost()
         return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(gone), notes=self._all_notes())
+
+    def _left_out(self) -> list[GpuFacts]:
+        """Those that were there before NVML was started anew and are not now: lost, too."""
+        self._known.update((uuid, device.facts) for uuid, device in self._devices.items())
+        missing = [facts for uuid, facts in self._known.items() if uuid not in self._devices and uuid not in self._lost]
+        self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
+        return missing
 
     def close(self) -> None:
         """Shut NVML down."""
@@ -172,11 +180,11 @@ class NvmlSource:
                 device = Device(nvml, handle, facts)
                 if not isinstance(device.read(counters=False), Failure):
                     self._take(device)
-                    del self._lost[uuid]
 
     def _take(self, device: Device) -> None:
         """A device that came later than the others."""
         self._devices[device.facts.uuid] = device
+        self._lost.pop(device.facts.uuid, None)
         if self._events is not None and not device.facts.is_instance:
             self._events.watch(device)
 
