@@ -21,10 +21,12 @@ from profiler.sources import Unavailable
 from profiler.sources.health import Health
 from profiler.sources.nvml.readings import GpuReading
 from profiler.sources.task_metadata import ContainerMetadata
-from profiler.times import NS_PER_SECOND
+from profiler.times import NS_PER_MS, NS_PER_SECOND
 
 # Reading a GPU's energy takes 4 ms (H200, driver 580): at 10 s for each GPU that is 0.04 % of a core, however many.
 COUNTERS_NS = 10 * NS_PER_SECOND
+# What a driver that is well answers in; opening it may take seconds, and nobody needs that at the end.
+_ANSWERS_NS = 50 * NS_PER_MS
 _WHAT_IT_NEEDS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
 )
@@ -139,12 +141,16 @@ class GpuWatch:
             self._miss("TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended.")
 
     def stop(self, at_most_seconds: float) -> None:
-        """End the thread; one that hangs in the driver is left behind."""
+        """End the thread; one that is stuck in the driver is left behind, and dies with the process."""
         if self._thread is None:
             return
         self._ending = True
         self._wake.set()
-        self._thread.join(at_most_seconds)
+        answers_in_ns = max(_ANSWERS_NS - (self._silence.busy_ns() or 0), 0)
+        first_seconds = min(answers_in_ns / NS_PER_SECOND, at_most_seconds)
+        self._thread.join(first_seconds)
+        if self._silence.busy_ns() is None:
+            self._thread.join(at_most_seconds - first_seconds)
 
     def onto(self, record: Record) -> Record:
         """The record with ``gpus``; ``gpuScope`` where they are not known to be the batch's."""
@@ -182,7 +188,9 @@ class GpuWatch:
             if is_asked:
                 self._settled.set()
             self._wake.wait(grid.seconds_to_next(self._clock.monotonic_ns()))
+        self._silence.call_begins()
         self._source.close()
+        self._silence.call_ended()
         self._looked.set()
         self._settled.set()
 

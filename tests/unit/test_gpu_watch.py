@@ -253,6 +253,38 @@ def test_a_hung_driver_delays_nobody_and_is_told() -> None:
     source.let_go.set()
 
 
+def test_stopping_does_not_wait_for_a_driver_that_is_stuck() -> None:
+    """Nor for one that is still being opened, which takes a second or two."""
+    source = ScriptedSource(reading("GPU-a"))
+    world = Watched(source)
+    source.let_go.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+    world.watch.stop(600)  # the test has a timeout
+    world.clock.advance(1)
+    world.watch.stop(600)
+    assert not source.closed
+    source.let_go.set()
+
+
+def test_a_driver_that_cannot_be_closed_holds_up_nobody() -> None:
+    class Unclosable(ScriptedSource):
+        def close(self) -> None:
+            self.closing.set()
+            self.let_go.wait()
+
+        closing = threading.Event()
+
+    source = Unclosable(reading("GPU-a"))
+    world = Watched(source)
+    world.watch.start()
+    world.watch.settle(10)
+    source.let_go.clear()
+    world.watch.stop(600)  # the test has a timeout
+    assert source.closing.wait(10)
+    source.let_go.set()
+
+
 def test_settling_takes_one_reading_with_all_counters_and_stopping_closes_the_source() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)
