@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
+from profiler.accelerators.gpu_names import named
 from profiler.figures import MIB, mebibytes
 from profiler.known import mean, total
 from profiler.record import Gpu
@@ -93,7 +94,7 @@ class GpuUsage:
             codes.append(xid.code)
 
     def gpus(self, wanted: Collection[str] | None) -> tuple[Gpu, ...]:
-        """The record's entries, by index; only those in ``wanted`` (UUIDs, or indices as text) if that is given."""
+        """The record's entries, by index; only those that ``wanted`` names if that is given (see ``gpu_names``)."""
         return tuple(gpu.record() for gpu in self._chosen(wanted))
 
     def latest(self, wanted: Collection[str] | None) -> tuple[LatestGpu, ...]:
@@ -101,8 +102,8 @@ class GpuUsage:
         return tuple(gpu.latest() for gpu in self._chosen(wanted) if gpu.facts.uuid in self._present)
 
     def _chosen(self, wanted: Collection[str] | None) -> list["_OneGpu"]:
-        chosen = [gpu for gpu in self._gpus.values() if wanted is None or _is_wanted(gpu.facts, wanted)]
-        return sorted(chosen, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
+        chosen = self._gpus.keys() if wanted is None else named(wanted, [gpu.facts for gpu in self._gpus.values()])
+        return sorted((self._gpus[uuid] for uuid in chosen), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know, as sentences."""
@@ -114,10 +115,6 @@ class GpuUsage:
         """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs that it found."""
         last = [gpu.last for uuid, gpu in self._gpus.items() if uuid in self._present]
         return mean(*(gpu.utilization_percent for gpu in last)), total(*(gpu.memory_used_bytes for gpu in last))
-
-
-def _is_wanted(facts: GpuFacts, wanted: Collection[str]) -> bool:
-    return facts.uuid in wanted or str(facts.index) in wanted
 
 
 def _called(facts: GpuFacts) -> str:

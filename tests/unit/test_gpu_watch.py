@@ -137,6 +137,26 @@ def test_uuids_that_nobody_has_are_pointed_out() -> None:
     assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in world.warnings())
 
 
+@pytest.mark.parametrize(
+    ("value", "uuids"),
+    [
+        ("GPU-par", ["MIG-1", "MIG-2"]),
+        ("GPU-parent", ["MIG-1", "MIG-2"]),
+        ("0:1", ["MIG-2"]),
+        ("GPU-q,MIG-1", ["MIG-1", "GPU-q1"]),
+    ],
+)
+def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:
+    cut = FakeGpu("GPU-parent", instances=[FakeGpu("MIG-1"), FakeGpu("MIG-2")])
+    nvml = FakeNvml(cut, FakeGpu("GPU-q1"))
+    world = Watched(NvmlSource(lambda: nvml, FakeClock()), scope=GpuScope((), lambda _: value))
+    world.watch.batch_seen(BATCH)
+    world.watch.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == uuids
+    assert (record.gpu_scope, world.warnings()) == (None, ())
+
+
 def test_a_machine_without_a_gpu_is_silent() -> None:
     source = ScriptedSource(Unavailable("NVML Shared Library Not Found (NVML error 12)"))
     source.no_driver = True

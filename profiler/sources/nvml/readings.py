@@ -4,12 +4,21 @@ from msgspec import Struct
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """Which GPU, or which MIG instance of one (``index`` is then that GPU's)."""
+    """Which GPU, or which MIG instance of one.
+
+    An instance has the ``index`` of its GPU, ``parent_uuid``, and ``place`` among the instances there.
+    """
 
     uuid: str
     index: int
     name: str | None = None
-    is_instance: bool = False
+    parent_uuid: str | None = None
+    place: int | None = None
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is a part of a GPU."""
+        return self.parent_uuid is not None
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):

@@ -146,7 +146,8 @@ class NvmlSource:
             instance = ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             own = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
             if not isinstance(own, Failure):
-                facts = GpuFacts(uuid=own, index=index, name=_name(nvml, instance), is_instance=True)
+                name, parent = _name(nvml, instance), _text(uuid)
+                facts = GpuFacts(uuid=own, index=index, name=name, parent_uuid=parent, place=place)
                 yield Device(nvml, instance, facts)
 
     def _was_silent_for_long(self, device: Device) -> bool:
