@@ -4,10 +4,13 @@ A sidecar on an ECS GPU instance sees all GPUs of the instance; those of the bat
 the setting, or by the environment of its processes where these are visible (``pidMode: task``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from profiler.accelerators.gpu_names import named
+from profiler.sources.nvml.readings import GpuFacts
 from profiler.sources.task_metadata import ContainerMetadata
 
 _ALL = "all"
@@ -15,13 +18,15 @@ _NONE = frozenset({"none", "void"})
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """The batch's GPUs: UUIDs or indices, None for all that are visible.
+    """The batch's GPUs, as they were spelled; None for all that are visible.
 
-    ``is_known``: it was told, not assumed.
+    ``is_known``: it was told, not assumed. ``is_own``: by this process's own environment, so what is
+    visible decides what it means (see ``settled``).
     """
 
     wanted: frozenset[str] | None = None
     is_known: bool = False
+    is_own: bool = False
 
 
 class GpuScope:
@@ -74,3 +79,32 @@ def choice_of(visible_devices: str) -> Choice:
     if value in _NONE:
         return Choice(wanted=frozenset(), is_known=True)
     return Choice(wanted=frozenset(part.strip() for part in value.split(",") if part.strip()), is_known=True)
+
+
+def own_choice(visible_devices: str) -> Choice:
+    """What ``NVIDIA_VISIBLE_DEVICES`` of this process says of a command that it starts; none is no knowledge."""
+    choice = choice_of(visible_devices)
+    return Choice() if choice.wanted is not None and not choice.wanted else replace(choice, is_own=choice.is_known)
+
+
+def settled(choice: Choice, visible: Collection[GpuFacts]) -> Choice:
+    """What a choice means where these are visible.
+
+    In a container the indices begin at 0, whatever they were on the machine, and nothing else is
+    visible: as many as were named are those that were. Elsewhere it is those that are named, and
+    where none is nothing is known.
+    """
+    if not choice.is_own or choice.wanted is None:
+        return choice
+    if _are_as_many(choice.wanted, visible):
+        return Choice(is_known=True)
+    meant = named(choice.wanted, visible)
+    return Choice(wanted=meant, is_known=True) if meant else Choice()
+
+
+def _are_as_many(indices: Collection[str], visible: Collection[GpuFacts]) -> bool:
+    """Whether so many GPUs, or instances as ``0:1``, are visible; UUIDs are never given anew."""
+    if all(spelling.isdecimal() for spelling in indices):
+        return len(indices) == len({facts.parent_uuid or facts.uuid for facts in visible})
+    by_place = all(spelling.replace(":", "", 1).isdecimal() for spelling in indices)
+    return by_place and len(indices) == len(visible)

@@ -97,12 +97,16 @@ class GpuUsage:
         """The record's entries, by index; only those that ``wanted`` names if that is given (see ``gpu_names``)."""
         return tuple(gpu.record() for gpu in self._chosen(wanted))
 
+    def facts(self) -> tuple[GpuFacts, ...]:
+        """All that were ever read."""
+        return tuple(gpu.facts for gpu in self._gpus.values())
+
     def latest(self, wanted: Collection[str] | None) -> tuple[LatestGpu, ...]:
         """Those of ``gpus(wanted)`` that were there at the last reading, as it found them."""
         return tuple(gpu.latest() for gpu in self._chosen(wanted) if gpu.facts.uuid in self._present)
 
     def _chosen(self, wanted: Collection[str] | None) -> list["_OneGpu"]:
-        chosen = self._gpus.keys() if wanted is None else named(wanted, [gpu.facts for gpu in self._gpus.values()])
+        chosen = self._gpus.keys() if wanted is None else named(wanted, self.facts())
         return sorted((self._gpus[uuid] for uuid in chosen), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.accelerators.gpu_advice import WHOLE_INSTANCE
-from profiler.accelerators.gpu_scope import GpuScope
+from profiler.accelerators.gpu_scope import GpuScope, settled
 from profiler.accelerators.gpu_silence import DriverSilence
 from profiler.accelerators.gpu_usage import GpuReadings, GpuUsage
 from profiler.clock import Clock, Grid
@@ -154,8 +154,8 @@ class GpuWatch:
 
     def onto(self, record: Record) -> Record:
         """The record with ``gpus``; ``gpuScope`` where they are not known to be the batch's."""
-        choice = self._scope.of(record.container.name)
         with self._lock:
+            choice = settled(self._scope.of(record.container.name), self._usage.facts())
             gpus = self._usage.gpus(choice.wanted)
         self._matches_none = self.has_read and bool(choice.wanted) and not gpus
         if not gpus:
@@ -164,8 +164,8 @@ class GpuWatch:
 
     def latest(self) -> GpuReadings | None:
         """The GPUs at the last reading; None before the first."""
-        choice = self._scope.of_all()
         with self._lock:
+            choice = settled(self._scope.of_all(), self._usage.facts())
             gpus, readings = self._usage.latest(choice.wanted), self._usage.readings
         return GpuReadings(readings=readings, gpus=gpus, is_known=choice.is_known) if readings else None
 

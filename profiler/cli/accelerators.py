@@ -51,16 +51,15 @@ def local_accelerators(
 ) -> LocalAccelerators:
     """The accelerators beside a local command.
 
-    In a container all that is visible is the command's own; elsewhere others may use it too.
+    Which of the GPUs are the command's, the environment may tell: others may use those that are visible, too.
     """
     settings = read_accelerator_settings(environment)
     problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def scope() -> "GpuScope":
-        from profiler.accelerators.gpu_scope import Choice, GpuScope  # noqa: PLC0415  see the module's docstring
+        from profiler.accelerators.gpu_scope import GpuScope, own_choice  # noqa: PLC0415  see the module's docstring
 
-        given = Choice(is_known=bool(environment.get("NVIDIA_VISIBLE_DEVICES")))
-        return GpuScope(settings.gpu_uuids, otherwise=given)
+        return GpuScope(settings.gpu_uuids, otherwise=own_choice(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
 
     interval_ns = round(interval_seconds * NS_PER_SECOND)
     watches = _watches(settings, environment, scope, clock, SilentLog(), interval_ns, listener)

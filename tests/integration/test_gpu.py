@@ -93,6 +93,17 @@ def test_the_wanted_gpus_are_chosen_by_the_setting_and_idle_ones_are_told(driver
     assert any("never used" in reason for reason in record.recommendation.reasons)
 
 
+@pytest.mark.parametrize(
+    ("value", "uuids", "scope"),
+    [("1", [IDLE], None), (BUSY[:12], [BUSY], None), ("all", [BUSY, IDLE], None), ("none", [BUSY, IDLE], "instance")],
+)
+def test_the_commands_gpus_are_those_that_its_environment_names(
+    driver: Mapping[str, str], value: str, uuids: list[str], scope: str | None
+) -> None:
+    record, _ = profiled({**driver, "NVIDIA_VISIBLE_DEVICES": value}, "sleep", "1")
+    assert ([gpu.uuid for gpu in record.gpus], record.gpu_scope) == (uuids, scope)
+
+
 def test_a_command_that_is_over_at_once_is_not_held_up_by_the_driver(driver: Mapping[str, str]) -> None:
     record, _ = profiled(driver, "true")
     assert record.status == "success"

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.accelerators.accelerator import with_accelerators
-from profiler.accelerators.gpu_scope import Choice, GpuScope, choice_of
+from profiler.accelerators.gpu_scope import Choice, GpuScope, choice_of, own_choice, settled
 from profiler.accelerators.gpu_watch import GpuWatch
 from profiler.record import Container, Monitor, Record, Sampling
 from profiler.sizing.advised import advised
@@ -406,6 +406,53 @@ def test_a_whole_run_on_a_driver_that_is_reloaded_in_the_middle() -> None:
 def test_what_the_batchs_environment_says_of_its_gpus(value: str, wanted: set[str] | None, *, is_known: bool) -> None:
     choice = choice_of(value)
     assert choice == Choice(wanted=None if wanted is None else frozenset(wanted), is_known=is_known)
+
+
+WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in enumerate("abcd"))
+CUT = tuple(GpuFacts(uuid=f"MIG-{place}", index=0, parent_uuid="GPU-p", place=place) for place in range(3))
+
+
+@pytest.mark.parametrize(
+    ("value", "visible", "meant"),
+    [
+        ("all", WHOLE, None),
+        ("2", WHOLE, {"GPU-c"}),
+        ("1,GPU-d", WHOLE, {"GPU-b", "GPU-d"}),
+        ("0,1,2,3", WHOLE, None),
+        # In a container, where the runtime counts anew.
+        ("3", WHOLE[:1], None),
+        ("1,2", WHOLE[:2], None),
+        ("1:2", CUT[:1], None),
+        ("1", CUT, None),
+        ("0:1", CUT, {"MIG-1"}),
+        # UUIDs stay what they are.
+        ("GPU-c", WHOLE[:1], "unknown"),
+        ("GPU-c,GPU-a", WHOLE[:1], {"GPU-a"}),
+        ("7,8", WHOLE[:1], "unknown"),
+        ("none", WHOLE, "unknown"),
+        ("void", WHOLE, "unknown"),
+        (" ", WHOLE, "unknown"),
+    ],
+)
+def test_what_the_own_environment_says_depends_on_what_is_visible(
+    value: str, visible: tuple[GpuFacts, ...], meant: set[str] | str | None
+) -> None:
+    choice = settled(own_choice(value), visible)
+    if isinstance(meant, str):
+        assert choice == Choice()
+    else:
+        assert (choice.is_known, choice.wanted) == (True, None if meant is None else frozenset(meant))
+
+
+def test_where_the_own_environment_names_nothing_that_is_visible_nobody_is_accused() -> None:
+    world = Watched(ScriptedSource(reading("GPU-a")), scope=GpuScope((), otherwise=own_choice("GPU-zz")))
+    world.watch.tick()
+    record = world.record()
+    assert ([gpu.uuid for gpu in record.gpus], record.gpu_scope) == (["GPU-a"], "instance")
+    assert (record.recommendation, world.warnings()) == (None, ())
+    latest = world.watch.latest()
+    assert latest is not None
+    assert not latest.is_known
 
 
 def asking(answers: dict[str, str | None], asked: list[str]) -> Callable[[str], str | None]:
