@@ -38,6 +38,8 @@ class FakeGpu:
     ecc_uncorrected: int = 0
     instances: list["FakeGpu"] = field(default_factory=list)
     xids: list[int] = field(default_factory=list)
+    instance_id: int = 0xFFFFFFFF
+    xids_of_instance: int = 0xFFFFFFFF
 
 
 class FakeNvml:
@@ -59,6 +61,7 @@ class FakeNvml:
         "nvmlDeviceGetTotalEccErrors": "ecc_uncorrected",
         "nvmlDeviceGetUUID": "uuid",
         "nvmlDeviceGetName": "name",
+        "nvmlDeviceGetGpuInstanceId": "instance_id",
     }
 
     def __init__(self, *gpus: FakeGpu) -> None:
@@ -117,7 +120,8 @@ class FakeNvml:
         return gpu
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802
-        found = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+        every = (one for gpu in self.gpus for one in (gpu, *gpu.instances))
+        found = next((gpu for gpu in every if gpu.uuid == uuid), None)
         gpu: FakeGpu | None = self._answer("nvmlDeviceGetHandleByUUID", found, found)
         if gpu is None:
             raise FakeNvmlError(6)
@@ -135,6 +139,11 @@ class FakeNvml:
             raise FakeNvmlError(6)
         instance: FakeGpu = self._answer("nvmlDeviceGetMigDeviceHandleByIndex", gpu, gpu.instances[index])
         return instance
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: FakeGpu) -> FakeGpu:  # noqa: N802
+        board: FakeGpu = next(gpu for gpu in self.gpus if instance in gpu.instances)
+        self._answer("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", board, None)
+        return board
 
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:  # noqa: N802
         return self._answer(
@@ -157,7 +166,8 @@ class FakeNvml:
         self._answer("nvmlEventSetWait_v2", None, None)
         for gpu in events:
             if gpu.xids:
-                return SimpleNamespace(device=gpu, eventType=8, eventData=gpu.xids.pop(0))
+                code, of_instance = gpu.xids.pop(0), gpu.xids_of_instance
+                return SimpleNamespace(device=gpu, eventType=8, eventData=code, gpuInstanceId=of_instance)
         raise FakeNvmlError(10)
 
     def nvmlEventSetFree(self, events: list[FakeGpu]) -> None:  # noqa: N802

@@ -105,6 +105,6 @@ def settled(choice: Choice, visible: Collection[GpuFacts]) -> Choice:
 def _are_as_many(indices: Collection[str], visible: Collection[GpuFacts]) -> bool:
     """Whether so many GPUs, or instances as ``0:1``, are visible; UUIDs are never given anew."""
     if all(spelling.isdecimal() for spelling in indices):
-        return len(indices) == len({facts.parent_uuid or facts.uuid for facts in visible})
+        return len(indices) == len({facts.board for facts in visible})
     by_place = all(spelling.replace(":", "", 1).isdecimal() for spelling in indices)
     return by_place and len(indices) == len(visible)

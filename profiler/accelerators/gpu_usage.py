@@ -88,10 +88,12 @@ class GpuUsage:
         self.readings += 1
 
     def _note_xid(self, xid: Xid) -> None:
-        gpu = self._gpus.get(xid.uuid or "")
-        codes = self._stray_xids if gpu is None else gpu.xids
-        if xid.code not in codes and len(codes) < _MOST_XIDS:
-            codes.append(xid.code)
+        """To the GPU, or to its instances; one that is another's instance's alone is nobody's here."""
+        of_board = [gpu for gpu in self._gpus.values() if gpu.facts.board == xid.uuid]
+        hit = [gpu.xids for gpu in of_board if xid.concerns(gpu.facts)] if of_board else [self._stray_xids]
+        for codes in hit:
+            if xid.code not in codes and len(codes) < _MOST_XIDS:
+                codes.append(xid.code)
 
     def gpus(self, wanted: Collection[str] | None) -> tuple[Gpu, ...]:
         """The record's entries, by index; only those that ``wanted`` names if that is given (see ``gpu_names``)."""

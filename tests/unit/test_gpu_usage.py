@@ -139,6 +139,21 @@ def test_xids_are_kept_once_each_and_those_without_a_gpu_are_told() -> None:
     assert usage.notes() == ("A GPU that could not tell its name had the driver errors (Xid) 79.",)
 
 
+def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_which() -> None:
+    """An instance that is not visible here is somebody else's, and so is its error."""
+    usage = GpuUsage(seconds(1))
+    parts = (
+        GpuFacts(uuid=f"MIG-{number}", index=0, parent_uuid="GPU-p", place=number, instance_id=number)
+        for number in (1, 2)
+    )
+    whole = GpuFacts(uuid="GPU-q", index=1)
+    samples = tuple(GpuSample(facts=facts) for facts in (*parts, whole))
+    xids = (Xid("GPU-p", 79), Xid("GPU-p", 31, 2), Xid("GPU-p", 43, 5), Xid("GPU-q", 94, 0))
+    usage.add(GpuReading(samples=samples, xids=xids), 0, START_NS)
+    assert [gpu.xids for gpu in usage.gpus(None)] == [(79,), (79, 31), (94,)]
+    assert usage.notes() == ()
+
+
 def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_told() -> None:
     usage = at_each_second(GpuSample(facts=FACTS, utilization_percent=70.0))
     usage.add(GpuReading(lost=(FACTS,)), seconds(9), START_NS)

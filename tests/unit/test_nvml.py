@@ -285,6 +285,37 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
     assert machine.read().xids == ()
 
 
+def test_the_xids_of_a_gpu_that_is_cut_are_heard_once_at_the_whole_gpu() -> None:
+    cut = FakeGpu("GPU-0", instances=[FakeGpu("MIG-a", instance_id=7), FakeGpu("MIG-b", instance_id=9)])
+    machine = Machine(cut)
+    assert [sample.facts.instance_id for sample in machine.read().samples] == [7, 9]
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 1
+    cut.xids = [79]
+    assert machine.read().xids == (Xid("GPU-0", 79),)
+    cut.xids, cut.xids_of_instance = [31], 9
+    assert machine.read().xids == (Xid("GPU-0", 31, 9),)
+
+
+def test_an_instance_that_was_lost_is_heard_again_at_its_gpu() -> None:
+    cut = FakeGpu("GPU-0", instances=[FakeGpu("MIG-a"), FakeGpu("MIG-b")])
+    machine = Machine(cut)
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 15, uuid="MIG-a")
+    assert [facts.uuid for facts in machine.read().lost] == ["MIG-a"]
+    machine.seconds_pass(30)
+    machine.read()
+    assert [sample.facts.uuid for sample in machine.read().samples] == ["MIG-b", "MIG-a"]
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
+    cut.xids = [79]
+    assert Xid("GPU-0", 79) in machine.read().xids
+
+
+def test_gpus_whose_errors_the_driver_does_not_report_are_told() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
+    assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: its xids stay empty.",)
+
+
 def test_the_xid_of_a_gpu_that_is_gone_has_no_name() -> None:
     gpu = FakeGpu()
     machine = Machine(gpu)

@@ -41,14 +41,24 @@ def ask(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Fai
 
 
 class Device:
-    """Reads one device by its handle, which stays valid until the driver is shut down."""
+    """Reads one device by its handle, which stays valid until the driver is shut down.
 
-    def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts) -> None:  # noqa: ANN401  a pointer of the driver's
+    ``board_handle`` is the whole GPU's where this is an instance of one.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        handle: Any,  # noqa: ANN401  a pointer of the driver's
+        facts: GpuFacts,
+        board_handle: Any = None,  # noqa: ANN401  as above
+    ) -> None:
         self._nvml = nvml
         self._never: set[tuple[str, bool]] = set()
         self._reserves_unknown = False
         self._trouble: Failure | None = None
         self.handle = handle
+        self.board_handle = handle if board_handle is None else board_handle
         self.facts = facts
         self.silent_reads = 0
         self.forbidden = False

@@ -6,7 +6,8 @@ from msgspec import Struct
 class GpuFacts(Struct, frozen=True, kw_only=True):
     """Which GPU, or which MIG instance of one.
 
-    An instance has the ``index`` of its GPU, ``parent_uuid``, and ``place`` among the instances there.
+    An instance has the ``index`` of its GPU, ``parent_uuid``, ``place`` among the instances there, and the
+    number by which the driver's events call it.
     """
 
     uuid: str
@@ -14,6 +15,12 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     name: str | None = None
     parent_uuid: str | None = None
     place: int | None = None
+    instance_id: int | None = None
+
+    @property
+    def board(self) -> str:
+        """The UUID of the whole GPU."""
+        return self.parent_uuid or self.uuid
 
     @property
     def is_instance(self) -> bool:
@@ -42,10 +49,19 @@ class GpuSample(Struct, frozen=True, kw_only=True):
 
 
 class Xid(Struct, frozen=True):
-    """An error event of the driver; ``uuid`` is None if its GPU can no longer tell its name."""
+    """An error event of the driver; ``uuid`` is the whole GPU's, None if it can no longer tell its name.
+
+    ``instance_id``: of its MIG instances it concerns this one, as far as the driver knows.
+    """
 
     uuid: str | None
     code: int
+    instance_id: int | None = None
+
+    def concerns(self, facts: GpuFacts) -> bool:
+        """Whether it is an error of this GPU, or may be one of this instance."""
+        unknown = facts.instance_id is None or self.instance_id is None
+        return self.uuid == facts.board and (unknown or self.instance_id == facts.instance_id)
 
 
 class GpuReading(Struct, frozen=True, kw_only=True):

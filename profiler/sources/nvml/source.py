@@ -125,7 +125,7 @@ class NvmlSource:
             reason = count if isinstance(count, Failure) else Failure(Remedy.NO_DRIVER, "no GPU is visible here")
             return next((Failure(Remedy.TRY_AGAIN, note) for note, _ in self._unreadable.values()), reason)
         self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
-        self._events = XidEvents.registered(nvml, (d for d in self._devices.values() if not d.facts.is_instance))
+        self._events = XidEvents(nvml, self._devices.values())
         return None
 
     def _found(self, nvml: Nvml, index: int) -> Iterator[Device]:
@@ -146,9 +146,16 @@ class NvmlSource:
             instance = ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             own = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
             if not isinstance(own, Failure):
-                name, parent = _name(nvml, instance), _text(uuid)
-                facts = GpuFacts(uuid=own, index=index, name=name, parent_uuid=parent, place=place)
-                yield Device(nvml, instance, facts)
+                number = ask(nvml, "nvmlDeviceGetGpuInstanceId", instance)
+                facts = GpuFacts(
+                    uuid=own,
+                    index=index,
+                    name=_name(nvml, instance),
+                    parent_uuid=_text(uuid),
+                    place=place,
+                    instance_id=None if isinstance(number, Failure) else number,
+                )
+                yield Device(nvml, instance, facts, handle)
 
     def _was_silent_for_long(self, device: Device) -> bool:
         """Starting anew may help; it is not tried more often than twice a minute."""
@@ -178,7 +185,7 @@ class NvmlSource:
             self._lost[uuid] = (facts, now_ns)
             handle = ask(nvml, "nvmlDeviceGetHandleByUUID", uuid)
             if not isinstance(handle, Failure):
-                device = Device(nvml, handle, facts)
+                device = Device(nvml, handle, facts, _board(nvml, handle) if facts.is_instance else None)
                 if not isinstance(device.read(counters=False), Failure):
                     self._take(device)
 
@@ -186,13 +193,14 @@ class NvmlSource:
         """A device that came later than the others."""
         self._devices[device.facts.uuid] = device
         self._lost.pop(device.facts.uuid, None)
-        if self._events is not None and not device.facts.is_instance:
+        if self._events is not None:
             self._events.watch(device)
 
     def _all_notes(self) -> tuple[str, ...]:
         found = (
             *(note for note, _ in self._unreadable.values()),
             *(note for device in self._devices.values() for note in device.notes),
+            *(self._events.notes if self._events is not None else ()),
         )
         return tuple(dict.fromkeys(found))
 
@@ -200,6 +208,11 @@ class NvmlSource:
 def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver's
     uuid = ask(nvml, "nvmlDeviceGetUUID", handle)
     return uuid if isinstance(uuid, Failure) else _text(uuid)
+
+
+def _board(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver's
+    handle = ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
+    return None if isinstance(handle, Failure) else handle
 
 
 def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver's

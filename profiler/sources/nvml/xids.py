@@ -1,4 +1,8 @@
-"""Xid events: errors that the driver reports of its own accord (79 is "fallen off the bus")."""
+"""Xid events: errors that the driver reports of its own accord (79 is "fallen off the bus").
+
+They are registered for whole GPUs. Of one that is cut into MIG instances the event may say which
+instance it concerns.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,38 +15,41 @@ from profiler.sources.nvml.readings import Xid
 _WAIT_MS = 1
 # More in one second would be one fault repeated.
 _MOST_AT_ONCE = 64
+_NO_INSTANCE = 0xFFFFFFFF
 
 
 class XidEvents:
     """Events since the registration, which has to be made anew after each start of NVML."""
 
-    def __init__(self, nvml: Nvml, events: Any) -> None:  # noqa: ANN401  a pointer of the driver's
+    def __init__(self, nvml: Nvml, devices: Iterable[Device]) -> None:
         self._nvml = nvml
-        self._events = events
-
-    @classmethod
-    def registered(cls, nvml: Nvml, devices: Iterable[Device]) -> "XidEvents | None":
-        """Events of all devices that have any; None if the driver has none to offer."""
         events = ask(nvml, "nvmlEventSetCreate")
-        if isinstance(events, Failure):
-            return None
-        registered = cls(nvml, events)
-        watched = [device for device in devices if registered.watch(device)]
-        if not watched:
-            registered.close()
-            return None
-        return registered
+        self._events = None if isinstance(events, Failure) else events
+        self._is_heard: dict[str, bool] = {}
+        for device in devices:
+            if device.facts.board not in self._is_heard:
+                self.watch(device)
+        if not any(self._is_heard.values()):
+            self.close()
 
-    def watch(self, device: Device) -> bool:
-        """Hear of this device, too; False if it has no events."""
-        kind = self._nvml.nvmlEventTypeXidCriticalError
-        answer = ask(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events)
-        return not isinstance(answer, Failure)
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Of which GPUs there are no events: what is told of none did not happen, or nobody would know."""
+        deaf = (board for board, is_heard in self._is_heard.items() if not is_heard)
+        return tuple(f"The driver does not report the errors (Xid) of {board}: its xids stay empty." for board in deaf)
+
+    def watch(self, device: Device) -> None:
+        """Hear of this device, too; of an instance by its GPU."""
+        answer: Any | Failure | None = None
+        if self._events is not None:
+            kind = self._nvml.nvmlEventTypeXidCriticalError
+            answer = ask(self._nvml, "nvmlDeviceRegisterEvents", device.board_handle, kind, self._events)
+        self._is_heard[device.facts.board] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
         """What happened since the last call."""
-        found = []
-        for _ in range(_MOST_AT_ONCE):
+        found: list[Xid] = []
+        for _ in range(0 if self._events is None else _MOST_AT_ONCE):
             event = ask(self._nvml, "nvmlEventSetWait_v2", self._events, _WAIT_MS)
             if isinstance(event, Failure):
                 break
@@ -52,8 +59,15 @@ class XidEvents:
 
     def _xid(self, event: Any) -> Xid:  # noqa: ANN401  the binding's structure
         uuid = ask(self._nvml, "nvmlDeviceGetUUID", event.device)
-        return Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData))
+        instance = getattr(event, "gpuInstanceId", _NO_INSTANCE)  # no binding before MIG has it
+        return Xid(
+            None if isinstance(uuid, Failure) else uuid,
+            int(event.eventData),
+            None if instance == _NO_INSTANCE else int(instance),
+        )
 
     def close(self) -> None:
         """Give the event set back."""
-        ask(self._nvml, "nvmlEventSetFree", self._events)
+        if self._events is not None:
+            ask(self._nvml, "nvmlEventSetFree", self._events)
+            self._events = None
