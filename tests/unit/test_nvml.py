@@ -313,7 +313,7 @@ def test_an_instance_that_was_lost_is_heard_again_at_its_gpu() -> None:
 def test_gpus_whose_errors_the_driver_does_not_report_are_told() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
-    assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: its xids stay empty.",)
+    assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
 
 
 def test_the_xid_of_a_gpu_that_is_gone_has_no_name() -> None:

@@ -35,8 +35,8 @@ class XidEvents:
     @property
     def notes(self) -> tuple[str, ...]:
         """Of which GPUs there are no events: what is told of none did not happen, or nobody would know."""
-        deaf = (board for board, is_heard in self._is_heard.items() if not is_heard)
-        return tuple(f"The driver does not report the errors (Xid) of {board}: its xids stay empty." for board in deaf)
+        silent = ", ".join(board for board, is_heard in self._is_heard.items() if not is_heard)
+        return (f"The driver does not report the errors (Xid) of {silent}: xids stay empty there.",) if silent else ()
 
     def watch(self, device: Device) -> None:
         """Hear of this device, too; of an instance by its GPU."""
