@@ -18,6 +18,7 @@ from profiler.clock import SystemClock
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.replay import FILTER_PATTERN, Counts, FoundEvent, read_answer, replay
 from profiler.replay_memory import ReplayMemory
+from profiler.times import NS_PER_MS, format_ms
 
 _AGO = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
 _MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -47,53 +48,81 @@ def command(
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: there is no time between them.")
-    memory = ReplayMemory(_memory_file(os.environ, group, function_name), start_ms)
-    if restart:
-        memory.forget()
-    wanted = _Wanted(
-        group=group,
-        function_name=None if dry_run else function_name,
-        start_ms=start_ms if dry_run else min(memory.resume_ms(), end_ms),
-        end_ms=end_ms,
-        concurrency=concurrency,
-    )
+    aws = _connected(group, None if dry_run else function_name)
+    memory = ReplayMemory(_memory_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
+    from_ms = start_ms
+    if not dry_run:
+        _make_room(memory)
+        if restart:
+            memory.forget()
+        from_ms = min(memory.resume_ms(), end_ms)
+        if from_ms > start_ms:
+            click.echo(f"A replay was broken off: going on from {format_ms(from_ms * NS_PER_MS)}.", err=True)
+    wanted = _Wanted(group=group, start_ms=from_ms, end_ms=end_ms, concurrency=concurrency)
     try:
-        counts = _run(wanted, memory)
+        counts = _run(wanted, aws, memory)
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay broke off ({error}): run it again to go on.") from error
     if not dry_run:
-        memory.forget()
+        memory.finished()
     click.echo(_summary(counts, dry_run=dry_run))
+
+
+def _make_room(memory: ReplayMemory) -> None:
+    try:
+        memory.make_room()
+    except OSError as error:
+        raise TaskProfilerError(
+            f"There is no place to remember how far the replay came ({error}): make it writable, or set XDG_STATE_HOME."
+        ) from error
 
 
 class _Wanted(Struct, frozen=True, kw_only=True):
     group: str
-    function_name: str | None
     start_ms: int
     end_ms: int
     concurrency: int
 
 
-def _run(wanted: _Wanted, memory: ReplayMemory) -> Counts:
+class _Aws(Struct, frozen=True, kw_only=True):
+    """``place`` is region and account: groups and functions elsewhere may have the same names."""
+
+    lines: "_LogGroup"
+    function: "_Lambda | None"
+    place: str
+
+
+def _connected(group: str, function_name: str | None) -> _Aws:
     import boto3  # noqa: PLC0415  heavy, and not for --help
     from botocore.config import Config  # noqa: PLC0415
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     retries = {"mode": "standard", "max_attempts": 8}
     patient = Config(read_timeout=_FUNCTION_SECONDS, retries=retries, max_pool_connections=_MOST_CONCURRENT)
+    try:
+        logs = boto3.client("logs", config=patient)
+        function = _Lambda(boto3.client("lambda", config=patient), function_name) if function_name else None
+    except BotoCoreError as error:
+        raise TaskProfilerError(f"AWS cannot be asked: {error} Check credentials and region.") from error
+    try:
+        account = boto3.client("sts").get_caller_identity()["Account"]
+    except (BotoCoreError, ClientError):  # it needs no permission, but a way there
+        account = ""
+    return _Aws(lines=_LogGroup(logs, group), function=function, place=f"{logs.meta.region_name} {account}")
+
+
+def _run(wanted: _Wanted, aws: _Aws, memory: ReplayMemory) -> Counts:
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  heavy, see above
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     try:
-        lines = _LogGroup(boto3.client("logs"), wanted.group)
-        function = (
-            _Lambda(boto3.client("lambda", config=patient), wanted.function_name) if wanted.function_name else None
-        )
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
             shown = bar.add_task("reports", total=wanted.end_ms - wanted.start_ms)
-            progress = _Progress(bar, shown, wanted.start_ms, memory if function is not None else None)
+            progress = _Progress(bar, shown, wanted.start_ms, memory if aws.function is not None else None)
             return replay(
-                lines,
-                function,
+                aws.lines,
+                aws.function,
                 progress,
                 group=wanted.group,
                 start_ms=wanted.start_ms,
@@ -159,20 +188,26 @@ def parse_time(text: str, now_ms: int) -> int:
     """Milliseconds since 1970 of ``7d`` (ago) or an ISO time. Raises UsageError."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return now_ms - int(ago[1]) * _MS_PER_UNIT[ago[2]]
+        return _after_1970(text, now_ms - int(ago[1]) * _MS_PER_UNIT[ago[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
             f"{text!r} is no time: write 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
         ) from error
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return _after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
-def _memory_file(environment: Mapping[str, str], group: str, function_name: str) -> Path:
+def _after_1970(text: str, time_ms: int) -> int:
+    if time_ms < 0:
+        raise UsageError(f"{text!r} is before 1970, and no log group is as old: write a later time.")
+    return time_ms
+
+
+def _memory_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:
     state = environment.get("XDG_STATE_HOME", "")
     folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    name = sha256(f"{group}\0{function_name}\0{environment.get('AWS_REGION', '')}".encode()).hexdigest()[:16]
+    name = sha256(f"{group}\0{function_name}\0{place}".encode()).hexdigest()[:16]
     return folder / "task-profiler" / f"replay-{name}"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.payload import decode_payload
-from profiler.cli.replay import parse_time
+from profiler.cli.replay import _memory_file, parse_time
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.replay import LARGEST_PAYLOAD_BYTES, WINDOW_MS, Counts, FoundEvent, pack, payloads, read_answer, replay
 from profiler.replay_memory import ReplayMemory
@@ -122,17 +122,51 @@ def test_answers_of_the_function() -> None:
 
 def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "state" / "replay"
-    assert ReplayMemory(path, 1000).resume_ms() == 1000
-    ReplayMemory(path, 1000).remember(5000)
-    assert ReplayMemory(path, 1000).resume_ms() == 5000
-    assert ReplayMemory(path, 1200).resume_ms() == 5000
-    assert ReplayMemory(path, 900).resume_ms() == 900
-    assert ReplayMemory(path, 6000).resume_ms() == 6000
-    ReplayMemory(path, 1000).forget()
-    ReplayMemory(path, 1000).forget()
-    assert ReplayMemory(path, 1000).resume_ms() == 1000
+
+    def memory(start_ms: int, end_ms: int = 9000) -> ReplayMemory:
+        return ReplayMemory(path, start_ms, end_ms)
+
+    memory(1000).make_room()
+    assert memory(1000).resume_ms() == 1000
+    memory(1000).remember(5000)
+    assert memory(1000).resume_ms() == 5000
+    assert memory(1200).resume_ms() == 5000
+    assert memory(900).resume_ms() == 900
+    assert memory(6000).resume_ms() == 6000
+    memory(1000).forget()
+    memory(1000).forget()
+    assert memory(1000).resume_ms() == 1000
     path.write_text("nonsense")
-    assert ReplayMemory(path, 1000).resume_ms() == 1000
+    assert memory(1000).resume_ms() == 1000
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "is_done"), [(1000, 9000, True), (100, 9000, True), (6000, 9000, False), (100, 4000, False)]
+)
+def test_another_replay_forgets_only_what_it_has_done(
+    start_ms: int, end_ms: int, is_done: object, tmp_path: Path
+) -> None:
+    """Of what was broken off at 5000 and began at 1000."""
+    path = tmp_path / "replay"
+    ReplayMemory(path, 1000, 8000).remember(5000)
+    other = ReplayMemory(path, start_ms, end_ms)
+    if not is_done:
+        other.remember(start_ms + 1)
+    other.finished()
+    assert ReplayMemory(path, 1000, 8000).resume_ms() == (1000 if is_done else 5000)
+
+
+def test_the_memory_is_of_one_region_and_account() -> None:
+    environment = {"XDG_STATE_HOME": "/state"}
+    places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
+    files = {_memory_file(environment, "/ecs/jobs", "forwarder", place) for place in places}
+    assert len(files) == len(places)
+
+
+@pytest.mark.parametrize("text", ["99999d", "1969-12-31T23:59:59Z"])
+def test_times_before_there_were_any_logs(text: str) -> None:
+    with pytest.raises(UsageError, match="before 1970"):
+        parse_time(text, 10**12)
 
 
 @pytest.mark.parametrize(
