@@ -108,7 +108,9 @@ def choose(evidence: Evidence, policy: Policy, own_prices: PriceOverrides, targe
     if launch_type != FARGATE:
         return Choice(current=current, size=_rounded_up(evidence, floor), is_fargate=False)
     sizes = legal_sizes(windows=target.windows)
-    known = prices(task.region, target.cpu_architecture or task.cpu_architecture, own_prices)
+    # The table is Linux's: for Windows only prices that were given hold.
+    region = None if target.windows else task.region
+    known = prices(region, target.cpu_architecture or task.cpu_architecture, own_prices)
     size, wants_vcpu, wants_memory = _cheapest(sizes, floor, known or COMPARED_PRICES)
     now = _whole(current)
     return Choice(

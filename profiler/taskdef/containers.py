@@ -29,6 +29,7 @@ class Container(Struct, frozen=True, kw_only=True):
     routes_logs: bool = False
     log_driver: str | None = None
     log_options: Mapping[str, object] = {}
+    cpu_units: int = 0
     memory_mb: int | None = None
     memory_reservation_mb: int | None = None
     requirements: frozenset[str] = frozenset()
@@ -125,6 +126,7 @@ def _container(raw: Mapping[str, object]) -> Container:
         routes_logs=isinstance(raw.get("firelensConfiguration"), dict),
         log_driver=text(logs.get("logDriver")),
         log_options=mapping(logs.get("options")),
+        cpu_units=count(raw.get("cpu")) or 0,
         memory_mb=count(raw.get("memory")) or None,
         memory_reservation_mb=count(raw.get("memoryReservation")) or None,
         requirements=frozenset(str(one.get("type")) for one in mappings(raw.get("resourceRequirements"))),

@@ -43,11 +43,12 @@ def runs_as(definition: Mapping[str, object]) -> Runs:
 def resized(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
     """The definition with the task's ``cpu`` and ``memory``; a part that is None stays, containers stay.
 
-    Raises TaskProfilerError where the containers do not fit into the new memory, which ECS refuses.
+    Raises TaskProfilerError where the containers do not fit into the new size, which ECS refuses.
     """
     changes: dict[str, str] = {}
     if size.vcpu is not None:
         units = round(size.vcpu * _CPU_UNITS)
+        _refuse_too_little_cpu(definition, units)
         # A size that is spelled otherwise ("1 vCPU", "2 GB") and means the same stays as it is.
         if _cpu_units(definition) != units:
             changes["cpu"] = str(units)
@@ -61,6 +62,15 @@ def resized(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, ob
 def _cpu_units(definition: Mapping[str, object]) -> float | None:
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
     return float(match[1]) * (_CPU_UNITS if match[2] else 1) if match is not None else None
+
+
+def _refuse_too_little_cpu(definition: Mapping[str, object], units: int) -> None:
+    reserved = sum(one.cpu_units for one in read_containers(definition))
+    if reserved > units:
+        raise TaskProfilerError(
+            f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which ECS "
+            "refuses: lower their cpu first."
+        )
 
 
 def _refuse_too_small(definition: Mapping[str, object], memory_mb: float) -> None:

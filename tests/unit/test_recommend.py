@@ -249,8 +249,9 @@ def test_another_family_can_be_applied_if_it_is_one() -> None:
     [
         ([{"name": "batch", "memory": 2048}], "'batch' has a limit of 2048 MiB, above the 512 MiB"),
         ([{"name": "batch", "memoryReservation": 400}, {"name": "b", "memory": 200}], "reserve 600 MiB, more than"),
+        ([{"name": "batch", "cpu": 200}, {"name": "b", "cpu": 57}], "reserve 257 CPU units, more than the 256"),
     ],
-    ids=["limit", "reservations"],
+    ids=["limit", "reservations", "cpu"],
 )
 def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]], sentence: str) -> None:
     source = kept([report()])
@@ -259,6 +260,11 @@ def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]]
     with pytest.raises(TaskProfilerError, match=sentence):
         call("--apply", "task.json", "--from", source)
     assert Path("task.json").read_text() == text
+
+
+def test_cpu_that_is_reserved_within_the_new_size_is_no_obstacle() -> None:
+    containers = [{"name": "batch", "cpu": 256}, {"name": "b", "cpu": 0}]
+    assert applied(definition(containerDefinitions=containers), "--from", kept([report()]))["cpu"] == "256"
 
 
 def test_a_definition_of_another_family_is_left_alone() -> None:

@@ -357,6 +357,12 @@ def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
     assert size([report(p95=1.0, launch_type="EC2")])[0] == 1.25
 
 
+def test_linuxs_prices_are_not_taken_for_windows() -> None:
+    runs = report(peak_mb=900, p95=0.5, size=(4, 8 * GB))
+    assert "$" in reasons(runs)
+    assert "$" not in reasons(runs, target=Target(windows=True))
+
+
 def test_windows_has_no_less_than_1_vcpu_and_no_more_than_4() -> None:
     windows = Target(windows=True)
     assert size([report(peak_mb=100, p95=0.1)], target=windows) == (1, 2048)
