@@ -65,7 +65,7 @@ def signed_in(api_key: str | None, user: str | None, environment: Mapping[str, s
     if user is None:
         name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
     if key and user is None:
-        session.headers["Authorization"] = f"ApiKey {key}"
+        session.auth = _ApiKey(key)
     elif name:
         session.auth = (name, password)
     elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip() or _is_on(environment.get("OPENSEARCH_AWS_AUTH", "")):
@@ -74,6 +74,18 @@ def signed_in(api_key: str | None, user: str | None, environment: Mapping[str, s
             "--user, or set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
         )
     return session
+
+
+class _ApiKey(requests.auth.AuthBase):
+    """Not as a header of the session, over which requests puts what a ~/.netrc says of the host."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Sign one request."""
+        request.headers["Authorization"] = f"ApiKey {self._key}"
+        return request
 
 
 def _is_on(switch: str) -> bool:

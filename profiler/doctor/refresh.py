@@ -17,12 +17,14 @@ def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, at_most_se
     end_ns = clock.monotonic_ns() + round(at_most_seconds * NS_PER_SECOND)
     reads: list[int] = []
     reason = "they hold nothing of the batch"
-    while len(reads) <= _MOVES and clock.monotonic_ns() < end_ns:
+    while len(reads) <= _MOVES:
         stats = source.stats()
         if isinstance(stats, Unavailable):
             reason = stats.reason
         elif docker_id in stats.samples and stats.samples[docker_id].read_ns not in reads:
             reads.append(stats.samples[docker_id].read_ns)
+        if clock.monotonic_ns() >= end_ns:
+            break
         clock.sleep(_STEP_SECONDS)
     if not reads:
         return problem(

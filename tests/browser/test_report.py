@@ -55,8 +55,8 @@ def opened(browser: Browser) -> Iterator[Opener]:
     contexts: list[BrowserContext] = []
     trouble: list[str] = []
 
-    def open_page(file: Path, *, width: int = 1280, theme: str = "light") -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 900}, timezone_id="UTC")
+    def open_page(file: Path, *, width: int = 1280, theme: str = "light", zone: str = "UTC") -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, timezone_id=zone)
         contexts.append(context)
         tab = context.new_page()
         tab.emulate_media(color_scheme="dark" if theme == "dark" else "light")
@@ -139,6 +139,30 @@ def test_a_cell_is_the_mean_of_its_runs(opened: Opener, tmp_path: Path) -> None:
     cells = tab.evaluate("document.getElementById('heat-cpu').data[0].z[0].filter((cell) => cell !== null)")
     assert cells == [30, 90]
     assert tab.inner_text("#heat-memory") == "No run here has a measured memory percentage."
+
+
+def test_no_run_is_lost_in_the_hour_that_comes_twice(opened: Opener, tmp_path: Path) -> None:
+    """The night in which summer time ends: the later runs have the earlier local time."""
+    lines = []
+    for place, minute in enumerate(("00:30", "00:50", "01:05", "01:10")):
+        record = Record(
+            task_id=str(place),
+            family="etl",
+            container=Container(name="batch"),
+            status="running" if place == 3 else "success",
+            started_at=f"2026-10-25T{minute}:00.000Z",
+            metrics=Metrics(duration_ms=1000.0 * 10**place, cpu_utilization_percent=Distribution(avg=10.0)),
+        )
+        lines.append(encode(Report(time="2026-10-25T02:00:00.000Z", type="task.report", record=record)))
+    file = tmp_path / "lines"
+    file.write_bytes(b"\n".join(lines))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(file)), zone="Europe/Berlin")
+    counted = tab.locator("#count").evaluate("place => place.data.flatMap((trace) => trace.y).reduce((a, b) => a + b)")
+    assert counted == 4
+    cells = tab.evaluate("document.getElementById('heat-cpu').data[0].z[0].filter((cell) => cell !== null)")
+    assert set(cells) == {10}
+    tile = tab.locator("#tiles .tile", has_text="Median duration").locator("b").inner_text()
+    assert tile == "10.0 s", "of the three that have ended"
 
 
 def test_filters_hold_for_everything(opened: Opener, dashboard: Path) -> None:

@@ -182,6 +182,11 @@ def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) ->
     assert one.clock.monotonic_ns() <= seconds(26)
 
 
+def test_without_time_to_look_the_stats_are_looked_at_once() -> None:
+    one = replace(patient(), at_most_seconds=0)
+    assert only(found(one), "stats").level == "note"
+
+
 def test_stats_that_never_come_are_a_problem() -> None:
     assert "timed out" in only(found(patient(reading=Unavailable("timed out"))), "stats").text
     assert only(found(patient(reading=stats({}))), "stats").level == "problem"

@@ -1,5 +1,7 @@
 """How the commands sign in to a cluster or to Kibana."""
 
+from pathlib import Path
+
 import pytest
 import requests
 
@@ -35,6 +37,18 @@ def test_the_sign_in_is_the_given_one_or_the_variables(
     api_key: str | None, user: str | None, environment: dict[str, str], header: str | None
 ) -> None:
     assert sent(signed_in(api_key, user, environment)) == header
+
+
+@pytest.mark.parametrize(
+    ("api_key", "user", "header"), [("b3du", None, "ApiKey b3du"), (None, "me:pw", "Basic bWU6cHc=")]
+)
+def test_a_netrc_does_not_replace_what_was_given(
+    api_key: str | None, user: str | None, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine search.example.com login other password other\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert sent(signed_in(api_key, user, {})) == header
 
 
 @pytest.mark.parametrize(

@@ -73,22 +73,21 @@ const MOST_BUCKETS = 48;
 
 // Bucket starts in local time: "days" are the reader's days.
 function bucketsOf(runs) {
+  // A local time, written as if it were UTC: in autumn an hour comes twice, so the order is not that of UTC.
+  const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
   let first = Infinity, last = -Infinity;
   for (const run of runs) {
     if (!isKnown(run.began)) continue;
-    first = Math.min(first, run.began);
-    last = Math.max(last, run.began);
+    first = Math.min(first, local(run.began));
+    last = Math.max(last, local(run.began));
   }
   if (first > last) return { width: HOUR, starts: [], of: () => undefined };
   const width = WIDTHS.find((one) => (last - first) / one < MOST_BUCKETS - 1)
     ?? Math.ceil((last - first) / (MOST_BUCKETS - 1) / DAY) * DAY;
-  const floor = (ms) => {
-    const offset = new Date(ms).getTimezoneOffset() * MINUTE;
-    return Math.floor((ms - offset) / width) * width; // a local time, written as if it were UTC
-  };
+  const floor = (ms) => Math.floor(ms / width) * width;
   const starts = [];
   for (let start = floor(first); start <= floor(last); start += width) starts.push(start);
-  return { width, starts, of: (run) => (isKnown(run.began) ? Math.round((floor(run.began) - starts[0]) / width) : undefined) };
+  return { width, starts, of: (run) => (isKnown(run.began) ? Math.round((floor(local(run.began)) - starts[0]) / width) : undefined) };
 }
 
 const widthText = (width) => (width < HOUR ? `${width / MINUTE} min` : width < DAY ? `${width / HOUR} h` : width === DAY ? "day" : `${width / DAY} days`);

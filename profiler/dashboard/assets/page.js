@@ -236,7 +236,7 @@ function drawTiles(runs) {
   const usd = known(runs, (run) => run.usd), cpuSeconds = known(runs, (run) => run.cpuSeconds);
   const tiles = [
     ["Runs", runs.length], ["Succeeded", asPercent(shareOf(runs.filter((run) => run.outcome === "success").length, ended))],
-    ["Failed", failed, failed], ["Out of memory", killed, killed], ["Median duration", asDuration(quantile(known(runs, (run) => run.ms), 0.5))],
+    ["Failed", failed, failed], ["Out of memory", killed, killed], ["Median duration", asDuration(quantile(known(runs.filter((run) => run.outcome !== "running"), (run) => run.ms), 0.5))],
     ["CPU time", cpuSeconds.length ? asDuration(1000 * total(cpuSeconds)) : UNKNOWN],
   ];
   if (usd.length) tiles.push(["Cost", asUsd(total(usd))]);
