@@ -188,8 +188,8 @@ class Monitor:
         """SIGTERM: ECS stops the batch only after us (or has stopped it already), so be quick."""
         patience_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
         task_seen = False
-        # A reading or a put that the signal came into may have used up all patience: once is always asked.
-        left_seconds = max(patience_seconds - self._since_stop_seconds(), patience_seconds / 4)
+        # Not from the signal on: it may have come into a reading or a put, and an endpoint may take 2 s for an answer.
+        left_seconds = min(patience_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
         give_up_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
         while left_seconds > 0:
             if self._observation.refresh(at_most_seconds=left_seconds):

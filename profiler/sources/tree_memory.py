@@ -29,7 +29,8 @@ class TreeMemory:
             for identity, process in now.items()
             if _rose(self._previous.get(identity), process)
         )
-        self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *risen)
+        marks = (process.peak_bytes or 0 for process in now.values())  # the tree held no less than one of it did
+        self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *marks, *risen)
         self._previous = now
         return sum(shares)
 

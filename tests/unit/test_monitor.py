@@ -305,15 +305,38 @@ def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> Non
     world = World(stop_at=15.2, stop_seconds=10)
     slow_from(world, 15, lasts=1.7)
     assert world.run().report()["status"] == "stopped"
-    assert world.clock.now_ns == pytest.approx(seconds(17.2), abs=seconds(0.1))
-    assert world.budget.seconds == [pytest.approx(10 - 2 - 1, abs=0.1)]
+    assert world.clock.now_ns == pytest.approx(seconds(16.7 + 2), abs=seconds(0.1))
+    assert world.budget.seconds == [pytest.approx(10 - 1.5 - 2 - 1, abs=0.1)]
 
 
-def test_the_task_is_asked_once_even_if_the_signal_was_long_ago() -> None:
+def test_the_task_is_asked_even_if_the_signal_was_long_ago() -> None:
     world = World(batch_ends=16, stop_at=15.2)
     slow_from(world, 15, lasts=8)
     assert world.run().report()["status"] == "success"
     assert world.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
+
+
+def test_of_a_budget_that_is_nearly_used_up_half_is_left_for_the_put() -> None:
+    world = World(stop_at=15.2, stop_seconds=4)
+    slow_from(world, 15, lasts=3.2)
+    world.run()
+    assert world.clock.now_ns == pytest.approx(seconds(18.2 + 0.5), abs=seconds(0.1))
+
+
+def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> None:
+    world = World(batch_ends=14.9, exit_code=3, stop_at=15.2)
+    slow_from(world, 15, lasts=0.7)  # as long as a reading is waited for that the signal comes into
+    prompt = world.source.task
+
+    def slow_task(at_most_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        if at_most_seconds is None:
+            return prompt()
+        world.clock.advance(min(at_most_seconds, 1.7))
+        return prompt() if at_most_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
+
+    world.source.task = slow_task  # type: ignore[method-assign]
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("failure", 3)
 
 
 def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> None:

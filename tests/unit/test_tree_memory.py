@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.sources.process_tree import ProcessReading
 from profiler.sources.tree_memory import TreeMemory
@@ -152,6 +154,21 @@ def test_a_spike_beside_a_process_that_moves_a_little_is_found_to_99_percent(
     simulated = Simulated(steps)
     assert simulated.memory.peak_bytes is not None
     assert simulated.memory.peak_bytes >= 0.99 * simulated.true_peak_bytes
+
+
+@pytest.mark.parametrize("helper", ["ends", "begins"])
+def test_a_spike_is_found_although_a_helper_comes_or_goes_in_the_same_step(helper: str) -> None:
+    """With the helper the batch's share is what it has alone, without it all that it has."""
+    memory = TreeMemory()
+    batch = ProcessReading(
+        pid=1, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=650 * MIB, peak_bytes=650 * MIB
+    )
+    small = replace(batch, pid=2, rss_bytes=20 * MIB, share_bytes=15 * MIB, peak_bytes=20 * MIB)
+    alone, beside = (replace(batch, share_bytes=size * MIB) for size in (650, 500))
+    before, after = ([beside, small], [alone]) if helper == "ends" else ([alone], [beside, small])
+    memory.add(before)
+    memory.add([replace(one, peak_bytes=1450 * MIB) if one.pid == 1 else one for one in after])
+    assert memory.peak_bytes == 1450 * MIB
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000))
