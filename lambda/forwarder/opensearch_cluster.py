@@ -23,7 +23,7 @@ class OpenSearchCluster:
         headers = authorization(credentials)
         with reading_address(url):
             self._client = opensearchpy.OpenSearch(
-                hosts=[url],
+                hosts=[_without_user(url) if headers else url],
                 http_auth=_signature(url, region) if credentials.aws and not headers else None,
                 headers=headers,
                 connection_class=opensearchpy.RequestsHttpConnection,
@@ -47,6 +47,12 @@ class OpenSearchCluster:
                 index=index, body=dict(body), params={"request_timeout": timeout_seconds}
             )
             return found
+
+
+def _without_user(url: str) -> str:
+    """opensearch-py prefers a name in the address to the header; Elasticsearch's client does not."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 @contextmanager

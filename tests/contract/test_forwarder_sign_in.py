@@ -101,6 +101,15 @@ def test_both_engines_sign_in_alike(played: Played, credentials: Credentials, he
     assert played.authorizations == [header, header]
 
 
+def test_a_name_in_the_address_is_for_who_gave_no_other(played: Played) -> None:
+    url = played.url.replace("http://", "http://you:yours@")
+    for credentials in (Credentials(api_key="a2V5"), Credentials(username="me", password="pw"), Credentials()):
+        for cluster in clusters(url, credentials):
+            cluster.bulk(DOCUMENTS, 5)
+    headers = ("ApiKey a2V5", "Basic bWU6cHc=", "Basic eW91OnlvdXJz")
+    assert played.authorizations == [header for header in headers for _ in range(2)]
+
+
 @pytest.mark.usefixtures("aws")
 def test_opensearch_is_signed_with_the_functions_role(played: Played) -> None:
     OpenSearchCluster(played.url, Credentials(aws=True), "eu-west-1").bulk(DOCUMENTS, 5)

@@ -131,6 +131,13 @@ def test_an_index_that_is_forbidden_fails_the_invocation_and_the_others_are_writ
     assert sorted(cluster.taken) == ["0", "2"]
 
 
+def test_of_a_poison_document_all_that_is_known_is_put_aside() -> None:
+    document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
+    cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
+    (poison,) = Delivery(cluster, FakeTime(), lambda: 0.5).deliver([document]).poison
+    assert poison.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
+
+
 def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
     cluster = FakeCluster(items(n1=400))
     delivered, time = deliver(cluster)
