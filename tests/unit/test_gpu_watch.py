@@ -240,7 +240,8 @@ def latest_uuids(watch: GpuWatch) -> list[str]:
     return [] if latest is None else [gpu.sample.facts.uuid for gpu in latest.gpus]
 
 
-def test_a_driver_that_hangs_at_the_end_is_told_however_short_the_wait() -> None:
+def stuck_at_the_end() -> tuple[ScriptedSource, Watched]:
+    """One reading, and a last one that was asked for and does not come before the driver is let go."""
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)
     world.watch.tick()
@@ -249,6 +250,11 @@ def test_a_driver_that_hangs_at_the_end_is_told_however_short_the_wait() -> None
     world.watch.start()
     assert source.called.wait(10)
     world.watch.settle(0.01)
+    return source, world
+
+
+def test_a_driver_that_hangs_at_the_end_is_told_however_short_the_wait() -> None:
+    source, world = stuck_at_the_end()
     (warning,) = world.warnings()
     assert warning.startswith("The GPU driver did not answer when the batch had ended")
     source.let_go.set()
@@ -258,14 +264,7 @@ def test_a_driver_that_hangs_at_the_end_is_told_however_short_the_wait() -> None
 
 
 def test_a_hung_driver_delays_nobody_and_is_told() -> None:
-    source = ScriptedSource(reading("GPU-a"))
-    world = Watched(source)
-    world.watch.tick()
-    source.let_go.clear()
-    source.called.clear()
-    world.watch.start()
-    assert source.called.wait(10)
-    world.watch.settle(0.01)
+    source, world = stuck_at_the_end()
     world.clock.advance(35)
     assert world.warnings() == ("The GPU driver has not answered for 35 s; the GPUs' numbers end there.",)
     assert len(world.record().gpus) == 1
