@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # What this project calls, then what botocore itself calls to get credentials.
-SERVICES = frozenset({"dynamodb", "ecs", "lambda", "logs", "secretsmanager", "sqs", "ssm"})
+SERVICES = frozenset({"dynamodb", "ecs", "lambda", "logs", "secretsmanager", "sqs", "ssm", "sts"})
 CREDENTIAL_SERVICES = frozenset({"signin", "sso", "sso-oidc", "sts"})
 
 

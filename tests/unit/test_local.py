@@ -219,9 +219,9 @@ def test_pages_counted_at_others_are_taken_off_a_mark() -> None:
         share_bytes=100 * _MIB,
         peak_bytes=400 * _MIB,
     )
-    memory.add([_process(1, held=100)])
-    memory.add([_process(1, held=100), shared])
-    assert memory.peak_bytes == 200 * _MIB
+    memory.add([_process(1, held=300)])
+    memory.add([_process(1, held=300), shared])
+    assert memory.peak_bytes == 400 * _MIB, "and not 700"
 
 
 def _ending(largest_rss: int, *, alone: bool = True) -> Ending:
