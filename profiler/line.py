@@ -72,7 +72,7 @@ def _short_warnings(monitor: Monitor) -> Monitor:
     left = MOST_WARNING_CHARACTERS
     for text in monitor.warnings[:MOST_WARNINGS]:
         if left > 0:
-            kept.append(_short(text, min(LONGEST_WARNING, left)))
+            kept.append(shortened(text, min(LONGEST_WARNING, left)))
             left -= len(kept[-1])
     return replace(monitor, warnings=tuple(kept))
 
@@ -80,8 +80,9 @@ def _short_warnings(monitor: Monitor) -> Monitor:
 def _short_name(process: Process) -> Process:
     if process.arguments is None or len(process.arguments) <= LONGEST_TEXT:
         return process
-    return replace(process, arguments=_short(process.arguments, LONGEST_TEXT))
+    return replace(process, arguments=shortened(process.arguments, LONGEST_TEXT))
 
 
-def _short(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
+    """The text; one of more characters than the limit loses its end."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

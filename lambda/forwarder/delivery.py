@@ -131,4 +131,4 @@ def _sort(batch: list[Document], results: list[ItemResult], poison: list[Failure
 
 
 def _as_json(document: Document) -> dict[str, object]:
-    return {"index": document.index, "id": document.id, "fields": document.upsert or document.fields}
+    return {"index": document.index, "id": document.id, "fields": document.everything}

@@ -38,6 +38,11 @@ class Document(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Any]
     upsert: Mapping[str, Any] | None = None
 
+    @property
+    def everything(self) -> Mapping[str, Any]:
+        """What stands there if nothing did before."""
+        return self.fields if self.upsert is None else self.upsert
+
 
 def report_document(report: Report, text: str, *, prefix: str) -> Document | Broken:
     """The document of a report or checkpoint; ``text`` is its line, kept whole.

@@ -25,7 +25,7 @@ def event_document(
     own = _own_fields(task, outcome)
     known = _known_fields(task, batch)
     numbers = _numbers(found, prefix)
-    measured = {} if numbers is None else dict(numbers.upsert or numbers.fields)
+    measured = {} if numbers is None else dict(numbers.everything)
     if numbers is not None and found is not None and found.is_final:
         return Document(index=numbers.index, id=numbers.id, fields=_merged(measured, own))
     began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at

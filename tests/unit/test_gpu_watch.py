@@ -240,15 +240,20 @@ def latest_uuids(watch: GpuWatch) -> list[str]:
     return [] if latest is None else [gpu.sample.facts.uuid for gpu in latest.gpus]
 
 
+def gets_stuck(world: Watched, source: ScriptedSource) -> None:
+    """The watch is started, and its call does not come back before the driver is let go."""
+    source.let_go.clear()
+    source.called.clear()
+    world.watch.start()
+    assert source.called.wait(10)
+
+
 def stuck_at_the_end() -> tuple[ScriptedSource, Watched]:
     """One reading, and a last one that was asked for and does not come before the driver is let go."""
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)
     world.watch.tick()
-    source.let_go.clear()
-    source.called.clear()
-    world.watch.start()
-    assert source.called.wait(10)
+    gets_stuck(world, source)
     world.watch.settle(0.01)
     return source, world
 
@@ -276,9 +281,7 @@ def test_stopping_does_not_wait_for_a_driver_that_is_stuck() -> None:
     """Nor for one that is still being opened, which takes a second or two."""
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)
-    source.let_go.clear()
-    world.watch.start()
-    assert source.called.wait(10)
+    gets_stuck(world, source)
     world.watch.stop(600)  # the test has a timeout
     world.clock.advance(1)
     world.watch.stop(600)
@@ -330,9 +333,7 @@ def test_nothing_is_settled_where_nothing_was_read() -> None:
 def test_a_gpu_that_was_asked_for_is_missed_even_if_the_run_is_over_before_the_first_look() -> None:
     source = ScriptedSource(Unavailable("no GPU is visible here"))
     world = Watched(source, asked_for=True)
-    source.let_go.clear()
-    world.watch.start()
-    assert source.called.wait(10)
+    gets_stuck(world, source)
     threading.Timer(0.05, source.let_go.set).start()
     world.watch.settle(10)
     assert "no GPU can be read (no GPU is visible here)" in world.warnings()[0]
@@ -343,9 +344,7 @@ def test_a_gpu_that_was_asked_for_is_missed_even_if_the_run_is_over_before_the_f
 def test_a_driver_that_does_not_answer_a_short_run_is_missed_and_delays_it_no_longer_than_said() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source, asked_for=True)
-    source.let_go.clear()
-    world.watch.start()
-    assert source.called.wait(10)
+    gets_stuck(world, source)
     world.watch.settle(0.01)
     world.clock.advance(35)
     missed = "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
@@ -359,9 +358,7 @@ def test_a_driver_that_does_not_answer_a_short_run_is_missed_and_delays_it_no_lo
 def test_a_gpu_that_nobody_asked_for_is_not_awaited() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)
-    source.let_go.clear()
-    world.watch.start()
-    assert source.called.wait(10)
+    gets_stuck(world, source)
     world.watch.settle(600)  # the test has a timeout
     assert world.warnings() == ()
     world.watch.stop(0.01)
