@@ -28,7 +28,7 @@ import requests
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, forward_logs, install_templates
-from forwarder.forward import sort_lines  # found since benchmarks.subscription knows lambda/
+from forwarder.forward import classify_lines  # found since benchmarks.subscription knows lambda/
 from forwarder.payload import decode_payload
 from forwarder.settings import ForwarderSettings
 from profiler.record import encode
@@ -57,7 +57,7 @@ def decode_and_map(reports: int) -> tuple[float, float]:
     settings = ForwarderSettings()
     began = time.process_time()
     for one in events:
-        sort_lines(decode_payload(one), settings)
+        classify_lines(decode_payload(one), settings)
     ours = reports / (time.process_time() - began)
     began = time.process_time()
     for one in events:

@@ -25,7 +25,7 @@ from benchmarks.figures import Figure, Part, tell
 from benchmarks.process_memory import Memory, memory, watch_to_the_end
 from benchmarks.running import running
 from benchmarks.telegraf import telegraf
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4
@@ -45,7 +45,7 @@ class Steady:
 
 
 @dataclass(frozen=True)
-class Ending:
+class CommandExit:
     """The monitor's last moments."""
 
     seconds: float
@@ -70,7 +70,7 @@ def endpoint(containers: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 @contextmanager
 def monitor(
-    address: str, aws: PlayedAws, more_environment: Mapping[str, str] | None = None
+    address: str, aws: FakeAws, more_environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running monitor."""
     environment = {
@@ -99,7 +99,7 @@ def steady(pid: int, seconds: float) -> Steady:
 
 
 def measure_monitor(
-    containers: int, seconds: float, aws: PlayedAws, more_environment: Mapping[str, str] | None = None
+    containers: int, seconds: float, aws: FakeAws, more_environment: Mapping[str, str] | None = None
 ) -> Steady:
     """The monitor beside so many containers."""
     with endpoint(containers) as (address, _), monitor(address, aws, more_environment) as process:
@@ -118,7 +118,7 @@ def measure_telegraf(program: str, containers: int, seconds: float) -> Steady:
         return steady(process.pid, seconds)
 
 
-def measure_ending(how: str, aws: PlayedAws) -> Ending:
+def measure_ending(how: str, aws: FakeAws) -> CommandExit:
     """From the batch's end, or from SIGTERM at the same moment, to the report in the stream and the monitor gone."""
     stream = f"ecs/batch/{TASK_ID}"
     before = len(aws.events(_GROUP, stream))
@@ -135,7 +135,7 @@ def measure_ending(how: str, aws: PlayedAws) -> Ending:
         passed = time.monotonic() - ended
     if len(aws.events(_GROUP, stream)) != before + 1:
         raise SystemExit(f"The {how} report did not arrive.")
-    return Ending(passed, last)
+    return CommandExit(passed, last)
 
 
 def steady_figures(containers: int, ours: Steady, floor: Steady) -> Iterator[Figure]:
@@ -172,7 +172,7 @@ def telegraf_figures(containers: int, ours: Steady, rival: Steady) -> Iterator[F
     yield Figure(what=f"Telegraf's ECS input, peak, {beside}", value=rival.memory.peak_mib, unit="MiB", digits=1)
 
 
-def ending_figures(how: str, ending: Ending) -> Iterator[Figure]:
+def ending_figures(how: str, ending: CommandExit) -> Iterator[Figure]:
     """One way to end."""
     yield Figure(what=_ENDINGS[how], value=ending.seconds, unit="s", at_most=_LATENCY_SECONDS[how])
     if how == "sigterm":
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     figures: list[Figure] = []
     program = shutil.which("telegraf")
-    with played_aws() as aws:
+    with fake_aws() as aws:
         aws.create_log_group(_GROUP)
         aws.create_log_stream(_GROUP, f"ecs/batch/{TASK_ID}")
         for containers in _FIGURES:

@@ -20,12 +20,12 @@ from typing import Any
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.monitor import measure_monitor
 from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuWatch
+from profiler.accelerators.gpu_watch import GpuCollector
 from profiler.clock import SystemClock
-from profiler.logs import SilentLog
+from profiler.logs import NullLog
 from profiler.sources.nvml.library import load_binding
 from profiler.sources.nvml.source import NvmlSource
-from tests.aws import played_aws
+from tests.aws import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
 _FIGURE_PERCENT = 0.1
@@ -67,8 +67,8 @@ def cpu_seconds_of(work: Callable[[], None]) -> float:
 def watch_for(seconds: int) -> Callable[[], None]:
     """Readings as the monitor makes them, a second apart on a simulated clock."""
     clock = SimulatedClock()
-    watch = GpuWatch(
-        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, SilentLog(), _SECOND_NS, asked_for=True
+    watch = GpuCollector(
+        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, NullLog(), _SECOND_NS, is_required=True
     )
     watch.tick()
 
@@ -102,7 +102,7 @@ def bare_calls(nvml: Any, seconds: int) -> Callable[[], None]:  # noqa: ANN401  
 
 def monitor_peak_mib() -> float:
     """The high-water mark of a monitor that watches the GPUs, before it puts anything."""
-    with played_aws() as aws:
+    with fake_aws() as aws:
         return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
 
 

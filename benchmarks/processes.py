@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from profiler.processes.batch_processes import BatchProcesses, Moment
+from profiler.processes.batch_processes import BatchProcesses, ReadingContext
 from profiler.sources import proc
 from profiler.sources.processes import ContainerProcesses
 from profiler.times import NS_PER_SECOND
@@ -90,7 +90,7 @@ def measure(count: int, ticks: int) -> Cost:
         source = ContainerProcesses(_ID, time.monotonic_ns)
 
         def tick() -> None:
-            moment = Moment(life=_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+            moment = ReadingContext(incarnation=_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
             known.add(source.read(), None, None, moment)
 
         before_mib = resident_mib()

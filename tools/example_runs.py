@@ -75,7 +75,7 @@ BATCHES = (
 
 
 def runs(
-    count: int, *, batches: Sequence[Batch] = BATCHES, most_points: int = 2000, seed: int = SEED
+    count: int, *, batches: Sequence[Batch] = BATCHES, max_points: int = 2000, seed: int = SEED
 ) -> Iterator[tuple[Report, tuple[Point, ...]]]:
     """The latest ``count`` runs that these batches had before ``END``, oldest first."""
     chance = random.Random(seed)  # noqa: S311  no secrets
@@ -92,18 +92,18 @@ def runs(
         day += 1
     latest = sorted(starts, key=lambda start: start[0])[-count:]
     for place, (started, batch) in enumerate(latest):
-        yield _run(batch, started, place / max(count - 1, 1), chance, most_points)
+        yield _run(batch, started, place / max(count - 1, 1), chance, max_points)
 
 
 def _run(
-    batch: Batch, started: datetime, when: float, chance: random.Random, most_points: int
+    batch: Batch, started: datetime, when: float, chance: random.Random, max_points: int
 ) -> tuple[Report, tuple[Point, ...]]:
     duration_ms = int(batch.minutes * 60_000 * chance.lognormvariate(0, 0.18))
     level = min(batch.memory + batch.growth * when + chance.gauss(0, 0.03), 1.05)
     status, code, killed = ending(level, batch, chance)
     if status == "failure":
         duration_ms = int(duration_ms * chance.uniform(0.3, 0.9))
-    points = _points(batch, duration_ms, 0.995 if killed else min(level, 0.97), chance, most_points)
+    points = _points(batch, duration_ms, 0.995 if killed else min(level, 0.97), chance, max_points)
     started_ns = int(started.timestamp()) * 1_000_000_000
     record = Record(
         task_id=f"{chance.getrandbits(128):032x}",
@@ -133,8 +133,8 @@ def ending(level: float, batch: Batch, chance: random.Random) -> tuple[Status, i
     return "success", 0, False
 
 
-def _points(batch: Batch, duration_ms: int, level: float, chance: random.Random, most_points: int) -> tuple[Point, ...]:
-    step_ms = max(1000, duration_ms // most_points)
+def _points(batch: Batch, duration_ms: int, level: float, chance: random.Random, max_points: int) -> tuple[Point, ...]:
+    step_ms = max(1000, duration_ms // max_points)
     made = []
     for elapsed_ms in range(step_ms, duration_ms + 1, step_ms):
         share = elapsed_ms / duration_ms

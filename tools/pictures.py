@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from profiler.clock import SystemClock
 from profiler.record import encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def fill(file: Path) -> str:
     """Write the history; the id of its last run that ran out of memory comes back."""
-    history = History(file, SystemClock())
+    history = HistoryStore(file, SystemClock())
     killed = ""
     for report, points in runs(RUNS):
-        undelivered = history.add(encode(report), points, most_runs=RUNS)
+        undelivered = history.add(encode(report), points, max_runs=RUNS)
         if undelivered is not None:
             sys.exit(str(undelivered))
         killed = report.record.task_id if report.record.likely_out_of_memory else killed

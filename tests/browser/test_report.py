@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 
 from profiler.points import Point
 from profiler.record import Container, Distribution, Interval, Metrics, Record, Report, encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 from tests.browser.conftest import MANY, RUNS, make_page
 from tests.fakes import FakeClock
 from tests.runs import lines
@@ -94,7 +94,7 @@ def wait_for_count(tab: Page, expected: int) -> None:
 
 def families() -> dict[str, int]:
     found: dict[str, int] = {}
-    for report, _ in runs(RUNS, most_points=300):
+    for report, _ in runs(RUNS, max_points=300):
         family = report.record.family or ""
         found[family] = found.get(family, 0) + 1
     return found
@@ -186,7 +186,7 @@ def test_search_and_sorting(opened: Opener, dashboard: Path) -> None:
     tab.fill("#search", "MAIL success")
     expected = sum(
         1
-        for one, _ in runs(RUNS, most_points=300)
+        for one, _ in runs(RUNS, max_points=300)
         if one.record.family == "mail-digest" and one.record.status == "success"
     )
     wait_for_count(tab, expected)
@@ -250,7 +250,7 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     )
     line = encode(Report(time="2026-11-20T06:00:09.000Z", type="task.report", record=record))
     file = tmp_path / "history.sqlite3"
-    assert History(file, FakeClock()).add(line, points, most_runs=1) is None
+    assert HistoryStore(file, FakeClock()).add(line, points, max_runs=1) is None
     tab = opened(make_page(tmp_path / "page.html", "--history", str(file), "--run", "a"))
     course = "(id) => document.getElementById(id).data.map(({ x, y }) => [[...x], [...y]])"
     assert tab.evaluate(course, "course-io") == [[[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]]
@@ -275,7 +275,7 @@ def test_a_course_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_
 
 
 def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
-    *_, (last, _) = runs(RUNS, most_points=300)
+    *_, (last, _) = runs(RUNS, max_points=300)
     page = make_page(tmp_path / "one.html", "--history", str(history), "--run", last.record.task_id)
     tab = opened(page, width=400)
     assert tab.is_hidden("#all")
