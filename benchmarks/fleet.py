@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from msgspec import Struct
 
 from benchmarks.fleet_record import Course, report
-from profiler.record import Report
+from profiler.record.model import Report
 from tools.example_runs import Batch, ending
 
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record import (
+from profiler.core.timestamps import format_ms
+from profiler.record.model import (
     Container,
     Cost,
     Distribution,
@@ -23,7 +24,6 @@ from profiler.record import (
     Status,
     TaskSize,
 )
-from profiler.times import format_ms
 from tools.example_runs import Batch
 
 REGION, ACCOUNT, CLUSTER = "us-east-1", "111122223333", "jobs"

@@ -28,10 +28,12 @@ import requests
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, forward_logs, install_templates
-from forwarder.forward import classify_lines  # found since benchmarks.subscription knows lambda/
-from forwarder.payload import decode_payload
 from forwarder.settings import ForwarderSettings
-from profiler.record import encode
+from forwarder.subscription import (
+    classify_lines,  # found since benchmarks.subscription knows lambda/
+    decode_payload,
+)
+from profiler.record.model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tools import lambda_zip
 
@@ -108,7 +110,7 @@ def figures(reports: int) -> tuple[Figure, ...]:
     """Measure all of it."""
     ours, floor = decode_and_map(_MAPPED)
     handler_seconds = cold_import_seconds("handler")
-    client_seconds = cold_import_seconds("handler, forwarder.elasticsearch_cluster")
+    client_seconds = cold_import_seconds("handler, forwarder.search.elasticsearch")
     rate, count = into_a_real_server(reports)
     return (
         Figure(what="decode and map", value=ours, unit="reports/s a core", digits=0, at_least=_FIGURE_A_SECOND),

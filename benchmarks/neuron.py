@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure, Part, tell
-from profiler.accelerators.neuron_usage import NeuronUsage
-from profiler.sources.neuron.lines import LineSplitter
-from profiler.sources.neuron.reports import NeuronReport, decode_report
+from profiler.collectors.neuron.process import LineSplitter
+from profiler.collectors.neuron.reports import NeuronReport, decode_report
+from profiler.collectors.neuron.usage import NeuronUsage
 from tests.neuron_documents import percentiles, report, runtime
 
 _CORES = 32

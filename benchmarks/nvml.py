@@ -19,12 +19,12 @@ from typing import Any
 
 from benchmarks.figures import Figure, Part, tell
 from benchmarks.monitor import measure_monitor
-from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuCollector
-from profiler.clock import SystemClock
-from profiler.logs import NullLog
-from profiler.sources.nvml.library import load_binding
-from profiler.sources.nvml.source import NvmlSource
+from profiler.collectors.nvidia.collector import GpuCollector
+from profiler.collectors.nvidia.driver import NvmlSource
+from profiler.collectors.nvidia.library import load_binding
+from profiler.collectors.nvidia.ownership import GpuScope
+from profiler.core.clock import SystemClock
+from profiler.core.log import NullLog
 from tests.aws import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from profiler.processes.batch_processes import BatchProcesses, ReadingContext
-from profiler.sources import proc
-from profiler.sources.processes import ContainerProcesses
-from profiler.times import NS_PER_SECOND
+from profiler.collectors.processes.reader import ContainerProcesses
+from profiler.collectors.processes.usage import BatchProcesses, ReadingContext
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.sources.linux import proc
 
 _FIGURES_MS = {50: 1.0}
 _ID = "b" * 64

@@ -21,8 +21,8 @@ import requests
 from benchmarks.monitor import endpoint, steady
 from benchmarks.process_memory import memory
 from benchmarks.running import running
-from profiler.prometheus.accelerator_metrics import MAX_CORES, MAX_GPUS
-from profiler.prometheus.containers import MAX_CONTAINERS
+from profiler.prometheus.metrics import MAX_CORES, MAX_GPUS
+from profiler.prometheus.snapshot import MAX_CONTAINERS
 from tests.search.server import free_ports
 from tests.waiting import wait_until
 

@@ -28,7 +28,7 @@ from benchmarks.fleet_record import checkpoints
 from benchmarks.machine import describe
 from benchmarks.panels import PanelTime, Question, ask_all
 from benchmarks.subscription import Invocation, event, forward_logs, install_templates
-from profiler.record import Report, encode
+from profiler.record.model import Report, encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 
 _DAYS = 30

@@ -10,11 +10,13 @@ import sys
 import threading
 from collections.abc import Callable
 
-from profiler.accelerators.gpu_usage import THROTTLE_REASONS, LatestGpu
-from profiler.accelerators.neuron_usage import NeuronReadings
-from profiler.clock import SystemClock
-from profiler.logs import NullLog
-from profiler.prometheus.rendered import RenderCache
+from profiler.collectors.neuron.reports import Latency
+from profiler.collectors.neuron.usage import NeuronReadings
+from profiler.collectors.nvidia.readings import GpuFacts, GpuSample
+from profiler.collectors.nvidia.usage import THROTTLE_REASONS, LatestGpu
+from profiler.core.clock import SystemClock
+from profiler.core.log import NullLog
+from profiler.prometheus.exporter import RenderCache
 from profiler.prometheus.server import MetricsServer
 from profiler.prometheus.snapshot import (
     ContainerSnapshot,
@@ -25,9 +27,7 @@ from profiler.prometheus.snapshot import (
     TaskSnapshot,
 )
 from profiler.prometheus.text import CONTENT_TYPE, metrics_text
-from profiler.sources.instance import Disk, InstanceReading, SwapCounters
-from profiler.sources.neuron.reports import Latency
-from profiler.sources.nvml.readings import GpuFacts, GpuSample
+from profiler.sources.linux.host import Disk, InstanceReading, SwapCounters
 
 _GIB = 2**30
 _CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from profiler.record import decode
-from profiler.text import report_text
+from profiler.record.model import decode
+from profiler.record.text_line import report_text
 
 _BATCH = Path(__file__).with_name("nightly_etl.py")
 # The same batch on quiet days, so that the page has something to compare.

@@ -47,7 +47,10 @@ class Place:
 
 
 def object_id(kind: str, key: str) -> str:
-    """The same id in every build: importing again replaces, and links hold. `forwarder.links` knows one of them."""
+    """The same id in every build: importing again replaces, and links hold.
+
+    `forwarder.notices.wording` knows one of them.
+    """
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
 

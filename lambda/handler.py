@@ -8,23 +8,27 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Protocol
 
-from forwarder.cluster import Cluster
-from forwarder.comparison import compare
-from forwarder.delivery import Delivery, DeliveryResult
 from forwarder.documents import Document
 from forwarder.errors import SettingsError
-from forwarder.failures import Failure, FailureStore, NoFailureStore, SqsFailureStore
-from forwarder.forward import Counts, forward
-from forwarder.notice import Notice
-from forwarder.once import run_idempotently
-from forwarder.payload import decode_payload
-from forwarder.quiet import configure_library_logging
-from forwarder.run_log import LogTail, ReportFinder
-from forwarder.secrets import fetch_secret, read_credentials
-from forwarder.settings import Credentials, ForwarderSettings, NoticeSettings, read_notice_settings, read_settings
-from forwarder.slack_settings import read_targets
-from forwarder.task_ended import Definitions, Index, NoticeChannel, TaskStoppedHandler, TaskStoppedResult
-from forwarder.task_event import parse_stopped_task
+from forwarder.invocation import configure_library_logging
+from forwarder.notices.channel import run_idempotently
+from forwarder.notices.notice import Notice, compare
+from forwarder.notices.slack_settings import read_targets
+from forwarder.search.cluster import Cluster
+from forwarder.search.delivery import Delivery, DeliveryResult, Failure, FailureStore, NoFailureStore, SqsFailureStore
+from forwarder.settings import (
+    Credentials,
+    ForwarderSettings,
+    NoticeSettings,
+    fetch_secret,
+    read_credentials,
+    read_notice_settings,
+    read_settings,
+)
+from forwarder.subscription import Counts, decode_payload, forward
+from forwarder.task.event import parse_stopped_task
+from forwarder.task.run_log import LogTail, ReportFinder
+from forwarder.task_stopped import Definitions, Index, NoticeChannel, TaskStoppedHandler, TaskStoppedResult
 
 _MS_PER_SECOND = 1000
 _SLACK_RESERVE_SECONDS = 20.0
@@ -78,7 +82,7 @@ class _LazyDelivery:
         self._time = InvocationTime(context)
 
     def deliver(self, documents: list[Document]) -> DeliveryResult:
-        """See forwarder.delivery."""
+        """See forwarder.search.delivery."""
         return Delivery(_cluster(self._settings), self._time, random.random).deliver(documents)
 
 
@@ -122,7 +126,7 @@ def _time_excluding_slack(context: Context) -> InvocationTime:
 
 
 def _open_channel(settings: NoticeSettings, time_left: InvocationTime, context: Context) -> NoticeChannel:
-    from forwarder.telling import SlackNoticeChannel  # noqa: PLC0415  slack_sdk, which forward_logs does not need
+    from forwarder.notices.channel import SlackNoticeChannel  # noqa: PLC0415  slack_sdk, which forward_logs does not need
 
     table = settings.idempotency_table
 
@@ -150,14 +154,14 @@ def _comparison(cluster: Cluster, prefix: str) -> Callable[[Notice], str | None]
 def _definitions() -> Definitions:
     import boto3  # noqa: PLC0415  in Lambda's runtime
 
-    from forwarder.aws_sources import EcsDefinitions  # noqa: PLC0415
+    from forwarder.task.run_log import EcsDefinitions  # noqa: PLC0415
 
     return EcsDefinitions(boto3.client("ecs"), _warn)
 
 
 @cache
 def _tail() -> LogTail:
-    from forwarder.aws_sources import CloudWatchTail  # noqa: PLC0415
+    from forwarder.task.run_log import CloudWatchTail  # noqa: PLC0415
 
     return CloudWatchTail(_logs_client, _warn)
 
@@ -223,10 +227,10 @@ _client_cache = _ClientCache()
 
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> Cluster:
     if settings.engine == "opensearch":
-        from forwarder.opensearch_cluster import OpenSearchCluster  # noqa: PLC0415  one client or the other
+        from forwarder.search.opensearch import OpenSearchCluster  # noqa: PLC0415  one client or the other
 
         return OpenSearchCluster(url, credentials, settings.region)
-    from forwarder.elasticsearch_cluster import ElasticsearchCluster  # noqa: PLC0415
+    from forwarder.search.elasticsearch import ElasticsearchCluster  # noqa: PLC0415
 
     return ElasticsearchCluster(url, credentials)
 

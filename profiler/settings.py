@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
-from profiler.errors import UsageError
+from profiler.core.errors import UsageError
+from profiler.record.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.sizing.prices import PriceOverrides, parse_price
 
 Switch = Literal["auto", "on", "off"]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources import Unavailable
-from profiler.sources.container_stats import ContainerSample, StatsReading
-from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.times import NS_PER_SECOND
+from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.record import (
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.model import (
     Container,
     Distribution,
     Metrics,
@@ -16,7 +17,6 @@ from profiler.record import (
     TaskSize,
     encode,
 )
-from profiler.times import NS_PER_SECOND, format_ms
 from tests.fakes import START_NS
 
 DAY_SECONDS = 86_400

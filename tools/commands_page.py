@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from profiler.cli.commands import group
+from profiler.cli.app import group
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 _PROGRAM = "task-profiler"

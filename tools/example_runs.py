@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.points import Point
-from profiler.record import Container, Distribution, Gpu, Metrics, Record, Report, Status
-from profiler.times import format_ms
+from profiler.core.timestamps import format_ms
+from profiler.history.timeline import Point
+from profiler.record.model import Container, Distribution, Gpu, Metrics, Record, Report, Status
 
 SEED = 20261120
 END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)

@@ -24,7 +24,16 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
 ANYWHERE = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
 COMPILED = "msgspec"
-_SHARED_WITH_THE_PROFILER = ("profiler/__init__.py", "profiler/record.py")
+_SHARED_WITH_THE_PROFILER = (
+    "profiler/__init__.py",
+    *sorted(
+        path.relative_to(ROOT).as_posix()
+        for name in ("core", "record")
+        for path in (ROOT / "profiler" / name).glob("*.py")
+    ),
+    "profiler/sizing/__init__.py",
+    "profiler/sizing/requirements.py",
+)
 _LEFT_OUT_FOLDERS = {"__pycache__", "tests", "bin"}
 _LEFT_OUT_SUFFIXES = {".pyc", ".pyi"}
 _KEPT_OF_DIST_INFO = {"METADATA"}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from profiler.clock import SystemClock
-from profiler.record import encode
-from profiler.sinks.history import HistoryStore
+from profiler.core.clock import SystemClock
+from profiler.history.store import HistoryStore
+from profiler.record.model import encode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

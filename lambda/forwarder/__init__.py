@@ -3,5 +3,5 @@
     payload ──> lines ──> documents ──> delivery ──> cluster
                                           └────────> failure store
 
-Beside itself this package imports only ``profiler.record``.
+Beside itself this package imports only ``profiler.record.model``.
 """

@@ -1,9 +1,9 @@
-"""Sorts the lines of a stream: reports, broken reports, and what other programs wrote."""
+"""Classifies the lines of a log stream: reports, invalid reports, and lines of other programs."""
 
 import msgspec
 from msgspec import Struct
 
-from profiler.record import Report, decode
+from profiler.record.model import Report, decode
 
 _TYPES = frozenset({"task.report", "task.checkpoint"})
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')

@@ -12,16 +12,15 @@ import time
 from collections.abc import Mapping, Sequence
 
 from forwarder.errors import ForwarderError, SettingsError
-from forwarder.notice import Notice
-from forwarder.run_log import ReportFinder
-from forwarder.secrets import fetch_secret
-from forwarder.settings import read_notice_settings
-from forwarder.slack_message import message
-from forwarder.slack_sender import SlackSender
-from forwarder.slack_settings import read_targets
-from forwarder.task_definition import LogStream
-from forwarder.task_ended import TaskStoppedHandler
-from forwarder.task_event import StoppedTask, parse_stopped_task
+from forwarder.notices.notice import Notice
+from forwarder.notices.slack_message import message
+from forwarder.notices.slack_sender import SlackSender
+from forwarder.notices.slack_settings import read_targets
+from forwarder.settings import fetch_secret, read_notice_settings
+from forwarder.task.containers import LogStream
+from forwarder.task.event import StoppedTask, parse_stopped_task
+from forwarder.task.run_log import ReportFinder
+from forwarder.task_stopped import TaskStoppedHandler
 
 _BUDGET_SECONDS = 60.0
 

@@ -1,12 +1,12 @@
 """What a run needed of its task: the batch and the other containers together. Pure.
 
 ``task-profiler recommend`` has the cluster look for the largest of these, which it could not add up
-itself. ``profiler/sizing/needs.py`` says the same of a record; a test holds both together.
+itself. ``profiler/sizing/requirements.py`` says the same of a record; a test holds both together.
 """
 
 from collections.abc import Iterable
 
-from profiler.record import Distribution, Metrics, Number, Record, TaskSize
+from profiler.record.model import Distribution, Metrics, Number, Record, TaskSize
 
 _UNKNOWN = Distribution()
 

@@ -8,7 +8,7 @@ minute beside the batch, and goes without them, too.
 import sys
 import time
 
-from profiler.stop import StopSignals
+from profiler.core.signals import StopSignals
 
 
 def main() -> None:
@@ -16,13 +16,13 @@ def main() -> None:
     if sys.argv[1:] == ["monitor"]:
         stop = StopSignals(time.monotonic_ns)
         stop.install()
-        from profiler.cli.monitor import run_monitor  # noqa: PLC0415  after the signals are caught
+        from profiler.cli.wiring.monitor import run_monitor  # noqa: PLC0415  after the signals are caught
 
         sys.exit(run_monitor(stop))
     if sys.argv[1:] == ["healthcheck"]:
-        from profiler.cli.healthcheck import run_healthcheck  # noqa: PLC0415  click would double what it costs
+        from profiler.cli.wiring.healthcheck import run_healthcheck  # noqa: PLC0415  click would double what it costs
 
         sys.exit(run_healthcheck())
-    from profiler.cli.commands import run_command_line  # noqa: PLC0415  click is not for the monitor
+    from profiler.cli.app import run_command_line  # noqa: PLC0415  click is not for the monitor
 
     run_command_line()

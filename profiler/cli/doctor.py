@@ -8,20 +8,19 @@ from pathlib import Path
 import click
 import msgspec
 
-from profiler.bounded import run_with_timeout
-from profiler.clock import Clock, SystemClock
-from profiler.doctor.examination import DoctorContext, Probes, diagnose
-from profiler.doctor.finding import Finding
+from profiler.collectors.neuron import find_neuron_monitor
+from profiler.collectors.nvidia.driver import NvmlSource
+from profiler.collectors.nvidia.library import is_driver_present, load_binding
+from profiler.collectors.nvidia.readings import GpuReading
+from profiler.collectors.processes.discovery import pids_of, visible_devices
+from profiler.core.background import run_with_timeout
+from profiler.core.clock import Clock, SystemClock
+from profiler.doctor.diagnose import DoctorContext, Finding, Probes, diagnose
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
 from profiler.sources import Unavailable
-from profiler.sources.container_cgroup import find_container_cgroup
-from profiler.sources.container_processes import pids_of, visible_devices
-from profiler.sources.neuron.program import find_neuron_monitor
-from profiler.sources.nvml.library import is_driver_present, load_binding
-from profiler.sources.nvml.readings import GpuReading
-from profiler.sources.nvml.source import NvmlSource
+from profiler.sources.cgroup.container import find_container_cgroup
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
@@ -66,7 +65,7 @@ def _lines(finding: Finding) -> str:
 def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
-    from profiler.cli.metadata_endpoint import metadata_source  # noqa: PLC0415  only inside of ECS
+    from profiler.cli.wiring.ecs import metadata_source  # noqa: PLC0415  only inside of ECS
 
     settings = read_settings(environment)
     source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)

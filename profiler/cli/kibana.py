@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import requests
 
-from profiler.cli.search_servers import ClusterServer, DashboardsServer, open_session
-from profiler.cli.shipped import package_data_folder
-from profiler.dashboards_import import Flavour, ProxiedCluster, detect_flavour, import_dashboards, parse_objects
-from profiler.errors import TaskProfilerError, UsageError
-from profiler.search_setup import DEFAULT_PREFIX, Engine, SetupFiles, SetupStep, install_templates
+from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import package_data_folder
+from profiler.search.dashboards import Flavour, ProxiedCluster, detect_flavour, import_dashboards, parse_objects
+from profiler.search.setup import DEFAULT_PREFIX, Engine, SetupFiles, SetupStep, install_templates
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}

@@ -1,108 +1,53 @@
-"""``task-profiler monitor``: wires the sidecar."""
+"""``task-profiler monitor --help`` and ``healthcheck --help``. Both start without click, see profiler.cli."""
 
-import os
 import sys
-from collections.abc import Sequence
-from typing import BinaryIO, TextIO
+import time
 
-from profiler.accelerators.accelerator import Collector
-from profiler.bounded import run_with_timeout
-from profiler.cli.accelerators import task_collectors
-from profiler.cli.metadata_endpoint import metadata_source
-from profiler.cli.processes import batch_processes
-from profiler.clock import Clock, SystemClock, Ticker
-from profiler.delivery import Delivery
-from profiler.errors import TaskProfilerError
-from profiler.logs import JsonLog, Log
-from profiler.monitor import Exporter, MonitorLoop
-from profiler.observation import Observation
-from profiler.reporting import Reporter
-from profiler.settings import MonitorSettings, read_settings
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
-from profiler.sinks.stdout import StreamSink
-from profiler.sources.host import Host, read_host
-from profiler.sources.instance import read_instance, read_swap_counters
-from profiler.sources.own_process import read_own_usage
-from profiler.stop import StopSignals
-from profiler.swap import SwapTracker
-from profiler.times import NS_PER_SECOND
+import click
 
+from profiler.cli.wiring.healthcheck import run_healthcheck
+from profiler.cli.wiring.monitor import run_monitor
+from profiler.core.signals import StopSignals
 
-def run_monitor(stop: StopSignals) -> int:
-    """Monitor the task this process runs in; the exit code is 0 in every foreseen case."""
-    try:
-        settings = read_settings(os.environ)
-    except TaskProfilerError as error:
-        sys.stderr.write(f"task-profiler: {error}\n")
-        return error.exit_code
-    log = JsonLog(_unbuffered(sys.stderr))
-    clock = SystemClock()
-    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    source = metadata_source(
-        settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
-    )
-    processes = batch_processes(settings.process_arguments, clock, interval_ns)
-    observation = Observation(source, clock, log, interval_ns, processes.on_sample)
-    ticker = Ticker(clock.monotonic_ns(), interval_ns)
-    accelerators = (processes, *task_collectors(settings.accelerators, os.environ, clock, log, interval_ns))
-    host = read_host()
-    swap = SwapTracker(read_swap_counters)
-    swap.start()
-    reporter = Reporter(
-        settings,
-        observation,
-        ticker=ticker,
-        clock=clock,
-        host=host,
-        read_own_usage=read_own_usage,
-        collectors=accelerators,
-        notes=swap.notes,
-    )
-    delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, run_with_timeout)
-    monitor = MonitorLoop(
-        settings,
-        observation,
-        reporter,
-        delivery,
-        ticker=ticker,
-        clock=clock,
-        stop=stop,
-        log=log,
-        collectors=accelerators,
-        exporter=_exporter(settings, observation, accelerators, ticker, clock, host, log),
-    )
-    monitor.run()
-    return 0
+# Click wraps nothing behind a backspace. A docstring with it would have to be raw, and then it is two characters.
+_HELP = """Run as the sidecar of an ECS task, configured by environment variables only.
+
+Samples the task's containers every second and puts one report line into the batch
+container's log stream when the batch ends.
+
+\b
+TASK_PROFILER_CONTAINER           the batch container (the only other one)
+TASK_PROFILER_INTERVAL_SECONDS    sampling period (1)
+TASK_PROFILER_CHECKPOINT_SECONDS  period of checkpoint lines, 0 = off (60)
+TASK_PROFILER_LOG_GROUP           where the report goes (the batch's awslogs
+TASK_PROFILER_LOG_STREAM          options)
+TASK_PROFILER_PROMETHEUS_PORT     live metrics for Prometheus (off)
+TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
+"""
 
 
-def _exporter(
-    settings: MonitorSettings,
-    observation: Observation,
-    accelerators: Sequence[Collector],
-    ticker: Ticker,
-    clock: Clock,
-    host: Host,
-    log: Log,
-) -> Exporter | None:
-    """Live metrics; where they are off, nothing of them is imported."""
-    if settings.prometheus_port is None:
-        return None
-    from profiler.prometheus.exporter import PrometheusExporter  # noqa: PLC0415  see above
-    from profiler.prometheus.gather import SnapshotBuilder, hold_ns  # noqa: PLC0415
-
-    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    builder = SnapshotBuilder(
-        observation,
-        accelerators,
-        ticker=ticker,
-        clock=clock,
-        host=host,
-        read_own_usage=read_own_usage,
-        read_instance=read_instance,
-        interval_ns=interval_ns,
-    )
-    return PrometheusExporter(settings.prometheus_port, builder, clock, log, hold_ns=hold_ns(interval_ns))
+@click.command(
+    "monitor",
+    help=_HELP,
+    epilog="Example (container definition): "
+    '{"name": "task-monitor", "image": "…", "command": ["monitor"], "essential": false, '
+    '"dependsOn": [{"containerName": "batch", "condition": "START"}]}',
+)
+def command() -> None:
+    """Start what profiler.cli starts without click."""
+    stop = StopSignals(time.monotonic_ns)
+    stop.install()
+    sys.exit(run_monitor(stop))
 
 
-def _unbuffered(stream: TextIO) -> BinaryIO:
-    return open(stream.fileno(), "wb", buffering=0, closefd=False)
+@click.command(
+    "healthcheck",
+    epilog='Example (Dockerfile): HEALTHCHECK CMD ["task-profiler", "healthcheck"]',
+)
+def healthcheck() -> None:
+    """Tell whether the monitor in this container still wakes up to sample.
+
+    Exits with 0 if it does, else with 1 and a sentence on stderr. Takes one sampling period,
+    at most 10 seconds.
+    """
+    sys.exit(run_healthcheck())

@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 import click
 
-from profiler.cli.printed import write_out
-from profiler.cli.shipped import package_data_folder
-from profiler.errors import TaskProfilerError, UsageError
+from profiler.cli.output import write_out
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import package_data_folder
 
 
 @click.command("notify", epilog="Example: task-profiler notify --event stopped-task.json --dry-run")

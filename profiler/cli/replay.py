@@ -14,11 +14,10 @@ from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from profiler.clock import SystemClock
-from profiler.errors import TaskProfilerError, UsageError
-from profiler.replay import FILTER_PATTERN, LogEvent, ReplayCounts, parse_response, replay
-from profiler.replay_memory import ReplayProgressFile
-from profiler.times import NS_PER_MS, format_ms
+from profiler.core.clock import SystemClock
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.runs.replay import FILTER_PATTERN, LogEvent, ReplayCounts, ReplayProgressFile, parse_response, replay
 
 _RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
 _MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -178,7 +177,7 @@ class _Progress:
         self._memory = memory
 
     def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
-        """See profiler.replay."""
+        """See profiler.runs.replay."""
         if self._memory is not None:
             self._memory.save(done_until_ms)
         self._bar.update(self._shown, completed=done_until_ms - self._start_ms, description=f"{counts.found} reports")

@@ -9,20 +9,18 @@ from pathlib import Path
 import click
 
 from profiler import __version__
-from profiler.cli.history_settings import history_path
-from profiler.cli.record_lines import decode_lines, format_line_numbers, read_lines, source_name
-from profiler.cli.visible import printable
-from profiler.cli.whole_file import write_atomically
-from profiler.clock import Clock, SystemClock
-from profiler.dashboard.courses import MAX_STEPS, steps_per_run
-from profiler.dashboard.data import PageData, build_page_data
-from profiler.dashboard.page import Assets, render_page
-from profiler.dashboard.runs import Run, find_run, group_runs, newest_first
-from profiler.dashboard.series import downsample, steps_of_points
-from profiler.errors import TaskProfilerError, UsageError
+from profiler.cli.output import printable
+from profiler.core.clock import Clock, SystemClock
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import write_atomically
+from profiler.core.timestamps import format_ms
+from profiler.history.recorder import history_path
+from profiler.history.store import HistoryStore
+from profiler.html_report.data import MAX_STEPS, PageData, build_page_data, steps_per_run
+from profiler.html_report.page import Assets, render_page
+from profiler.html_report.runs import Run, downsample, find_run, group_runs, newest_first, steps_of_points
+from profiler.runs.files import decode_lines, format_line_numbers, read_lines, source_name
 from profiler.settings import problems_message, read_price_settings
-from profiler.sinks.history import HistoryStore
-from profiler.times import format_ms
 
 _SCRIPTS = ("numbers.js", "charts.js", "page.js")
 _BYTES_PER_MB = 1_000_000
@@ -110,7 +108,7 @@ def _plotly() -> str:
 
 
 def _assets(plotly: str) -> Assets:
-    folder = resources.files("profiler.dashboard") / "assets"
+    folder = resources.files("profiler.html_report") / "assets"
     return Assets(
         body=(folder / "page.html").read_text("utf-8"),
         style=(folder / "page.css").read_text("utf-8"),

@@ -2,26 +2,77 @@
 
 import math
 import os
+import pwd
 from collections.abc import Iterable
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from profiler.accelerators.accelerator import stop_collectors
-from profiler.cli.accelerators import local_collectors
-from profiler.cli.beside_it import find_labels
-from profiler.cli.ecs import task_lookup
-from profiler.cli.live import live_view
-from profiler.cli.remembering import HistoryRecorder
-from profiler.cli.visible import printable
-from profiler.clock import SystemClock
-from profiler.descriptors import dup_above_standard_streams
-from profiler.errors import UsageError
-from profiler.line import encode_line
-from profiler.local.labels import parse_labels
-from profiler.run import OnSample, RunContext, RunRequest, fan_out, run
+from profiler.cli.output import printable
+from profiler.cli.wiring.collectors import local_collectors
+from profiler.cli.wiring.ecs import task_lookup
+from profiler.collectors.base import stop_collectors
+from profiler.core.clock import Clock, SystemClock
+from profiler.core.errors import UsageError
+from profiler.core.files import dup_above_standard_streams
+from profiler.history.recorder import HistoryRecorder
+from profiler.local.labels import build_default_labels, git_commit, parse_labels
+from profiler.local.session import OnSample, RunContext, RunRequest, fan_out, run
+from profiler.record.json_line import encode_line
+from profiler.record.text_line import report_text
 from profiler.settings import problems_message, read_price_settings
-from profiler.text import report_text
+
+if TYPE_CHECKING:
+    from profiler.local.live import LiveView
+
+
+def find_labels() -> dict[str, str]:
+    """Host, user and git commit of the working folder, as far as they can be told."""
+    try:
+        commit = git_commit(Path.cwd())
+    except OSError:
+        commit = None
+    return build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+
+
+def _user() -> str:
+    """The user's name, or the number of one without a name, as in many containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+_LIVE_STDERR = 2
+
+
+def live_view(clock: Clock) -> "LiveView | None":
+    """The view, or None where stderr is no terminal. rich is imported here, so only for --live."""
+    if not os.isatty(_LIVE_STDERR):
+        return None
+    from profiler.local.build_record import effective_sizes  # noqa: PLC0415
+    from profiler.local.live import LiveView, Terminal  # noqa: PLC0415  draws by rich
+    from profiler.sources.cgroup.hierarchy import read_own_cgroups  # noqa: PLC0415
+    from profiler.sources.linux.host import read_host  # noqa: PLC0415
+
+    def measure() -> Terminal:
+        try:
+            size = os.get_terminal_size(_LIVE_STDERR)
+        except OSError:
+            return Terminal(columns=0, rows=0)
+        return Terminal(columns=size.columns, rows=size.lines)
+
+    def write(text: str) -> None:
+        try:
+            os.write(_LIVE_STDERR, text.encode())
+        except OSError:
+            # The terminal is gone; the command and its report are not concerned.
+            return
+
+    sizes = effective_sizes(read_own_cgroups(Path("/")).limits(), read_host(), len(os.sched_getaffinity(0)))
+    return LiveView(measure, write, sizes, clock.wall_ns())
+
 
 _MIN_INTERVAL_SECONDS = 0.02
 _MAX_INTERVAL_SECONDS = 3600.0

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from profiler.record_schema import json_schema
+from profiler.record.model import json_schema
 
 
 @click.command("schema", epilog="Example: task-profiler schema > task-report.schema.json")

@@ -1,9 +1,13 @@
-"""Labels of a run: short texts by name, some found out, some given."""
+"""Labels of a run: short texts by name, given by the user or found (host, user, git commit).
+
+The git commit is read from git's own files: git need not be installed and no process is started.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from profiler.errors import UsageError
+from profiler.core.errors import UsageError
 
 MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
@@ -37,3 +41,58 @@ def build_default_labels(*, host: str | None, user: str | None, git_commit: str 
 def merge_labels(found: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     """All labels; a given one wins over a found one of the same name."""
     return {**found, **given}
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)  # SHA-1 or SHA-256
+_MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+def git_commit(folder: Path) -> str | None:
+    """The commit checked out in the nearest repository at or above ``folder``, None if there is none."""
+    for parent in (folder, *folder.parents):
+        git = parent / ".git"
+        if git.exists():
+            return _commit_of(_git_folder(git))
+    return None
+
+
+def _git_folder(git: Path) -> Path:
+    """``.git`` itself, or what it points to in a worktree or submodule."""
+    link = _read(git) if git.is_file() else None
+    return git.parent / link.removeprefix("gitdir: ") if link is not None else git
+
+
+def _commit_of(git: Path) -> str | None:
+    head = _read(git / "HEAD")
+    if head is None or not head.startswith("ref: "):
+        return _commit(head)
+    reference = head.removeprefix("ref: ")
+    if ".." in reference.split("/") or reference.startswith("/"):
+        return None
+    shared = _read(git / "commondir")
+    for place in (git, git / shared if shared is not None else git):
+        commit = _commit(_read(place / reference)) or _packed_ref(place, reference)
+        if commit is not None:
+            return commit
+    return None
+
+
+def _packed_ref(git: Path, reference: str) -> str | None:
+    for line in (_read(git / "packed-refs") or "").splitlines():
+        commit, _, name = line.partition(" ")
+        if name == reference:
+            return _commit(commit)
+    return None
+
+
+def _commit(text: str | None) -> str | None:
+    return text if text is not None and _COMMIT.fullmatch(text) else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            return None
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""Starts a command so that it finds everything as if nothing stood between it and its caller."""
+"""Starts a command in the same environment as if its caller had started it directly."""
 
 import errno
 import os
@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from profiler.local.names import shorten_name
+from profiler.record.json_line import truncate_text
+
+# That of a task definition's family.
+MAX_NAME_CHARS = 255
+
+
+def shorten_name(name: str) -> str:
+    """The name, or as much of it as a line has room for."""
+    return truncate_text(name, MAX_NAME_CHARS)
+
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126

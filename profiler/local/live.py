@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from profiler.figures import MIB, vcpu_between
-from profiler.sources.container_stats import ContainerSample
-from profiler.summary import ResourceLimits
+from profiler.aggregation.build_record import ResourceLimits
+from profiler.aggregation.container_usage import vcpu_between
+from profiler.record.units import MIB
+from profiler.sources.ecs.container_stats import ContainerSample
 
 ROWS = 2
 _MIN_TERMINAL_ROWS = 6

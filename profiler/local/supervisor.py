@@ -12,9 +12,9 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct
 
-from profiler.clock import Clock
-from profiler.sources import proc
-from profiler.times import NS_PER_SECOND
+from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.sources.linux import proc
 
 _FORWARDED_SIGNALS = (
     signal.SIGTERM,

@@ -1,14 +1,32 @@
-"""What the monitor has of all this: start it, publish after each tick, close it."""
+"""Live metrics of the monitor: start the server, publish a snapshot after each tick, close."""
 
 import errno
 from collections.abc import Callable
+from threading import Lock
 
-from profiler.clock import Clock
-from profiler.logs import Log
-from profiler.prometheus.gather import SnapshotBuilder
-from profiler.prometheus.rendered import RenderCache
+from profiler.core.clock import Clock
+from profiler.core.log import Log
 from profiler.prometheus.server import MetricsServer
-from profiler.prometheus.snapshot import Snapshot, without_readings
+from profiler.prometheus.snapshot import Snapshot, SnapshotBuilder, without_readings
+
+
+class RenderCache:
+    """The last text that ``make`` made, for all who ask before the next snapshot: who asks meanwhile waits for it."""
+
+    def __init__(self, make: Callable[[Snapshot], bytes]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._snapshot: Snapshot | None = None
+        self._text = b""
+
+    def render(self, snapshot: Snapshot) -> bytes:
+        """This snapshot's text."""
+        with self._lock:
+            if self._snapshot is not snapshot:
+                self._text = self._make(snapshot)
+                self._snapshot = snapshot
+            return self._text
+
 
 # All addresses of the task's network namespace: its security group says who gets there.
 ALL_ADDRESSES = "::"

@@ -14,8 +14,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from profiler.prometheus.catalogue import CATALOGUE
-from profiler.prometheus.metric import PREFIX, TASK_LABELS, Metric
+from profiler.prometheus.metrics import CATALOGUE, PREFIX, TASK_LABELS, Metric
 from profiler.prometheus.snapshot import Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.clock import Clock
+from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sinks import DeliveryFailure
-from profiler.times import NS_PER_MS, NS_PER_SECOND
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5

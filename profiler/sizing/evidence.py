@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.known import max_known, mean_known
-from profiler.record import PeakSource, Report
-from profiler.sizing.needs import RunFacts, Task, facts_of
+from profiler.core.optional_math import max_known, mean_known
+from profiler.record.model import PeakSource, Report
+from profiler.sizing.requirements import RunFacts, Task, facts_of
 
 LAST_RUNS = 50
 _FAILURE = "failure"

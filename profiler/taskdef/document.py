@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from profiler.errors import TaskProfilerError
-from profiler.sources.json_fields import mapping, mappings, text
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
 
 # What DescribeTaskDefinition answers and RegisterTaskDefinition does not take.
 READ_ONLY = frozenset(

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from profiler.errors import TaskProfilerError
-from profiler.record import TaskSize
-from profiler.sources.json_fields import mapping, text
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, text
+from profiler.record.model import TaskSize
 from profiler.taskdef.containers import read_containers, task_memory_mb
 
 _CPU_UNITS = 1024

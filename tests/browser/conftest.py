@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Error, sync_playwright
 
-from profiler.record import encode
-from profiler.sinks.history import HistoryStore
+from profiler.history.store import HistoryStore
+from profiler.record.model import encode
 from tests.fakes import FakeClock
 from tests.missing import skip_or_fail
 from tools.example_runs import runs

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from profiler.points import Point
-from profiler.record import Container, Distribution, Interval, Metrics, Record, Report, encode
-from profiler.sinks.history import HistoryStore
+from profiler.history.store import HistoryStore
+from profiler.history.timeline import Point
+from profiler.record.model import Container, Distribution, Interval, Metrics, Record, Report, encode
 from tests.browser.conftest import MANY, RUNS, make_page
 from tests.fakes import FakeClock
 from tests.runs import lines

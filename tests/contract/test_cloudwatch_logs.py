@@ -7,7 +7,7 @@ import botocore.exceptions
 import pytest
 from moto import mock_aws
 
-from profiler.clock import SystemClock
+from profiler.core.clock import SystemClock
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, LogTarget, connect
 from tests.fakes import START_NS, FakeClock

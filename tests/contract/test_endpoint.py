@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from profiler.clock import SystemClock
+from profiler.core.clock import SystemClock
+from profiler.core.signals import StopSignals
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources import Unavailable
-from profiler.sources.endpoint import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
-from profiler.sources.task_metadata import decode_task
-from profiler.stop import StopSignals
-from profiler.times import NS_PER_SECOND
+from profiler.sources.ecs.client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
+from profiler.sources.ecs.task_metadata import decode_task
 from tests.fakes import FakeClock, seconds
 from tests.served import FakeHttpServer
 

@@ -10,13 +10,12 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
-from forwarder.cluster import Cluster
 from forwarder.documents import Document
-from forwarder.elasticsearch_cluster import ElasticsearchCluster
 from forwarder.errors import ClusterError, SettingsError
-from forwarder.opensearch_cluster import OpenSearchCluster
-from forwarder.secrets import fetch_secret, read_credentials
-from forwarder.settings import Credentials
+from forwarder.search.cluster import Cluster
+from forwarder.search.elasticsearch import ElasticsearchCluster
+from forwarder.search.opensearch import OpenSearchCluster
+from forwarder.settings import Credentials, fetch_secret, read_credentials
 from tests.served import FakeHttpServer
 
 SECRET = "hunter2-hunter2"

@@ -13,11 +13,11 @@ import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler.clock import Clock, SystemClock
+from profiler.core.clock import Clock, SystemClock
 from profiler.prometheus.exporter import ALL_ADDRESSES, PrometheusExporter
 from profiler.prometheus.server import MAX_CONNECTION_SECONDS, MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer
 from tests.fakes import FakeClock, FakeLog, seconds
-from tests.unit.test_prometheus_gather import World
+from tests.unit.prometheus.test_snapshot import World
 from tests.waiting import wait_until
 
 LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"

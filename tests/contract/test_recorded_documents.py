@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler.accelerators.neuron_usage import NeuronUsage
-from profiler.record import Neuron, NeuronExecutions, NeuronLatency
-from profiler.sources.container_stats import StatsReading, decode_stats
-from profiler.sources.neuron.reports import NeuronReport, decode_report
-from profiler.sources.task_metadata import TaskMetadata, decode_task
+from profiler.collectors.neuron.reports import NeuronReport, decode_report
+from profiler.collectors.neuron.usage import NeuronUsage
+from profiler.record.model import Neuron, NeuronExecutions, NeuronLatency
+from profiler.sources.ecs.container_stats import StatsReading, decode_stats
+from profiler.sources.ecs.task_metadata import TaskMetadata, decode_task
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
 

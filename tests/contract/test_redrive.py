@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from tests.integration.test_lambda_zip import subscription_event
-from tests.unit.test_task_event import EVENT
+from tests.unit.forwarder.task.test_event import EVENT
 from tools.redrive import event_in, main, redrive
 
 # What Lambda puts into an on-failure destination; shape from "Capturing records of Lambda asynchronous invocations".

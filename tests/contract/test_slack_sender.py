@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.delivery import RESERVED_SECONDS
 from forwarder.errors import DeliveryError, NoticeError
-from forwarder.slack_message import SlackMessage
-from forwarder.slack_sender import SlackSender
-from forwarder.slack_target import SlackBot, SlackTarget, SlackWebhook
+from forwarder.invocation import RESERVED_SECONDS
+from forwarder.notices.slack_message import SlackMessage
+from forwarder.notices.slack_sender import SlackSender
+from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
 

@@ -9,12 +9,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from forwarder.aws_sources import CloudWatchTail, EcsDefinitions
 from forwarder.errors import DeliveryError, SettingsError
-from forwarder.once import run_idempotently
-from forwarder.slack_settings import read_targets
-from forwarder.slack_target import SlackBot, SlackWebhook
-from forwarder.task_definition import LogStream
+from forwarder.notices.channel import run_idempotently
+from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
+from forwarder.task.containers import LogStream
+from forwarder.task.run_log import CloudWatchTail, EcsDefinitions
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 

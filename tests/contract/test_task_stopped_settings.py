@@ -12,7 +12,7 @@ import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.served import FakeElasticsearch
-from tests.unit.test_task_event import event
+from tests.unit.forwarder.task.test_event import event
 
 SECRET = "hunter2-hunter2"
 WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {

@@ -15,7 +15,7 @@ from forwarder.settings import Credentials, ForwarderSettings, read_notice_setti
 from tests.integration.test_lambda_zip import REPORT
 from tests.served import FakeElasticsearch
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
-from tests.unit.test_task_event import EVENT, event
+from tests.unit.forwarder.task.test_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alerts"

@@ -28,7 +28,7 @@ from tests.fake_slack import Answer, FakeSlack
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.served import FakeElasticsearch
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
-from tests.unit.test_task_event import event
+from tests.unit.forwarder.task.test_event import event
 
 LAMBDA = Path(handler.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"

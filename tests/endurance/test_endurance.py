@@ -11,10 +11,10 @@ import pytest
 from msgspec import Struct
 
 from profiler.sources import Unavailable
-from profiler.sources.container_stats import StatsReading
+from profiler.sources.ecs.container_stats import StatsReading
 from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
-from tests.unit.test_monitor import World
+from tests.unit.monitor.test_loop import World
 
 pytestmark = pytest.mark.endurance
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profiler.cli.whole_file import write_atomically
-from profiler.sources.container_stats import decode_stats
-from profiler.sources.endpoint import MAX_RESPONSE_BYTES
-from profiler.sources.task_metadata import decode_task
+from profiler.core.files import write_atomically
+from profiler.sources.ecs.client import MAX_RESPONSE_BYTES
+from profiler.sources.ecs.container_stats import decode_stats
+from profiler.sources.ecs.task_metadata import decode_task
 
 LARGEST_GROWTH_BYTES = 96 * 2**20
 

@@ -22,7 +22,7 @@ from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.served import FakeElasticsearch
-from tests.unit.test_task_event import event as task_event
+from tests.unit.forwarder.task.test_event import event as task_event
 
 SECRET = "hunter2"
 API_KEY, PASSWORD = f"{SECRET}-key", f"{SECRET}-password"

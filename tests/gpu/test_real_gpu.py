@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuCollector
-from profiler.clock import SystemClock
-from profiler.record import Container, Gpu, Record
-from profiler.sources.nvml.library import is_driver_present, load_binding
-from profiler.sources.nvml.source import NvmlSource
+from profiler.collectors.nvidia.collector import GpuCollector
+from profiler.collectors.nvidia.driver import NvmlSource
+from profiler.collectors.nvidia.library import is_driver_present, load_binding
+from profiler.collectors.nvidia.ownership import GpuScope
+from profiler.core.clock import SystemClock
+from profiler.record.model import Container, Gpu, Record
 from tests.fakes import FakeLog, seconds
 from tests.waiting import wait_until
 

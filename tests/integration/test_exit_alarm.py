@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.sources.exit_alarm import ProcessExitWaiter
-from profiler.sources.proc import all_pids
+from profiler.sources.linux.followed_process import ProcessExitWaiter
+from profiler.sources.linux.proc import all_pids
 
 _LONG_SECONDS = 60.0
 

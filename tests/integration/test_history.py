@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from profiler.points import decode_points
-from profiler.record import decode
+from profiler.history.timeline import decode_points
+from profiler.record.model import decode
 
 _PROGRAM = (sys.executable, "-m", "profiler")
 _LIMIT_SECONDS = 60

@@ -20,7 +20,7 @@ import pytest
 
 from tests.fake_slack import FakeSlack
 from tests.served import FakeElasticsearch, FakeHttpServer
-from tests.unit.test_task_event import event as task_event
+from tests.unit.forwarder.task.test_event import event as task_event
 from tools import lambda_zip
 
 REPORT = {
@@ -154,8 +154,11 @@ def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path, capfd: pytes
 
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     names = zipfile.ZipFile(built).namelist()
-    assert {"handler.py", "forwarder/forward.py", "profiler/record.py", "profiler/__init__.py"} <= set(names)
-    assert [name for name in names if name.startswith("profiler/")] == ["profiler/__init__.py", "profiler/record.py"]
+    assert {"handler.py", "forwarder/subscription.py", "profiler/record/model.py", "profiler/__init__.py"} <= set(names)
+    assert [name for name in names if name.startswith("profiler/")] == [
+        "profiler/__init__.py",
+        "profiler/record/model.py",
+    ]
     tops = {name.split("/")[0] for name in names}
     assert tops.isdisjoint({"boto3", "botocore", "structlog", "click", "rich", "tests", "bin"})
     for python in ("311", "312", "313", "314"):

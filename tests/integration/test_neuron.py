@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from profiler.record import Record, decode
+from profiler.record.model import Record, decode
 from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
 from tests.integration.sidecar import Sidecar

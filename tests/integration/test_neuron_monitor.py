@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from profiler.accelerators.neuron_usage import NeuronUsage
-from profiler.clock import Clock, SystemClock
-from profiler.sources.neuron.program import NEURON_MONITOR, find_neuron_monitor
-from profiler.sources.neuron.reports import NeuronReport
-from profiler.sources.neuron.source import NeuronMonitorSource
+from profiler.collectors.neuron import NEURON_MONITOR, find_neuron_monitor
+from profiler.collectors.neuron.reports import NeuronReport
+from profiler.collectors.neuron.supervisor import NeuronMonitorSource
+from profiler.collectors.neuron.usage import NeuronUsage
+from profiler.core.clock import Clock, SystemClock
 from tests.fake_neuron_monitor import install, starts
 from tests.fakes import FakeClock, FakeLog
 from tests.neuron_documents import inf1_report, report, runtime
@@ -330,8 +330,8 @@ def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
 
 _PARENT = """
 import signal, sys
-from profiler.clock import SystemClock
-from profiler.sources.neuron.source import NeuronMonitorSource
+from profiler.core.clock import SystemClock
+from profiler.collectors.neuron.supervisor import NeuronMonitorSource
 from tests.fakes import FakeLog
 NeuronMonitorSource(sys.argv[1], 1, print, SystemClock(), FakeLog()).start()
 signal.pause()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from profiler.record import Record, Report, decode
+from profiler.record.model import Record, Report, decode
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)

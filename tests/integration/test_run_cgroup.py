@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from profiler.record import Record, decode
-from profiler.sources.cgroup import read_own_cgroups
-from profiler.sources.counting_group import try_lock
-from profiler.sources.own_cgroup import make_command_cgroup
+from profiler.record.model import Record, decode
+from profiler.sources.cgroup.command import make_command_cgroup
+from profiler.sources.cgroup.group import try_lock
+from profiler.sources.cgroup.hierarchy import read_own_cgroups
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -86,8 +86,8 @@ def _sources(record: Record) -> tuple[str, ...]:
 _WITNESS = """
 import os, resource, sys
 from pathlib import Path
-from profiler.sources.cgroup import read_own_cgroups
-from profiler.sources.proc import parse_counter
+from profiler.sources.cgroup.hierarchy import read_own_cgroups
+from profiler.sources.linux.proc import parse_counter
 cgroups = read_own_cgroups(Path("/"))
 place = cgroups.location("cpuacct") or cgroups.location("")
 group = place.folder / "witness"
@@ -228,7 +228,8 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     if place is None:
         pytest.skip("needs version 1 of the memory controller")
     program = (
-        "import os, subprocess\nfrom pathlib import Path\nfrom profiler.sources.cgroup import read_own_cgroups\n"
+        "import os, subprocess\nfrom pathlib import Path\n"
+        "from profiler.sources.cgroup.hierarchy import read_own_cgroups\n"
         "group = read_own_cgroups(Path('/')).location('memory').folder\n"
         "assert group.name.startswith('task-profiler-'), group\n"
         f"(group / 'memory.limit_in_bytes').write_text('{64 * _MIB}')\n"
@@ -251,7 +252,7 @@ def test_a_memory_limit_is_where_the_command_looks_for_it() -> None:
     limited.mkdir()
     (limited / "memory.limit_in_bytes").write_text(str(512 * _MIB))
     program = (
-        "from pathlib import Path\nfrom profiler.sources.cgroup import read_own_cgroups\n"
+        "from pathlib import Path\nfrom profiler.sources.cgroup.hierarchy import read_own_cgroups\n"
         "group = read_own_cgroups(Path('/')).location('memory').folder\n"
         "print(group.name.split('-')[0], (group / 'memory.limit_in_bytes').read_text())\n"
     )

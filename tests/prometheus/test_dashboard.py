@@ -11,7 +11,7 @@ import requests
 
 from grafana.model import Panel, Query
 from grafana.panels import PANELS, VARIABLES
-from profiler.prometheus.catalogue import CATALOGUE
+from profiler.prometheus.metrics import CATALOGUE
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program
 from tests.waiting import wait_until

@@ -12,11 +12,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record import Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
-from profiler.sources.container_stats import StatsReading, decode_stats
-from profiler.sources.task_metadata import TaskMetadata, decode_task
-from profiler.times import NS_PER_SECOND, format_ms, parse_ns
-from tests.unit.test_monitor import MIB, World
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.record.model import Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
+from profiler.sources.ecs.container_stats import StatsReading, decode_stats
+from profiler.sources.ecs.task_metadata import TaskMetadata, decode_task
+from tests.unit.monitor.test_loop import MIB, World
 
 GROUP = "/ecs/jobs"
 REGION, ACCOUNT, CLUSTER = "us-west-2", "111122223333", "jobs"

@@ -14,7 +14,7 @@ import requests
 import handler
 from forwarder.documents import Document, report_document
 from forwarder.errors import ClusterError, DeliveryError
-from profiler.record import decode
+from profiler.record.model import decode
 from tests.documentation import ROOT, blocks
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours

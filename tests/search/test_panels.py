@@ -19,8 +19,8 @@ from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
 from tests.search.test_task_stopped import LambdaContext, aws, put, slack
-from tests.unit.test_task_event import container, definition
-from tests.unit.test_task_event import event as task_event
+from tests.unit.forwarder.task.test_event import container, definition
+from tests.unit.forwarder.task.test_event import event as task_event
 
 __all__ = ["aws", "forward", "slack"]  # the fixtures
 

@@ -13,7 +13,7 @@ import pytest
 import requests
 from msgspec.structs import replace
 
-from profiler.record import Distribution, Gpu, Metrics, Report, decode, encode
+from profiler.record.model import Distribution, Gpu, Metrics, Report, decode, encode
 from tests.runs import checkpoint, lines, report
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours

@@ -15,8 +15,8 @@ from forwarder.errors import DeliveryError
 from tests.fake_slack import Answer, FakeSlack
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
-from tests.unit.test_task_event import container, definition
-from tests.unit.test_task_event import event as task_event
+from tests.unit.forwarder.task.test_event import container, definition
+from tests.unit.forwarder.task.test_event import event as task_event
 
 __all__ = ["forward"]  # the fixture
 

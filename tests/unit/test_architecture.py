@@ -1,4 +1,7 @@
-"""The arrows between the modules: cli → life → (sources, sinks, numbers) → record. No cycles, no upward arrows."""
+"""The arrows between the packages, and the shape of what is in them.
+
+``LAYERS`` is the plan of the house: a package may import packages below it and never one above it.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -11,16 +14,28 @@ import pytest
 import profiler
 
 ROOT = Path(profiler.__file__).parent
-# Who may be imported at the top level by everybody below the command line.
-LEAVES = {
-    "profiler",
-    "profiler.descriptors",
-    "profiler.errors",
-    "profiler.known",
-    "profiler.points",
-    "profiler.record",
-    "profiler.times",
-}
+FORWARDER = ROOT.parent / "lambda" / "forwarder"
+# From the bottom to the top. A line's packages may import each other as long as there is no cycle.
+LAYERS = (
+    ("core",),
+    ("record",),
+    ("sources", "sinks"),
+    ("aggregation", "sizing", "taskdef", "search"),
+    ("settings",),
+    ("collectors", "history", "runs"),
+    ("monitor", "local"),
+    ("prometheus", "doctor", "html_report"),
+    ("cli",),
+    ("__main__",),
+)
+LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
+# The part of the profiler that ships in the Lambda zip.
+SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
+MAX_FUNCTION_LINES = 60
+MAX_NESTING = 4
+MAX_CONSTRUCTOR_PARAMETERS = 8
+MAX_TOP_LEVEL_MODULES = 6
+MAX_MODULES_IN_A_PACKAGE = 15
 
 
 @cache
@@ -52,32 +67,74 @@ def own_imports(path: Path) -> set[str]:
     return {name for name in imports(path) if name in modules()}
 
 
-def area(module: str) -> str:
+def package(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
+
+
+def package_arrows() -> dict[str, set[str]]:
+    arrows: dict[str, set[str]] = {name: set() for layer in LAYERS for name in layer}
+    for module, path in modules().items():
+        if package(module):
+            arrows[package(module)] |= {package(name) for name in own_imports(path)} - {"", package(module)}
+    return arrows
+
+
+def code_files() -> list[Path]:
+    return [*modules().values(), *FORWARDER.rglob("*.py"), FORWARDER.parent / "handler.py"]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    yield from (node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef))
+
+
+def test_every_package_has_its_layer() -> None:
+    assert {package(module) for module in modules()} - {""} == set(LEVELS)
 
 
 def test_there_are_no_import_cycles() -> None:
     graph = {module: own_imports(path) - {module} for module, path in modules().items()}
     TopologicalSorter(graph).prepare()
+    TopologicalSorter(package_arrows()).prepare()
 
 
-@pytest.mark.parametrize("leaf", sorted(LEAVES))
-def test_leaves_import_nothing_of_ours(leaf: str) -> None:
-    assert own_imports(modules()[leaf]) <= {"profiler"}
+def test_no_arrow_points_upward() -> None:
+    for name, targets in package_arrows().items():
+        assert not {target for target in targets if LEVELS[target] > LEVELS[name]}, name
 
 
-def test_the_record_stands_alone() -> None:
-    """The forwarder ships profiler/record.py and nothing else of the profiler."""
-    assert own_imports(modules()["profiler.record"]) == set()
+def test_core_imports_nothing_of_ours() -> None:
+    for module, path in modules().items():
+        if package(module) == "core":
+            assert {package(name) for name in own_imports(path)} <= {"", "core"}, module
+
+
+def test_the_record_imports_core_alone() -> None:
+    for module, path in modules().items():
+        if package(module) == "record":
+            assert {package(name) for name in own_imports(path)} <= {"", "core", "record"}, module
+
+
+def test_the_forwarder_imports_only_what_its_zip_ships() -> None:
+    for path in (*FORWARDER.rglob("*.py"), FORWARDER.parent / "handler.py"):
+        for name in imports(path):
+            if name.split(".")[0] == "profiler":
+                assert name in SHIPPED or name.startswith(tuple(f"{shipped}." for shipped in SHIPPED[1:])), (path, name)
+
+
+def test_the_shipped_part_imports_nothing_else() -> None:
+    for module, path in modules().items():
+        if module in SHIPPED or module.startswith(("profiler.core.", "profiler.record.")):
+            for name in own_imports(path):
+                assert name in SHIPPED or package(name) in ("core", "record"), (module, name)
 
 
 def test_only_the_command_line_builds_real_things() -> None:
-    """Real clocks and the environment are reached for in profiler.cli alone (and wrapped in one module each)."""
-    wrappers = {"profiler.clock", "profiler.cli", "profiler.stop"}
+    """Real clocks and the environment are used in profiler.cli alone (and wrapped in one module each)."""
+    wrappers = {"profiler.core.clock", "profiler.cli", "profiler.core.signals"}
     for module, path in modules().items():
         text = path.read_text()
-        if area(module) == "cli" or module in wrappers:
+        if package(module) == "cli" or module in wrappers:
             continue
         assert "os.environ" not in text, module
         assert "SystemClock()" not in text, module
@@ -85,18 +142,11 @@ def test_only_the_command_line_builds_real_things() -> None:
             assert call not in text, (module, call)
 
 
-def test_sources_and_sinks_know_neither_the_life_nor_the_numbers_nor_each_other() -> None:
-    below = {"", "clock", "descriptors", "errors", "known", "logs", "points", "record", "times"}
+def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:
     for module, path in modules().items():
-        if area(module) in ("sources", "sinks"):
-            upward = {name for name in own_imports(path) if area(name) not in {*below, area(module)}}
+        if package(module) in ("sources", "sinks"):
+            upward = {name for name in own_imports(path) if package(name) not in {"", "core", package(module)}}
             assert not upward, module
-
-
-def test_nothing_imports_the_command_line() -> None:
-    for module, path in modules().items():
-        if area(module) not in ("cli", "__main__"):
-            assert not {name for name in own_imports(path) if area(name) == "cli"}, module
 
 
 def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
@@ -119,24 +169,60 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
     ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"],
 )
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
-    """What ``profiler.cli.monitor`` reaches by top-level imports is in memory beside the batch."""
-    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without=heavy)
-    assert "profiler.monitor" in reached
-    assert not [module for module in reached if area(module) == "prometheus"]
+    """What ``profiler.cli.wiring.monitor`` reaches by top-level imports is in memory beside the batch."""
+    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.wiring.monitor", without=heavy)
+    assert "profiler.monitor.loop" in reached
+    assert not [module for module in reached if package(module) == "prometheus"]
 
 
 def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     """It is imported for the report: a megabyte that the monitor does not have before."""
-    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.monitor", without="profiler.sizing.advised")
-    assert not reached & {"profiler.sizing.evidence", "profiler.fargate", "profiler.rightsizing"}
+    roots = ("profiler.cli", "profiler.cli.wiring.monitor")
+    reached = reached_by_top_level_imports(*roots, without="profiler.sizing.advice")
+    assert not reached & {"profiler.sizing.evidence", "profiler.sizing.fargate", "profiler.sizing.policy"}
 
 
 @pytest.mark.parametrize("heavy", ["boto3", "botocore", "pynvml", "requests", "rich", "sqlite3", "structlog"])
 def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
-    reached = reached_by_top_level_imports("profiler.cli.commands", "profiler.cli.run", without=heavy)
-    assert "profiler.run" in reached
+    reached = reached_by_top_level_imports("profiler.cli.app", "profiler.cli.run", without=heavy)
+    assert "profiler.local.session" in reached
 
 
-def test_no_module_is_a_crowd() -> None:
-    for module, path in modules().items():
-        assert len(path.read_text().splitlines()) <= 300, module
+def test_a_package_is_seen_at_a_glance() -> None:
+    folders: dict[Path, int] = {}
+    for path in modules().values():
+        folders[path.parent] = folders.get(path.parent, 0) + 1
+    assert folders.pop(ROOT) <= MAX_TOP_LEVEL_MODULES
+    assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES_IN_A_PACKAGE}
+
+
+def test_functions_can_be_seen_whole() -> None:
+    for path in code_files():
+        for function in functions(path):
+            lines = (function.end_lineno or 0) - function.lineno + 1
+            assert lines <= MAX_FUNCTION_LINES, (path, function.name, lines)
+            assert nesting(function.body) <= MAX_NESTING, (path, function.name)
+
+
+def nesting(body: list[ast.stmt]) -> int:
+    """How many blocks are inside each other; an ``elif`` is no deeper than its ``if``."""
+    deepest = 0
+    for statement in body:
+        if not isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Try)):
+            continue
+        orelse = getattr(statement, "orelse", [])
+        if isinstance(statement, ast.If) and len(orelse) == 1 and isinstance(orelse[0], ast.If):
+            deepest = max(deepest, nesting(orelse))
+            orelse = []
+        handlers = [line for handler in getattr(statement, "handlers", []) for line in handler.body]
+        inner = [*statement.body, *orelse, *handlers, *getattr(statement, "finalbody", [])]
+        deepest = max(deepest, 1 + nesting(inner))
+    return deepest
+
+
+def test_constructors_take_few_parameters() -> None:
+    for path in code_files():
+        for function in functions(path):
+            if function.name == "__init__":
+                count = len(function.args.args) + len(function.args.kwonlyargs) - 1
+                assert count <= MAX_CONSTRUCTOR_PARAMETERS, (path, count)

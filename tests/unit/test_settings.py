@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
-from profiler.errors import UsageError
-from profiler.line import MAX_WARNING_LENGTH
+from profiler.core.errors import UsageError
+from profiler.record.emf import DEFAULT_METRICS, METRIC_NAMES
+from profiler.record.json_line import MAX_WARNING_LENGTH
 from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,

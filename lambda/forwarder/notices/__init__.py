@@ -1,0 +1,1 @@
+"""Notices of ended tasks, and the channels they go to."""

@@ -1,0 +1,226 @@
+"""The notice of an ended task: verdict, reason, numbers, and a comparison with the family's recent runs."""
+
+from statistics import median
+
+import msgspec
+from msgspec import Struct
+
+from forwarder.aggregates import max_known, mean
+from forwarder.errors import ClusterError
+from forwarder.search.cluster import Cluster
+from forwarder.task.event import StoppedTask
+from forwarder.task.outcome import StopCategory, Verdict
+from forwarder.task.run_log import FoundReport
+from profiler.record.model import Distribution, Record
+
+
+class AcceleratorUse(Struct, frozen=True, kw_only=True):
+    """All GPUs, or all Neuron cores, of a run together; percent 0 to 100, memory in MiB."""
+
+    count: int
+    average_percent: float | None = None
+    maximum_percent: float | None = None
+    maximum_memory_mb: float | None = None
+
+
+class SizeAdvice(Struct, frozen=True, kw_only=True):
+    """The size to try next; ``saving_percent`` may be negative."""
+
+    vcpu: float | None = None
+    memory_mb: float | None = None
+    saving_percent: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+class KilledProcesses(Struct, frozen=True, kw_only=True):
+    """How many of the batch's processes the kernel killed for want of memory, and the names of those that were seen."""
+
+    count: int
+    names: tuple[str, ...] = ()
+
+
+class RunNumbers(Struct, frozen=True, kw_only=True):
+    """What the run used; None where it is not known. Percentages are of what bounds the container."""
+
+    duration_ms: float | None = None
+    billed_duration_ms: float | None = None
+    cost_usd: float | None = None
+    vcpu_size: float | None = None
+    cpu_average_percent: float | None = None
+    cpu_maximum_percent: float | None = None
+    memory_size_mb: float | None = None
+    memory_average_percent: float | None = None
+    memory_maximum_percent: float | None = None
+    memory_maximum_mb: float | None = None
+    gpus: AcceleratorUse | None = None
+    neuron: AcceleratorUse | None = None
+    killed: KilledProcesses | None = None
+    advice: SizeAdvice | None = None
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """One ended task.
+
+    ``reason`` is what ECS itself said, ``comparison`` a sentence about the family's recent runs.
+    ``is_complete`` is False if the numbers are a checkpoint's or the event's alone.
+    """
+
+    verdict: Verdict
+    category: StopCategory
+    family: str
+    revision: str | None = None
+    cluster: str | None = None
+    region: str | None = None
+    task_id: str
+    task_arn: str | None = None
+    container: str | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    started_at: str | None = None
+    numbers: RunNumbers = RunNumbers()
+    is_complete: bool = False
+    comparison: str | None = None
+    log_group: str | None = None
+    log_stream: str | None = None
+
+
+_UNKNOWN = Distribution()
+
+
+def run_numbers(task: StoppedTask, found: FoundReport | None) -> RunNumbers:
+    """What is known of the run. A checkpoint's duration is not the run's: the event's is."""
+    if found is None:
+        return RunNumbers(duration_ms=task.duration_ms)
+    record = found.report.record
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or _UNKNOWN
+    memory = metrics.memory_utilization_percent or _UNKNOWN
+    final_duration_ms = metrics.duration_ms if found.is_final and record.status != "stopped" else None
+    return RunNumbers(
+        duration_ms=task.duration_ms if final_duration_ms is None else final_duration_ms,
+        billed_duration_ms=metrics.billed_duration_ms if found.is_final else None,
+        cost_usd=record.cost.usd if record.cost is not None and found.is_final else None,
+        vcpu_size=metrics.vcpu_size,
+        cpu_average_percent=cpu.avg,
+        cpu_maximum_percent=cpu.max,
+        memory_size_mb=metrics.memory_size_mb,
+        memory_average_percent=memory.avg,
+        memory_maximum_percent=memory.max,
+        memory_maximum_mb=metrics.max_memory_used_mb,
+        gpus=_gpus(record),
+        neuron=_neuron(record),
+        killed=_killed(record),
+        advice=_advice(record),
+    )
+
+
+def _gpus(record: Record) -> AcceleratorUse | None:
+    if not record.gpus:
+        return None
+    use = [gpu.utilization_percent or _UNKNOWN for gpu in record.gpus]
+    memory = [gpu.memory_used_mb or _UNKNOWN for gpu in record.gpus]
+    return AcceleratorUse(
+        count=len(record.gpus),
+        average_percent=mean([one.avg for one in use]),
+        maximum_percent=max_known([one.max for one in use]),
+        maximum_memory_mb=max_known([one.max for one in memory]),
+    )
+
+
+def _neuron(record: Record) -> AcceleratorUse | None:
+    if record.neuron is None or not record.neuron.cores:
+        return None
+    use = [core.utilization_percent or _UNKNOWN for core in record.neuron.cores]
+    return AcceleratorUse(
+        count=len(record.neuron.cores),
+        average_percent=mean([one.avg for one in use]),
+        maximum_percent=max_known([one.max for one in use]),
+        maximum_memory_mb=(record.neuron.device_memory_used_mb or _UNKNOWN).max,
+    )
+
+
+def _killed(record: Record) -> KilledProcesses | None:
+    kills = record.memory_kills
+    if kills is None or kills.count < 1:
+        return None
+    return KilledProcesses(count=kills.count, names=tuple(process.name for process in kills.processes))
+
+
+def _advice(record: Record) -> SizeAdvice | None:
+    """A size that the task has already is none to try next: then only the reasons are told."""
+    advice = record.recommendation
+    if advice is None:
+        return None
+    size = record.task_size
+    if size is not None and (size.vcpu, size.memory_mb) == (advice.vcpu, advice.memory_mb):
+        return SizeAdvice(reasons=advice.reasons)
+    return SizeAdvice(
+        vcpu=advice.vcpu, memory_mb=advice.memory_mb, saving_percent=advice.saving_percent, reasons=advice.reasons
+    )
+
+
+_MAX_RUNS = 20
+_MIN_RUNS = 5
+_TIMEOUT_SECONDS = 5.0
+_NOTABLE_RATIO = 1.5
+
+
+class _Usage(Struct):
+    duration_ms: float | None = None
+
+
+class _Source(Struct):
+    usage: _Usage = msgspec.field(default_factory=_Usage)
+
+
+class _Hit(Struct):
+    source: _Source = msgspec.field(name="_source", default_factory=_Source)
+
+
+class _Hits(Struct):
+    hits: tuple[_Hit, ...] = ()
+
+
+class _Answer(Struct):
+    hits: _Hits = msgspec.field(default_factory=_Hits)
+
+
+def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duration_ms: float | None) -> str | None:
+    """The sentence; None with too few runs, no duration, or a cluster that does not answer at once."""
+    if duration_ms is None or duration_ms <= 0:
+        return None
+    query = {
+        "bool": {
+            "filter": [{"term": {"task.family": family}}, {"term": {"task.status": "success"}}],
+            "must_not": [{"term": {"task.id": task_id}}],
+        }
+    }
+    body = {
+        "size": _MAX_RUNS,
+        "_source": ["usage.duration_ms"],
+        "query": query,
+        "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
+    }
+    try:
+        durations = _durations(cluster.search(f"{prefix}-reports-*", body, _TIMEOUT_SECONDS))
+    except ClusterError:
+        return None
+    usual_ms = median(durations) if len(durations) >= _MIN_RUNS else 0
+    return _sentence(duration_ms / usual_ms, len(durations)) if usual_ms > 0 else None
+
+
+def _durations(answer: object) -> list[float]:
+    try:
+        hits = msgspec.convert(answer, type=_Answer).hits.hits
+    except msgspec.ValidationError:
+        return []
+    durations = (hit.source.usage.duration_ms for hit in hits)
+    return [duration for duration in durations if duration is not None and duration > 0]
+
+
+def _sentence(ratio: float, runs: int) -> str:
+    if ratio >= _NOTABLE_RATIO:
+        return f"{ratio:.1f}× longer than the median of the last {runs} successful runs."
+    if ratio <= 1 / _NOTABLE_RATIO:
+        return f"{1 / ratio:.1f}× shorter than the median of the last {runs} successful runs."
+    return f"About as long as the median of the last {runs} successful runs."

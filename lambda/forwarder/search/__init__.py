@@ -1,0 +1,1 @@
+"""Search clusters, and the delivery of documents to them."""

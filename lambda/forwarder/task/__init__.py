@@ -1,0 +1,1 @@
+"""An ended task: its event, its containers, how it ended, and where its report is."""

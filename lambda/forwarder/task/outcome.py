@@ -1,0 +1,109 @@
+"""What an ended task comes to: success, failure, stopped or unknown, and why."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from forwarder.task.event import EventContainer, StoppedTask
+
+Verdict = Literal["success", "failure", "stopped", "unknown"]
+StopCategory = Literal["oom", "spot", "user", "scheduler", "image", "resources", "exit", "unknown"]
+
+_GENERIC_REASONS = frozenset({"essential container in task exited"})
+_EXTERNAL_STOPS = frozenset({"user", "spot"})
+_FAILED_TO_START = "taskfailedtostart"
+# Substrings of reasons in lower case; agents of different ages spell and space them differently.
+_OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
+_SPOT = (
+    "spot task was interrupted",
+    "spot interruption",
+    "spotinterruption",
+    "termination notice",
+    "terminationnotice",
+)
+_USER = ("stopped by user", "userinitiated")
+_SCHEDULER = ("scaling activity initiated", "failed elb health checks", "failed container health checks")
+_IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
+_RESOURCES = (
+    "resourceinitializationerror",
+    "network interface provisioning",
+    "unable to place",
+    "resource:",
+    "cannotstartcontainererror",
+    "cannotcreatevolumeerror",
+)
+_STOP_CODES: dict[str, StopCategory] = {
+    "spotinterruption": "spot",
+    "terminationnotice": "spot",
+    "userinitiated": "user",
+    "serviceschedulerinitiated": "scheduler",
+}
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """The verdict and its grounds; ``reason`` is what ECS itself said, None if that was nothing."""
+
+    verdict: Verdict
+    category: StopCategory
+    out_of_memory: bool
+    exit_code: int | None = None
+    reason: str | None = None
+
+
+def determine_outcome(task: StoppedTask, batch: EventContainer | None) -> Outcome:
+    """The outcome of a task whose batch container is ``batch`` (None if it is not in the event).
+
+    What stopped the task from outside comes before the exit code: a batch that handles SIGTERM
+    well exits 0 without having done its work. Only the batch's own exit code counts.
+    """
+    reasons = " ".join(
+        text.lower() for text in (task.stopped_reason, *(container.reason for container in task.containers)) if text
+    )
+    own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
+    out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
+    exit_code = batch.exit_code if batch is not None else None
+    category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
+    failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
+    return Outcome(
+        verdict=_verdict(category, exit_code, failed=out_of_memory or failed_to_start),
+        category=category,
+        out_of_memory=out_of_memory,
+        exit_code=exit_code,
+        reason=_specific_reason(task, batch),
+    )
+
+
+def _verdict(category: StopCategory, exit_code: int | None, *, failed: bool) -> Verdict:
+    if category in _EXTERNAL_STOPS:
+        return "stopped"
+    if exit_code == 0:
+        return "success"
+    if exit_code is not None or failed:
+        return "failure"
+    return "unknown"
+
+
+def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_memory: bool) -> StopCategory:
+    """The first that fits; an image or a resource was missing only if nothing ran."""
+    by_code = _STOP_CODES.get((task.stop_code or "").lower())
+    nothing_ran = exit_code is None
+    fits: tuple[tuple[StopCategory, bool], ...] = (
+        ("spot", by_code == "spot" or _contains_any(reasons, _SPOT)),
+        ("user", by_code == "user" or _contains_any(reasons, _USER)),
+        ("oom", out_of_memory),
+        ("scheduler", by_code == "scheduler" or _contains_any(reasons, _SCHEDULER)),
+        ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
+        ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
+        ("exit", not nothing_ran),
+    )
+    return next((category for category, fit in fits if fit), "unknown")
+
+
+def _specific_reason(task: StoppedTask, batch: EventContainer | None) -> str | None:
+    """ECS's own words, unless they only say that something ended."""
+    said = (batch.reason if batch is not None else None) or task.stopped_reason
+    return None if said is None or said.lower() in _GENERIC_REASONS else said
+
+
+def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
+    return any(pattern in text for pattern in patterns)

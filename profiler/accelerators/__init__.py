@@ -1,1 +1,0 @@
-"""GPUs and Neuron cores, each watched beside the main loop: sources/nvml and sources/neuron read them."""

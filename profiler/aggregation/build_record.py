@@ -1,0 +1,195 @@
+"""From what was observed to the record of a run. Pure: no clock, no input or output."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
+from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.statistics import percent_of
+from profiler.core.timestamps import format_ms
+from profiler.record.ecs import arn_part, cluster_name, task_id
+from profiler.record.model import (
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    OtherContainer,
+    PeakSource,
+    Record,
+    TaskSize,
+)
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host
+
+# cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
+_UNLIMITED_BYTES = 2**60
+
+
+class ResourceLimits(Struct, frozen=True, kw_only=True):
+    """What bounds a container."""
+
+    vcpu: float | None = None
+    memory_bytes: float | None = None
+
+
+def container_limits(
+    container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, host: Host
+) -> ResourceLimits:
+    """The container's own limit, else the task's, else the machine's.
+
+    A container's CPU limit above the task's does not bound it. The memory limit in the stats
+    counts only when it is no "unlimited" sentinel.
+    """
+    vcpu_limits = [limit for limit in (container.vcpu_limit, task.vcpu_limit) if limit is not None]
+    memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
+    if memory_bytes is None and usage is not None and usage.memory_limit_bytes:
+        largest_bytes = host.memory_bytes if host.memory_bytes is not None else _UNLIMITED_BYTES
+        memory_bytes = usage.memory_limit_bytes if usage.memory_limit_bytes <= largest_bytes else None
+    return ResourceLimits(vcpu=min(vcpu_limits, default=host.vcpu), memory_bytes=memory_bytes)
+
+
+def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
+    """What was measured of a container, against what bounds it."""
+    bounds = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
+    if usage is None:
+        return bounds
+    totals = usage.run
+    return replace(
+        bounds,
+        max_memory_used_mb=mebibytes(usage.memory_max_bytes),
+        cpu_seconds=None if usage.cpu_seconds is None else round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
+        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
+        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
+        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
+        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+        memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
+        memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
+        network_rx_bytes=usage.network_rx_bytes,
+        network_tx_bytes=usage.network_tx_bytes,
+        block_read_bytes=usage.block_read_bytes,
+        block_write_bytes=usage.block_write_bytes,
+        max_pids=usage.max_pids,
+    )
+
+
+def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
+    """The metrics with another peak than that of the samples, which is then the distributions' maximum, too."""
+    percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
+    peak_mb = mebibytes(size_bytes)
+    return replace(
+        metrics,
+        max_memory_used_mb=peak_mb,
+        memory_peak_source=source,
+        memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
+        memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
+    )
+
+
+def _with_max(distribution: Distribution | None, peak: float | None) -> Distribution | None:
+    return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
+
+
+def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
+    """The numbers since the last checkpoint."""
+    return Interval(
+        started_at=format_ms(started_ns),
+        finished_at=format_ms(finished_ns),
+        cpu_seconds=None if totals.cpu_seconds is None else round(totals.cpu_seconds, CPU_SECONDS_DIGITS),
+        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
+        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
+        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
+        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+    )
+
+
+def build_other_container(
+    container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, now_ns: int, host: Host
+) -> OtherContainer:
+    """A container beside the batch.
+
+    In awsvpc mode every container shows the task's network counters; the batch's metrics carry
+    them, so they are left out here.
+    """
+    if container.is_stopped:
+        end = exited_outcome(container.exit_code, container.finished_ns, is_stop_requested=False)
+    else:
+        end = running_outcome(now_ns)
+    numbers = replace(
+        usage_metrics(usage, container_limits(container, task, usage, host)),
+        duration_ms=span_ms(container.started_ns, end.until_ns),
+    )
+    if container.shares_network:
+        numbers = replace(numbers, network_rx_bytes=None, network_tx_bytes=None)
+    return OtherContainer(
+        name=container.name, status=container.known_status, exit_code=container.exit_code, metrics=numbers
+    )
+
+
+def build_batch_record(
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    usage: ContainerUsage | None,
+    end: Outcome,
+    host: Host,
+    *,
+    others: Iterable[OtherContainer] = (),
+) -> Record:
+    """The run of one batch container, without what only the profiler knows of itself."""
+    sizes = container_limits(container, task, usage, host)
+    record = Record(
+        task_id=task_id(task.arn),
+        task_arn=task.arn,
+        cluster=cluster_name(task.cluster),
+        family=task.family,
+        revision=task.revision,
+        region=arn_part(task.arn, 3),
+        account_id=arn_part(task.arn, 4),
+        availability_zone=task.availability_zone,
+        launch_type=task.launch_type,
+        cpu_architecture=host.cpu_architecture,
+        container=_identity(container),
+        status=end.status,
+        exit_code=end.exit_code,
+        started_at=None if container.started_ns is None else format_ms(container.started_ns),
+        finished_at=None if end.finished_ns is None else format_ms(end.finished_ns),
+        metrics=_batch_metrics(container, task, usage_metrics(usage, sizes), end),
+        containers=tuple(others),
+        task_size=_task_size(task),
+    )
+    memory = out_of_memory(
+        end,
+        memory_max_bytes=usage.memory_max_bytes if usage else None,
+        memory_size_bytes=sizes.memory_bytes,
+        limit_hits=usage.memory_limit_hits if usage else None,
+    )
+    return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
+
+
+def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: Outcome) -> Metrics:
+    return replace(
+        measured,
+        duration_ms=span_ms(container.started_ns, end.until_ns),
+        billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
+        init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
+        ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
+        ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+    )
+
+
+def _identity(container: ContainerMetadata) -> Container:
+    return Container(
+        name=container.name,
+        id=container.docker_id,
+        arn=container.arn,
+        image=container.image,
+        image_digest=container.image_digest,
+    )
+
+
+def _task_size(task: TaskMetadata) -> TaskSize | None:
+    if task.vcpu_limit is None and task.memory_limit_bytes is None:
+        return None
+    return TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))

@@ -1,0 +1,224 @@
+"""What one container used so far: samples in, aggregates of constant size out."""
+
+from msgspec import Struct
+
+from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.sources.ecs.container_stats import ContainerSample
+
+# A first step shorter than this share of the usual one is joined with the next: the counter then
+# holds the runtime's own work from before the start, and a short step makes a high rate of it.
+_MIN_FIRST_STEP_FRACTION = 0.5
+# Stats are 20 s old at most (EC2; 10 s on Fargate). A reading says nothing of the memory before that:
+# while the endpoint was away, or before a monitor that came late or was restarted.
+_MAX_STATS_AGE_NS = 20 * NS_PER_SECOND
+# Above this difference between a step of ``read`` and the same step on our own monotonic clock,
+# somebody has set the wall clock. Well above the staleness of any stats (20 s at most on EC2).
+_CLOCK_JUMP_NS = 600 * NS_PER_SECOND
+_NETWORK = ("rx", "tx")
+_BLOCKS = ("read", "write")
+
+
+class UsageTotals(Struct, frozen=True, kw_only=True):
+    """The distributions and CPU time of one stretch of time."""
+
+    cpu_seconds: float | None
+    vcpu: TimeWeightedStatistics
+    memory_bytes: TimeWeightedStatistics
+
+
+class _UsageWindow:
+    """CPU and memory over a stretch of time: the whole run, or the time since a checkpoint."""
+
+    __slots__ = ("covered_ns", "cpu_ns", "memory_bytes", "vcpu")
+
+    def __init__(self) -> None:
+        self.vcpu = TimeWeightedStatistics()
+        self.memory_bytes = TimeWeightedStatistics()
+        self.cpu_ns = 0
+        self.covered_ns = 0
+
+    def totals(self) -> UsageTotals:
+        cpu_seconds = self.cpu_ns / NS_PER_SECOND if self.covered_ns else None
+        return UsageTotals(cpu_seconds=cpu_seconds, vcpu=self.vcpu, memory_bytes=self.memory_bytes)
+
+
+class ContainerUsage:
+    """Follows one container by name, over restarts and changes of its Docker id.
+
+    vCPU over a step is the growth of ``total_usage`` divided by the growth of ``read`` between
+    two of our own samples; the first step runs from the container's start, where the counter
+    was 0. ``read`` that did not move is a duplicate. After a jump of the wall clock the counters
+    go on and that one step is left out of the rates.
+    """
+
+    def __init__(self, nominal_step_ns: int) -> None:
+        self._nominal_step_ns = nominal_step_ns
+        self._run = _UsageWindow()
+        self._interval = _UsageWindow()
+        self._cpu_ns = MonotonicCounter()
+        self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
+        self._steps_ms = TimeWeightedStatistics()
+        self._carried_ns = 0
+        self._carried_cpu_ns = 0
+        self._docker_id: str | None = None
+        self._received_ns: int | None = None
+        self.last_read_ns: int | None = None
+        self.samples = 0
+        self.duplicates = 0
+        self.replacements = 0
+        self.memory_max_bytes: int | None = None
+        self.memory_usage_peak_bytes: int | None = None
+        self.memory_limit_bytes: int | None = None
+        self.memory_limit_hits: int | None = None
+        self.max_pids: int | None = None
+
+    def add(
+        self,
+        sample: ContainerSample,
+        *,
+        docker_id: str,
+        received_ns: int,
+        started_ns: int | None,
+        shares_network: bool = False,
+    ) -> bool:
+        """Take a sample that came in at ``received_ns`` (monotonic); False if it is a duplicate.
+
+        ``started_ns`` is the container's start, or None if its counters may be older than that
+        (a container restarted in place) or the start is unknown. A network that is shared (awsvpc)
+        is the task's, and its counters go on when a container is replaced.
+        """
+        if sample.read_ns == self.last_read_ns and docker_id == self._docker_id:
+            self.duplicates += 1
+            return False
+        if self._docker_id not in (None, docker_id):
+            self._restart_counters(shares_network=shares_network)
+        step_ns = self._step(sample, received_ns, started_ns)
+        self._add_cpu(sample, step_ns, counts_from_start=self.last_read_ns is None and started_ns is not None)
+        self._add_memory(sample, step_ns)
+        for name, value in (
+            ("rx", sample.network_rx_bytes),
+            ("tx", sample.network_tx_bytes),
+            ("read", sample.block_read_bytes),
+            ("write", sample.block_write_bytes),
+        ):
+            if value is not None:
+                self._counters[name].add(value)
+        if self.last_read_ns is not None and step_ns is not None:
+            self._steps_ms.add(step_ns / NS_PER_MS, 1)
+        self.max_pids = max_known(self.max_pids, sample.pids)
+        self.samples += 1
+        self.last_read_ns = sample.read_ns
+        self._received_ns = received_ns
+        self._docker_id = docker_id
+        return True
+
+    def _restart_counters(self, *, shares_network: bool) -> None:
+        self.replacements += 1
+        self._cpu_ns.restart()
+        for name, counter in self._counters.items():
+            if not (shares_network and name in _NETWORK):
+                counter.restart()
+
+    def _step(self, sample: ContainerSample, received_ns: int, started_ns: int | None) -> int | None:
+        """Nanoseconds this sample stands for, or None if that cannot be known."""
+        if self.last_read_ns is None or self._received_ns is None:
+            first_ns = sample.read_ns - started_ns if started_ns is not None else 0
+            return first_ns if first_ns > 0 else None
+        step_ns = sample.read_ns - self.last_read_ns
+        own_step_ns = received_ns - self._received_ns
+        if step_ns <= 0 or abs(step_ns - own_step_ns) > _CLOCK_JUMP_NS:
+            return None
+        return step_ns
+
+    def _add_cpu(self, sample: ContainerSample, step_ns: int | None, *, counts_from_start: bool) -> None:
+        if sample.cpu_ns is None:
+            return
+        growth_ns = self._cpu_ns.add(sample.cpu_ns)
+        if growth_ns is None and counts_from_start:
+            growth_ns = sample.cpu_ns
+        if growth_ns is None or step_ns is None:
+            return
+        step_ns, growth_ns = step_ns + self._carried_ns, growth_ns + self._carried_cpu_ns
+        if counts_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns:
+            self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
+            return
+        self._carried_ns = self._carried_cpu_ns = 0
+        for window in (self._run, self._interval):
+            window.vcpu.add(growth_ns / step_ns, step_ns)
+            window.cpu_ns += growth_ns
+            window.covered_ns += step_ns
+
+    def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
+        self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
+        self.memory_limit_hits = max_known(self.memory_limit_hits, sample.memory_limit_hits)
+        if sample.memory_limit_bytes is not None:
+            self.memory_limit_bytes = sample.memory_limit_bytes
+        if sample.memory_used_bytes is None:
+            return
+        self.memory_max_bytes = max_known(self.memory_max_bytes, sample.memory_used_bytes)
+        # A first value of unknown age counts for one tick, so that it is not lost.
+        weight_ns = self._nominal_step_ns
+        if step_ns is not None:
+            weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
+        for window in (self._run, self._interval):
+            window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        """The cumulative CPU time at the last sample, exact."""
+        total_ns = self._cpu_ns.total
+        return None if total_ns is None else total_ns / NS_PER_SECOND
+
+    @property
+    def run(self) -> UsageTotals:
+        """Everything since the start."""
+        return self._run.totals()
+
+    def end_interval(self) -> UsageTotals:
+        """Everything since the last call; the next interval begins."""
+        totals = self._interval.totals()
+        self._interval = _UsageWindow()
+        return totals
+
+    @property
+    def network_rx_bytes(self) -> int | None:
+        """Bytes received."""
+        return self._counters["rx"].total
+
+    @property
+    def network_tx_bytes(self) -> int | None:
+        """Bytes sent."""
+        return self._counters["tx"].total
+
+    @property
+    def block_read_bytes(self) -> int | None:
+        """Bytes read from block devices."""
+        return self._counters["read"].total
+
+    @property
+    def block_write_bytes(self) -> int | None:
+        """Bytes written to block devices."""
+        return self._counters["write"].total
+
+    @property
+    def median_step_ms(self) -> float | None:
+        """The usual time between samples."""
+        return self._steps_ms.median()
+
+    @property
+    def max_step_ms(self) -> float | None:
+        """The longest time between samples."""
+        return self._steps_ms.maximum
+
+
+def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> float | None:
+    """The vCPU in use over the step between two samples.
+
+    None if ``read`` did not move on, the counter is not known, or it was set back in between.
+    """
+    if before is None or before.cpu_ns is None or sample.cpu_ns is None:
+        return None
+    step_ns, growth_ns = sample.read_ns - before.read_ns, sample.cpu_ns - before.cpu_ns
+    return growth_ns / step_ns if step_ns > 0 and growth_ns >= 0 else None

@@ -1,0 +1,119 @@
+"""Streaming statistics whose memory does not grow with the length of a run.
+
+A :class:`TimeWeightedStatistics` holds the mean, maximum and percentiles of a quantity, each value counted
+for as long as it held. A :class:`MonotonicCounter` follows a kernel counter that only grows, through
+restarts that set it back.
+"""
+
+from ddsketch import LogCollapsingLowestDenseDDSketch
+
+from profiler.record.model import Distribution
+
+RELATIVE_ERROR = 0.01
+# 2048 bins at 1 % span 17 orders of magnitude: more than any quantity here; below that the
+# lowest bins are merged and only the low percentiles suffer.
+MAX_BINS = 2048
+
+
+class TimeWeightedStatistics:
+    """Mean, maximum and percentiles of a quantity over time.
+
+    The mean and maximum are exact; percentiles come from a DDSketch (Masson, Rim and Lee,
+    PVLDB 12, 2019) and are within 1 % of the true value, never above the maximum.
+    """
+
+    __slots__ = ("_maximum", "_minimum", "_sketch", "_weight_ns", "_weighted_sum")
+
+    def __init__(self) -> None:
+        self._sketch = LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, MAX_BINS)
+        self._weighted_sum = 0.0
+        self._weight_ns = 0
+        self._minimum = float("inf")
+        self._maximum = float("-inf")
+
+    def add(self, value: float, weight_ns: int) -> None:
+        """Count ``value`` (0 or more) for the ``weight_ns`` nanoseconds it held."""
+        if weight_ns <= 0:
+            return
+        self._sketch.add(value, weight_ns)
+        self._weighted_sum += value * weight_ns
+        self._weight_ns += weight_ns
+        self._minimum = min(self._minimum, value)
+        self._maximum = max(self._maximum, value)
+
+    @property
+    def maximum(self) -> float | None:
+        """The largest value, or None before the first."""
+        return self._maximum if self._weight_ns else None
+
+    def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution | None:
+        """The statistics, each divided by ``per`` and rounded; None before the first value."""
+        if not self._weight_ns:
+            return None
+
+        def shown(value: float) -> float:
+            return round(value / per, digits)
+
+        return Distribution(
+            avg=shown(self._mean()),
+            p50=shown(self._quantile(0.50)),
+            p95=shown(self._quantile(0.95)),
+            p99=shown(self._quantile(0.99)),
+            max=shown(self._maximum),
+        )
+
+    def median(self) -> float | None:
+        """The value that half of the time was not exceeded; None before the first."""
+        return self._quantile(0.5) if self._weight_ns else None
+
+    def _mean(self) -> float:
+        # Rounding of the sum may carry the quotient past the extremes by one unit in the last place.
+        return self._within(self._weighted_sum / self._weight_ns)
+
+    def _quantile(self, quantile: float) -> float:
+        value = self._sketch.get_quantile_value(quantile)
+        return self._within(value if value is not None else self._maximum)
+
+    def _within(self, value: float) -> float:
+        return min(max(value, self._minimum), self._maximum)
+
+
+class MonotonicCounter:
+    """The total of a counter that only grows, over any number of resets to zero.
+
+    A value below the last one means that what counts was restarted: the new value is added, the
+    old total kept.
+    """
+
+    __slots__ = ("_before_reset", "_last")
+
+    def __init__(self) -> None:
+        self._before_reset = 0
+        self._last: int | None = None
+
+    def add(self, value: int) -> int | None:
+        """Take the counter's next value; returns the growth since the one before (None at first)."""
+        last = self._last
+        self._last = value
+        if last is None:
+            return None
+        if value < last:
+            self._before_reset += last
+            return value
+        return value - last
+
+    def restart(self) -> None:
+        """What counts is known to begin at 0 again, however large its next value is."""
+        if self._last is not None:
+            self._before_reset += self._last
+            self._last = 0
+
+    @property
+    def total(self) -> int | None:
+        """What was counted in all, or None before the first value."""
+        return None if self._last is None else self._before_reset + self._last
+
+
+def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:
+    """A quantity as a percentage of what bounds it; None if the bound is not known."""
+    return series.distribution(per=size / 100) if size else None

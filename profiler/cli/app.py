@@ -1,0 +1,70 @@
+"""The commands for people. Each command's module is imported when the command is run."""
+
+import sys
+from importlib import import_module
+
+import click
+
+from profiler import __version__
+from profiler.cli.output import report_stdout_errors
+from profiler.core.errors import TaskProfilerError
+
+_COMMANDS = {
+    "monitor": "profiler.cli.monitor",
+    "run": "profiler.cli.run",
+    "taskdef": "profiler.cli.taskdef",
+    "replay": "profiler.cli.replay",
+    "notify": "profiler.cli.notify",
+    "kibana": "profiler.cli.kibana",
+    "history": "profiler.cli.history",
+    "report": "profiler.cli.report",
+    "recommend": "profiler.cli.recommend.command",
+    "doctor": "profiler.cli.doctor",
+    "healthcheck": "profiler.cli.monitor:healthcheck",
+    "schema": "profiler.cli.schema",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module only to run it or to show its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute or "command")
+        return command
+
+
+@click.command(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: task-profiler run -- python etl.py --date 2026-11-20",
+)
+@click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+@click.version_option(__version__, prog_name="task-profiler", message="%(prog)s %(version)s")
+def group(debug: bool) -> None:
+    """Tells what a batch run used: the REPORT line that Amazon ECS does not print."""
+
+
+def run_command_line() -> None:
+    """Parse the arguments and run the command; an error is one sentence on stderr."""
+    report_stdout_errors()
+    try:
+        sys.exit(group.main(prog_name="task-profiler", standalone_mode=False))
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except TaskProfilerError as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        _fail(str(error), error.exit_code)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    click.echo(f"task-profiler: {message}", err=True)
+    sys.exit(exit_code)

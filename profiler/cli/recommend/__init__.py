@@ -1,0 +1,1 @@
+"""``task-profiler recommend``."""

@@ -1,0 +1,1 @@
+"""Builds the real clocks, sources, collectors and sinks of the commands."""

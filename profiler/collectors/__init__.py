@@ -1,0 +1,1 @@
+"""GPUs, Neuron cores and processes, each collected in a thread of its own."""

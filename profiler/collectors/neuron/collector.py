@@ -1,0 +1,129 @@
+"""Watches Neuron devices through neuron-monitor, which is run beside the main loop."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from profiler.collectors.neuron.reports import NeuronReport
+from profiler.collectors.neuron.usage import NeuronReadings, NeuronUsage
+from profiler.core.log import Log
+from profiler.record.model import Record
+from profiler.sources.ecs.task_metadata import ContainerMetadata
+
+# So many reports without a device or a process on one, and there is none: the first may lack parts.
+_REPORTS_BEFORE_ABSENT = 5
+_REQUIREMENTS = (
+    "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
+    "IPC_LOCK, and root."
+)
+
+
+class NeuronSource(Protocol):
+    """Runs neuron-monitor and hands its reports to a listener."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in ``sampling.sources``."""
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """How often neuron-monitor was started again."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """neuron-monitor while it runs."""
+        ...
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        ...
+
+    def stop(self, max_seconds: float) -> None:
+        """End neuron-monitor."""
+        ...
+
+
+class NeuronCollector:
+    """``make_source`` gets the listener; None: there is no neuron-monitor.
+
+    ``is_required``: devices are expected, so their absence is worth a warning.
+    """
+
+    name = "neuron-monitor"
+
+    def __init__(
+        self,
+        make_source: Callable[[Callable[[NeuronReport], None]], NeuronSource] | None,
+        period_seconds: int,
+        log: Log,
+        *,
+        is_required: bool,
+    ) -> None:
+        self._usage = NeuronUsage(period_seconds)
+        self._source = None if make_source is None else make_source(self._on_report)
+        self._log = log
+        self._is_required = is_required
+        self._reports = 0
+        self.startup_error: str | None = None
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there was a device, or a process on one."""
+        return self._usage.has_devices
+
+    @property
+    def child_pid(self) -> int | None:
+        """neuron-monitor while it runs."""
+        return None if self._source is None else self._source.pid
+
+    def start(self) -> None:
+        """Start neuron-monitor in the source's thread."""
+        if self._source is None:
+            self._report_missing("there is no neuron-monitor")
+        else:
+            self._source.start()
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        """Nothing more can be found out."""
+
+    def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be had before its time
+        """See whether anything was there at all."""
+        self._check_presence("no Neuron device was seen")
+
+    def stop(self, max_seconds: float) -> None:
+        """End neuron-monitor."""
+        if self._source is not None:
+            self._source.stop(max_seconds)
+
+    def add_to_record(self, record: Record) -> Record:
+        """The record with ``neuron``, if there is anything to tell."""
+        neuron = self._usage.record(0 if self._source is None else self._source.restarts)
+        return record if neuron is None else replace(record, neuron=neuron)
+
+    def latest(self) -> NeuronReadings | None:
+        """The devices at the last report."""
+        return self._usage.latest()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Why nothing was measured although it was asked for."""
+        return () if self.startup_error is None or self.has_data else (self.startup_error,)
+
+    def _on_report(self, report: NeuronReport) -> None:
+        self._usage.add(report)
+        self._reports += 1
+        if self._reports == _REPORTS_BEFORE_ABSENT:
+            self._check_presence("neuron-monitor sees no device")
+
+    def _check_presence(self, reason: str) -> None:
+        if self.has_data:
+            self.startup_error = None
+        else:
+            self._report_missing(reason)
+
+    def _report_missing(self, reason: str) -> None:
+        if self._is_required and self.startup_error is None:
+            self.startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            self._log.warning(self.startup_error)

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through NVML, the library of the driver."""

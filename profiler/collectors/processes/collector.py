@@ -1,0 +1,282 @@
+"""Watches the batch's processes beside the main loop, where they are visible.
+
+In a thread of its own: it wakes up when the batch's first process ends, and reads the control
+group once more before that is gone.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from profiler.collectors.processes.build_record import ProcessMeasurements, with_processes
+from profiler.collectors.processes.commands import ShowArguments
+from profiler.collectors.processes.reader import ProcessSnapshot
+from profiler.collectors.processes.usage import BatchProcesses, ReadingContext
+from profiler.core.clock import Clock, DutyCycle, Ticker
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.model import Record
+from profiler.sources.cgroup.container import GroupReading
+from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.sources.ecs.task_metadata import ContainerMetadata
+
+# With thousands of processes a reading takes 10 to 50 ms of CPU time: it is then taken every few seconds.
+_MAX_CPU_FRACTION = 0.005
+_FARGATE = "FARGATE"
+# Each process may be another user's; after so many refusals the control group is not ours to read.
+_MAX_CGROUP_ATTEMPTS = 5
+
+
+class ProcessSource(Protocol):
+    """Reads the processes of one container."""
+
+    def read(self) -> ProcessSnapshot:
+        """The processes now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of them."""
+        ...
+
+
+class CgroupSource(Protocol):
+    """Reads the control group of one container."""
+
+    def read(self) -> GroupReading | None:
+        """The counters now; None once the group is gone."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class ExitWaiter(Protocol):
+    """A pause that a process's end cuts short."""
+
+    def open(self) -> None:
+        """Make ready, before any other call."""
+        ...
+
+    def watch(self, pids: tuple[int, ...]) -> None:
+        """Wake up for the end of these processes."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Pause; says whether one of the processes has ended."""
+        ...
+
+    def wake(self) -> None:
+        """End the pause, from another thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class ProcessAccess(Struct, frozen=True, kw_only=True):
+    """How to look at the processes of this machine: the real one's, or a test's."""
+
+    open_processes: Callable[[str], ProcessSource]
+    open_cgroup: Callable[[int, str], CgroupSource | None]
+    oom_kills: Callable[[], int | None]
+    own_cpu_ns: Callable[[], int]
+    exit_waiter: ExitWaiter
+
+
+class _TrackedContainer:
+    """The sources of one batch container in its present incarnation, and what is known of it in all of them."""
+
+    def __init__(self, batch: BatchProcesses) -> None:
+        self.batch = batch
+        self.duty_cycle = DutyCycle(_MAX_CPU_FRACTION)
+        self.docker_id = ""
+        self.incarnation = ""
+        self.started_ns: int | None = None
+        self.source: ProcessSource | None = None
+        self.group: CgroupSource | None = None
+        self.attempts_left = 0
+        self.main_pid: int | None = None
+
+    def begin(self, container: ContainerMetadata, docker_id: str, machine: ProcessAccess) -> None:
+        """Follow a container, or its next incarnation."""
+        incarnation = f"{docker_id}/{container.restart_count}"
+        if incarnation == self.incarnation:
+            return
+        self.close()
+        self.docker_id, self.incarnation = docker_id, incarnation
+        self.started_ns = None if container.restart_count else container.started_ns
+        self.source = machine.open_processes(docker_id)
+        self.attempts_left = _MAX_CGROUP_ATTEMPTS
+
+    def read_processes(self, machine: ProcessAccess) -> ProcessSnapshot:
+        """The processes now; by one of them the container's control group may be measured."""
+        snapshot = ProcessSnapshot() if self.source is None else self.source.read()
+        self.main_pid = snapshot.main_pid
+        for process in snapshot.processes:
+            if self.group is not None or self.attempts_left == 0:
+                break
+            self.attempts_left -= 1
+            self.group = machine.open_cgroup(process.pid, self.docker_id)
+        return snapshot
+
+    def read_group(self) -> GroupReading | None:
+        """The control group now, if it was found and is still there."""
+        return None if self.group is None else self.group.read()
+
+    def close(self) -> None:
+        """Let go of the sources."""
+        for source in (self.source, self.group):
+            if source is not None:
+                source.close()
+        self.source = self.group = None
+
+
+class ProcessCollector:
+    """Reads every interval, and when the first process of a batch ends."""
+
+    name = "processes"
+    startup_error: str | None = None
+    child_pid: int | None = None
+
+    def __init__(self, machine: ProcessAccess, clock: Clock, interval_ns: int, show_arguments: ShowArguments) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._show_arguments = show_arguments
+        self._containers: dict[str, ContainerMetadata] = {}
+        self._tracked: dict[str, _TrackedContainer] = {}
+        self._lock = threading.Lock()
+        self._final_reading_done = threading.Event()
+        self._is_final_requested = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._disagreements: tuple[str, ...] = ()
+
+    @property
+    def has_data(self) -> bool:
+        """Whether any process of a batch was visible."""
+        return any(tracked.batch.has_data for tracked in list(self._tracked.values()))
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._machine.exit_waiter.open()
+        self._thread = threading.Thread(target=self._run_thread, name="processes", daemon=True)
+        self._thread.start()
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        """Follow this container, from now on."""
+        if container != self._containers.get(container.name):
+            self._containers = {**self._containers, container.name: container}
+            self._machine.exit_waiter.wake()
+
+    def on_sample(self, name: str, sample: ContainerSample) -> None:
+        """Compare with a sample of the task stats."""
+        with self._lock:
+            tracked = self._tracked.get(name)
+            if tracked is not None:
+                tracked.batch.comparison.on_sample(sample)
+
+    def final_reading(self, max_seconds: float) -> None:
+        """Read once more."""
+        if self._thread is None:
+            return
+        self._final_reading_done.clear()
+        self._is_final_requested = True
+        self._machine.exit_waiter.wake()
+        self._final_reading_done.wait(max_seconds)
+
+    def stop(self, max_seconds: float) -> None:
+        """End the thread."""
+        if self._thread is None:
+            return
+        self._stopping = True
+        self._machine.exit_waiter.wake()
+        self._thread.join(max_seconds)
+
+    def add_to_record(self, record: Record) -> Record:
+        """The record with what is known of the processes of its container."""
+        with self._lock:
+            tracked = self._tracked.get(record.container.name)
+            if tracked is None or not tracked.batch.has_data:
+                self._disagreements = ()
+                return record
+            batch = tracked.batch
+            self._disagreements = batch.comparison.warnings()
+            measured = ProcessMeasurements(
+                usage=batch.usage,
+                cpu_ns=batch.cpu_ns,
+                peak_bytes=batch.peak_bytes,
+                group_peak=batch.group_peak,
+                processes=batch.totals.top(),
+                kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
+                agrees_on_cpu=batch.comparison.cpu_agrees,
+                agrees_on_memory=batch.comparison.memory_agrees,
+                since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
+            )
+            return with_processes(record, measured)
+
+    def latest(self) -> None:
+        """Nothing is shown while it runs."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Where the processes and the task stats differ, in the record that was written last."""
+        return self._disagreements
+
+    def _run_thread(self) -> None:
+        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
+        exit_waiter = self._machine.exit_waiter
+        next_ns, has_ended = 0, False
+        while not self._stopping:
+            is_final_reading, self._is_final_requested = self._is_final_requested, False
+            now_ns = self._clock.monotonic_ns()
+            if now_ns >= next_ns:
+                next_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+            self.tick(force=is_final_reading or has_ended)
+            if is_final_reading:
+                self._final_reading_done.set()
+            has_ended = exit_waiter.wait((next_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
+        for tracked in self._tracked.values():
+            tracked.close()
+        exit_waiter.close()
+
+    def tick(self, *, force: bool = False) -> None:
+        """Read all batches once; their processes only if it is their turn, unless at any cost."""
+        for name, container in self._containers.items():
+            if container.docker_id:
+                tracked = self._tracked.get(name) or self._track(name)
+                tracked.begin(container, container.docker_id, self._machine)
+                self._read(tracked, force=force)
+        first_pids = (tracked.main_pid for tracked in self._tracked.values())
+        self._machine.exit_waiter.watch(tuple(pid for pid in first_pids if pid is not None))
+
+    def _track(self, name: str) -> _TrackedContainer:
+        tracked = _TrackedContainer(BatchProcesses(self._interval_ns, self._show_arguments))
+        with self._lock:
+            self._tracked[name] = tracked
+        return tracked
+
+    def _read(self, tracked: _TrackedContainer, *, force: bool) -> None:
+        now_ns = self._clock.monotonic_ns()
+        context = ReadingContext(
+            incarnation=tracked.incarnation,
+            monotonic_ns=now_ns,
+            wall_ns=self._clock.wall_ns(),
+            started_ns=tracked.started_ns,
+        )
+        if tracked.duty_cycle.is_due(now_ns) or force:
+            self._read_processes(tracked, context)
+        elif (group := tracked.read_group()) is not None:
+            with self._lock:
+                tracked.batch.add_group(group, context)
+
+    def _read_processes(self, tracked: _TrackedContainer, context: ReadingContext) -> None:
+        cpu_before_ns = self._machine.own_cpu_ns()
+        snapshot = tracked.read_processes(self._machine)
+        group = tracked.read_group()
+        host_kills = self._machine.oom_kills()
+        with self._lock:
+            tracked.batch.add(snapshot, group, host_kills, context)
+        tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, context.monotonic_ns)

@@ -1,0 +1,166 @@
+"""The process source: the processes of another container of the task, followed from reading to reading.
+
+They are visible where the task shares its process ids (``"pidMode": "task"``); which are the
+container's, ``/proc/PID/cgroup`` tells. Everything here can be read as any user.
+
+Cheap by leaving out what cannot have changed: new processes are looked for only when the kernel
+has given out a process id since, and memory that saw no page fault has not grown, so the costly
+``status`` is not asked for it again.
+"""
+
+import os
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from profiler.collectors.processes.discovery import is_in_container
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.sources.linux import proc
+from profiler.sources.linux.followed_process import CpuClock, TrackedProcess
+from profiler.sources.linux.process_tree import ProcessReading, own_cpu_ns
+
+# Each keeps two files open; the usual limit is 1024 of them.
+_MAX_OPEN_PROCESSES = 100
+# Who was moved into the container's control group took no new id: everybody is looked at now and then.
+_FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
+
+
+class ProcessSnapshot(Struct, frozen=True, kw_only=True):
+    """Who is there now, and who has ended since the last reading, as last seen alive.
+
+    ``missed_pids``: so many ids were given out since then and are of nobody alive now, be it to threads or
+    in other containers; 0 where the kernel does not tell. ``main_pid`` is the process that the
+    container was started with.
+    """
+
+    processes: tuple[ProcessReading, ...] = ()
+    ended: tuple[ProcessReading, ...] = ()
+    missed_pids: int = 0
+    main_pid: int | None = None
+
+
+class ContainerProcesses:
+    """Follows the processes of one container; to be used from one thread.
+
+    With several processes a process's share of the memory is its anonymous memory: whose the
+    pages of files are, only a process's own user may know.
+    """
+
+    def __init__(
+        self,
+        docker_id: str,
+        monotonic_ns: Callable[[], int],
+        proc_folder: str = "/proc",
+        cpu_clock: CpuClock = own_cpu_ns,
+        *,
+        with_arguments: bool = False,
+    ) -> None:
+        self._docker_id = docker_id
+        self._monotonic_ns = monotonic_ns
+        self._folder = proc_folder
+        self._cpu_clock = cpu_clock
+        self._with_arguments = with_arguments
+        self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+        self._tracked: dict[int, TrackedProcess] = {}
+        self._known_pids: set[int] = set()
+        self._last_pid: int | None = None
+        self._next_full_scan_ns = 0
+        self._first_pid: int | None = None
+
+    def read(self) -> ProcessSnapshot:
+        """The container's processes now; none where they are not visible."""
+        missed_pids = self._track_new_processes()
+        ended, never_alive = self._refresh_tracked()
+        if self._first_pid not in self._tracked:
+            self._first_pid = self._find_main_pid()
+        readings = (tracked.reading for tracked in self._tracked.values())
+        return ProcessSnapshot(
+            processes=tuple(reading for reading in readings if reading is not None),
+            ended=tuple(ended),
+            missed_pids=missed_pids + never_alive,
+            main_pid=self._first_pid,
+        )
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for tracked in self._tracked.values():
+            tracked.close()
+        self._tracked.clear()
+
+    def _track_new_processes(self) -> int:
+        """Begin to follow who is new; returns how many ids went to nobody that is there now."""
+        last_pid, before, now_ns = self._read_last_pid(), self._last_pid, self._monotonic_ns()
+        is_full_scan = now_ns >= self._next_full_scan_ns
+        if last_pid is not None and last_pid == before and not is_full_scan:
+            return 0
+        listed = set(proc.all_pids(self._folder))
+        appeared = listed - self._known_pids
+        # After the largest id the small ones are given out again: each may be somebody else's then.
+        has_wrapped = last_pid is not None and before is not None and last_pid < before
+        ending = 0
+        for pid in sorted(listed if is_full_scan or has_wrapped else appeared):
+            if pid in self._tracked:
+                continue
+            if is_in_container(f"{self._folder}/{pid}", self._docker_id):
+                self._track(pid)
+            elif pid in appeared and self._is_ending(pid):
+                ending += 1
+        if is_full_scan:
+            self._next_full_scan_ns = now_ns + _FULL_SCAN_INTERVAL_NS
+        self._known_pids, self._last_pid = listed, last_pid
+        if last_pid is None or before is None:
+            return 0
+        return max(last_pid - before - len(appeared), 0) + ending
+
+    def _is_ending(self, pid: int) -> bool:
+        """Whether it is as good as gone: from then on cgroup v1 shows it in no container."""
+        stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
+        return stat is None or stat.is_exiting
+
+    def _read_last_pid(self) -> int | None:
+        """The id that this namespace gave out last: the last word of ``/proc/loadavg``."""
+        words = (proc.read(f"{self._folder}/loadavg") or b"").split()
+        return int(words[-1]) if words and words[-1].isdigit() else None
+
+    def _track(self, pid: int) -> None:
+        keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
+        self._tracked[pid] = TrackedProcess(
+            pid,
+            self._folder,
+            self._cpu_clock,
+            self._ns_per_tick,
+            keep_open=keep_open,
+            with_arguments=self._with_arguments,
+        )
+
+    def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
+        """Read all; returns those that have ended since, and how many were found too late to be seen alive.
+
+        They stay until their parents have waited for them.
+        """
+        several = len(self._tracked) > 1
+        ended: list[ProcessReading] = []
+        never_alive = 0
+        for pid, tracked in list(self._tracked.items()):
+            was_alive = tracked.is_alive
+            if not tracked.refresh(several=several):
+                tracked.close()
+                del self._tracked[pid]
+                self._known_pids.discard(pid)
+            if not was_alive or tracked.is_alive:
+                continue
+            if tracked.last_alive is None:
+                never_alive += 1
+            else:
+                ended.append(tracked.last_alive)
+        return ended, never_alive
+
+    def _find_main_pid(self) -> int | None:
+        """The first that was started from outside; ``docker exec`` starts others later."""
+        from_outside = (
+            tracked.reading
+            for tracked in self._tracked.values()
+            if tracked.reading is not None and tracked.parent_pid not in self._tracked
+        )
+        oldest = min(from_outside, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
+        return None if oldest is None else oldest.pid

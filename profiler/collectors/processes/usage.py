@@ -1,0 +1,276 @@
+"""What is known of the processes of one batch: readings in, aggregates of constant size out."""
+
+from collections import deque
+
+from msgspec import Struct
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.collectors.processes.commands import OomKillCounts, OomKillTracker, ProcessTotals, ShowArguments
+from profiler.collectors.processes.reader import ProcessSnapshot
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.units import MIB
+from profiler.sources.cgroup.container import GroupReading
+from profiler.sources.cgroup.counters import GroupPeak
+from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.sources.linux.process_tree import TreeCpu, TreeMemory
+
+# On Fargate the stats are up to 10 s old when they come.
+_MAX_PENDING = 64
+_CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
+_MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
+_MIN_COMPARISONS = 3
+
+
+class Reading(Struct, frozen=True, gc=False):
+    """What the processes had used by a moment of the wall clock, and what they held then."""
+
+    read_ns: int
+    cpu_ns: int | None
+    memory_bytes: int | None
+
+
+class SourceComparison:
+    """Compares CPU time over the run, and memory at most moments: a spike shows in one source only.
+
+    True while nothing speaks against it: with too few samples the two cannot be compared.
+    """
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque(maxlen=_MAX_PENDING)
+        self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
+        self._first_cpu_ns: tuple[int, int] | None = None
+        self._last_cpu_ns: tuple[int, int] | None = None
+        self._comparisons = 0
+        self._comparisons_above = 0
+        self._comparisons_below = 0
+        self._stats_bytes = 0
+        self._excess_bytes = 0
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Take a sample of the task stats."""
+        self._pending.append(sample)
+
+    def on_reading(self, reading: Reading) -> None:
+        """Take a reading of the processes, later than the last."""
+        if self._readings and reading.read_ns <= self._readings[-1].read_ns:
+            self._readings.clear()
+        self._readings.append(reading)
+        while self._pending and self._pending[0].read_ns <= reading.read_ns:
+            self._compare(self._pending.popleft())
+
+    @property
+    def cpu_agrees(self) -> bool:
+        """Whether the CPU time agrees, to 5 % or half a second."""
+        stats_ns, processes_ns = self._cpu_growth_ns()
+        return abs(processes_ns - stats_ns) <= max(_CPU_TOLERANCE * stats_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+
+    @property
+    def memory_agrees(self) -> bool:
+        """Whether the memory agrees at half of the moments, to 10 % or 32 MiB."""
+        return not (self.counts_shared_memory_twice or self._is_majority(self._comparisons_below))
+
+    @property
+    def counts_shared_memory_twice(self) -> bool:
+        """Whether the processes hold more together than there is: pages that they share, counted at each."""
+        return self._is_majority(self._comparisons_above)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Where they differ, as sentences."""
+        found = []
+        if not self.cpu_agrees:
+            stats_ns, processes_ns = self._cpu_growth_ns()
+            found.append(
+                f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
+                f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; the course is that of the stats."
+            )
+        if not self.memory_agrees:
+            stats_bytes = self._stats_bytes // self._comparisons
+            processes_bytes = stats_bytes + self._excess_bytes // self._comparisons
+            reason = (
+                "memory that they share"
+                if self.counts_shared_memory_twice
+                else "page cache in use, tmpfs or kernel memory"
+            )
+            found.append(
+                f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
+                f"{processes_bytes // MIB} MB on the average ({reason}); the course is that of the stats."
+            )
+        return tuple(found)
+
+    def _compare(self, sample: ContainerSample) -> None:
+        later = next((reading for reading in self._readings if reading.read_ns >= sample.read_ns), None)
+        earlier = next((reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns), None)
+        if earlier is None or later is None:
+            return
+        if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
+            pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
+            self._first_cpu_ns = self._first_cpu_ns or pair
+            self._last_cpu_ns = pair
+        if sample.memory_used_bytes is not None and earlier.memory_bytes is not None and later.memory_bytes is not None:
+            low, high = sorted((earlier.memory_bytes, later.memory_bytes))
+            nearest = min(max(sample.memory_used_bytes, low), high)
+            self._comparisons += 1
+            self._stats_bytes += sample.memory_used_bytes
+            excess_bytes = nearest - sample.memory_used_bytes
+            self._excess_bytes += excess_bytes
+            tolerance_bytes = max(_MEMORY_TOLERANCE * sample.memory_used_bytes, _MEMORY_TOLERANCE_BYTES)
+            self._comparisons_above += excess_bytes > tolerance_bytes
+            self._comparisons_below += -excess_bytes > tolerance_bytes
+
+    def _cpu_growth_ns(self) -> tuple[int, int]:
+        if self._first_cpu_ns is None or self._last_cpu_ns is None:
+            return 0, 0
+        first, last = self._first_cpu_ns, self._last_cpu_ns
+        return last[0] - first[0], last[1] - first[1]
+
+    def _is_majority(self, moments: int) -> bool:
+        return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
+
+
+def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int) -> int:
+    """A counter's value at a moment between two readings of it."""
+    step_ns = later.read_ns - earlier.read_ns
+    return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
+
+
+# A rate over a step of a few milliseconds is mostly the rounding of the counters.
+_MIN_STEP_FRACTION = 0.5
+
+
+class ReadingContext(Struct, frozen=True, kw_only=True):
+    """When a container was read, on both clocks, and in which of its lives.
+
+    ``started_ns`` is when that incarnation began, None if its counters may be older.
+    """
+
+    incarnation: str
+    monotonic_ns: int
+    wall_ns: int
+    started_ns: int | None = None
+
+
+class BatchProcesses:
+    """Follows one batch container by name, through all its lives.
+
+    CPU time and memory are the control group's where that can be read, else the processes'.
+    """
+
+    def __init__(self, interval_ns: int, show_arguments: ShowArguments) -> None:
+        self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
+        self._incarnation: str | None = None
+        self._tree_cpu = TreeCpu()
+        self._tree_memory = TreeMemory()
+        self._previous_cpu_ns = 0
+        self._current_cpu_ns = 0
+        self._last_added_ns: int | None = None
+        self._threads = 0
+        self._is_end_observed = False
+        self._max_high_water_bytes: int | None = None
+        self._group_used_bytes: int | None = None
+        self.group_peak = GroupPeak()
+        self.has_data = False
+        self.usage = ContainerUsage(interval_ns)
+        self.totals = ProcessTotals(show_arguments)
+        self.kills = OomKillTracker()
+        self.comparison = SourceComparison()
+
+    def add(
+        self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
+    ) -> None:
+        """Take a reading of the processes and of their control group, if that can be read."""
+        if context.incarnation != self._incarnation:
+            self._begin(context.incarnation)
+        processes = snapshot.processes
+        is_alive = any(process.rss_bytes is not None for process in processes)
+        self.has_data = self.has_data or is_alive
+        self.totals.add(processes)
+        group_kills = None if group is None else group.oom_kills
+        self.kills.add(
+            OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
+        )
+        tree_bytes = self._tree_memory.add(processes)
+        self._max_high_water_bytes = max_known(
+            self._max_high_water_bytes, *(process.peak_bytes for process in processes)
+        )
+        self._count_cpu(self._tree_cpu.add(processes, 0))
+        used_bytes = self._add_group(group, is_alive=is_alive)
+        if is_alive:
+            self._threads = sum(process.threads for process in processes)
+            self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
+
+    def add_group(self, group: GroupReading, context: ReadingContext) -> None:
+        """Take a reading of the control group alone, when it was not the processes' turn."""
+        self._add_sample(self._add_group(group, is_alive=True), self._threads, context)
+
+    @property
+    def cpu_ns(self) -> int:
+        """All CPU time that was seen."""
+        return self._previous_cpu_ns + self._current_cpu_ns
+
+    @property
+    def can_read_cgroup(self) -> bool:
+        """Whether the control group could be read."""
+        return self.group_peak.size_bytes is not None or self._group_used_bytes is not None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that was seen, by the marks of the processes too: the truth is no less.
+
+        Where the processes share memory that is counted at each of them, no sum is trusted, but the
+        mark of the largest.
+        """
+        of_processes = (
+            self._max_high_water_bytes if self.comparison.counts_shared_memory_twice else self._tree_memory.peak_bytes
+        )
+        return max_known(of_processes, self._group_used_bytes)
+
+    def _begin(self, incarnation: str) -> None:
+        self._incarnation = incarnation
+        self._previous_cpu_ns += self._current_cpu_ns
+        self._current_cpu_ns = 0
+        self._tree_cpu = TreeCpu()
+        self._is_end_observed = False
+
+    def _count_cpu(self, cpu_ns: int | None) -> None:
+        self._current_cpu_ns = max(self._current_cpu_ns, cpu_ns or 0)
+
+    def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
+        """Take the group's counters; returns the memory in use.
+
+        Its mark tells everything up to now. Between the last reading and an end that was not seen
+        it may have risen once more.
+        """
+        before = self.group_peak
+        if group is None:
+            includes_all_processes = before.includes_all_processes and (
+                self._is_end_observed or not self.can_read_cgroup
+            )
+            self.group_peak = GroupPeak(
+                size_bytes=before.size_bytes,
+                cache_bytes=before.cache_bytes,
+                includes_all_processes=includes_all_processes,
+            )
+            return None
+        self._is_end_observed = not is_alive
+        cache_bytes = 0 if group.memory is None else group.memory.cache_bytes or 0
+        self.group_peak = GroupPeak(
+            size_bytes=max_known(before.size_bytes, group.peak_bytes),
+            cache_bytes=max(before.cache_bytes, cache_bytes),
+            includes_all_processes=before.includes_all_processes,
+        )
+        self._count_cpu(group.cpu_ns)
+        used_bytes = None if group.memory is None else group.memory.used_bytes
+        self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)
+        return used_bytes
+
+    def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
+        cpu_ns = self._current_cpu_ns
+        self.comparison.on_reading(Reading(context.wall_ns, cpu_ns, memory_bytes))
+        if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
+            return
+        self._last_added_ns = context.monotonic_ns
+        sample = ContainerSample(read_ns=context.wall_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
+        self.usage.add(
+            sample, docker_id=context.incarnation, received_ns=context.monotonic_ns, started_ns=context.started_ns
+        )

@@ -1,0 +1,51 @@
+"""Files: descriptors above the standard streams, atomic replacement, and the data folders of the package."""
+
+import os
+from contextlib import suppress
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from profiler.core.errors import TaskProfilerError
+
+_FIRST_NON_STANDARD = 3
+
+
+def dup_above_standard_streams(descriptor: int) -> int:
+    """The same open file, not under the number of a standard stream: one that the caller closed stays closed."""
+    try:
+        return fcntl(descriptor, F_DUPFD_CLOEXEC, _FIRST_NON_STANDARD)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
+    """Put ``data`` in the file's place, with the permissions ``mode``; pipes and devices are written to.
+
+    Raises OSError.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+        try:
+            stream.write(data)
+            stream.flush()
+            Path(stream.name).chmod(mode)
+            Path(stream.name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(stream.name).unlink()
+            raise
+
+
+def package_data_folder(name: str, *, what: str) -> Path:
+    """The folder ``name``, which holds ``what``.
+
+    Raises TaskProfilerError if the installation is without it.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise TaskProfilerError(f"{what} missing from this installation: install the package again.")

@@ -1,0 +1,1 @@
+"""The local history of runs."""

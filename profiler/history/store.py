@@ -1,0 +1,290 @@
+"""The local history: past runs in an SQLite database, each with its record line and time series.
+
+The file may be shared, missing, locked, old, new or corrupt.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.history.timeline import Point, decode_points, encode_points
+from profiler.record.model import Report, Status, decode
+from profiler.sinks import DeliveryFailure
+
+_LOCK_TIMEOUT_SECONDS = 5
+_APPLICATION_ID = 0x5450_4846  # "TPHF": tells our files from other programs' databases
+# One entry a version: what leads to it from the version before. Never change an entry that was released.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        f"PRAGMA application_id = {_APPLICATION_ID}",
+        """CREATE TABLE run (
+            id INTEGER PRIMARY KEY,
+            task_id TEXT NOT NULL,
+            started_at TEXT NOT NULL,
+            family TEXT,
+            status TEXT NOT NULL,
+            record TEXT NOT NULL,
+            points TEXT NOT NULL,
+            UNIQUE (task_id, started_at)
+        )""",
+        "CREATE INDEX run_by_start ON run (started_at)",
+    ),
+)
+_PRIMARY_CODE_MASK = 0xFF
+_CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+
+
+class HistoryDatabase:
+    """Opens the file. All trouble is a TaskProfilerError: a sentence that says what to do."""
+
+    def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._path = path
+        self._clock = clock
+        self._migrations = migrations
+
+    @contextmanager
+    def write_transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on the file, which is made if it is missing. Waits at most 5 s for others, in all."""
+        deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
+        with self._as_profiler_errors():
+            _create_private(self._path)
+            with self._connect() as connection:
+                self._begin_write(connection, deadline_ns)
+                yield connection
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The file as it is, brought up to date first if it is an older version's; None if it is missing."""
+        deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
+        with self._as_profiler_errors():
+            if _is_missing(self._path):
+                yield None
+                return
+            with self._connect() as connection:
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("BEGIN")  # one view of the file: somebody may be making it just now
+                version = self._version(connection)
+                connection.execute("COMMIT")
+                if version < len(self._migrations):
+                    self._begin_write(connection, deadline_ns)
+                    connection.execute("COMMIT")
+                yield connection
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        if not stat.S_ISREG(self._path.stat().st_mode):
+            raise TaskProfilerError(f"{self._path} is not a file: name another with --history.")
+        # An absolute path is never taken for a URI or for SQLite's special names.
+        with closing(sqlite3.connect(self._path.absolute(), isolation_level=None)) as connection:
+            yield connection
+
+    def _begin_write(self, connection: sqlite3.Connection, deadline_ns: int) -> None:
+        """Take the write lock and bring the schema up to date. What is not committed is undone by closing."""
+        self._set_busy_timeout(deadline_ns, connection)
+        connection.execute("BEGIN IMMEDIATE")
+        version = self._version(connection)
+        for statements in self._migrations[version:]:
+            for statement in statements:
+                connection.execute(statement)
+        if version < len(self._migrations):
+            connection.execute(f"PRAGMA user_version = {len(self._migrations)}")
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """The file's version, 0 if it is empty. Another program's and a newer version's file is left alone."""
+        # SQLite takes a few bytes for an empty file, and fills up a last page that was cut.
+        if self._path.stat().st_size % _query_int(connection, "PRAGMA page_size"):
+            raise TaskProfilerError(f"{self._path} {_describe_corruption('it ends in the middle of a page')}")
+        version = _query_int(connection, "PRAGMA user_version")
+        ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
+        if not ours and (version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")):
+            raise TaskProfilerError(
+                f"{self._path} is another program's database and was left untouched: name another file with --history."
+            )
+        if version > len(self._migrations):
+            raise TaskProfilerError(
+                f"{self._path} was written by a newer Task Profiler (its version is {version}, this one knows "
+                f"{len(self._migrations)}) and was left untouched: update Task Profiler, or name another file with "
+                "--history."
+            )
+        return version
+
+    def _set_busy_timeout(self, deadline_ns: int, connection: sqlite3.Connection) -> None:
+        """SQLite waits anew at every lock; this makes it one wait for all."""
+        rest_ms = max(deadline_ns - self._clock.monotonic_ns(), 0) // NS_PER_MS
+        connection.execute(f"PRAGMA busy_timeout = {rest_ms}")
+
+    @contextmanager
+    def _as_profiler_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise TaskProfilerError(f"{self._path} {_describe_error(error)}") from error
+        except OSError as error:
+            raise TaskProfilerError(
+                f"{self._path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
+                "file with --history."
+            ) from error
+
+
+def _is_missing(path: Path) -> bool:
+    """Nothing has that name. A link to nowhere has, and a folder that may not be searched is trouble (OSError)."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
+def _create_private(path: Path) -> None:
+    """Make the file and the folders that are missing, for this user alone."""
+    for folder in reversed([folder for folder in path.absolute().parents if not folder.exists()]):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        # Only when it is missing: closing a file that SQLite has open in this process would drop its locks.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _query_int(connection: sqlite3.Connection, question: str) -> int:
+    return int(connection.execute(question).fetchone()[0])
+
+
+def _describe_corruption(how: str) -> str:
+    return f"is damaged or no history ({how}) and was left untouched: move it away, and the next run begins anew."
+
+
+def _describe_error(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", None)  # Python's own complaints have none
+    primary = None if code is None else code & _PRIMARY_CODE_MASK
+    if primary in _CORRUPT_CODES:
+        return _describe_corruption(str(error))
+    if primary in _LOCKED_CODES:
+        return (
+            f"was kept locked by another process for {_LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
+        )
+    if primary in _INACCESSIBLE_CODES:
+        return (
+            f"cannot be opened or written ({error}): make it and its folder writable, or name another with --history."
+        )
+    if primary == sqlite3.SQLITE_FULL:
+        return f"cannot grow ({error}): make room, or name a file elsewhere with --history."
+    return f"cannot be used ({error}): name another file with --history."
+
+
+# Read in portions, so that a slow reader (a pager) keeps no lock on the file.
+_PAGE_SIZE = 200
+_FIRST_CURSOR = ("~", 0)  # sorts after every time
+
+
+class StoredRun(Struct, frozen=True, kw_only=True):
+    """A past run: its line as it was printed, and what that says."""
+
+    line: bytes
+    report: Report
+
+
+class HistoryStore:
+    """One history file. ``unreadable_count`` counts the lines that ``runs`` had to skip so far."""
+
+    def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._file = HistoryDatabase(path, clock, migrations)
+        self.unreadable_count = 0
+
+    def add(self, line: bytes, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
+        """Keep a run; the oldest others beyond ``max_runs`` go. A run that is kept already is not added again."""
+        report = decode(line)
+        record = report.record
+        row = (
+            record.task_id,
+            _start(report),
+            record.family,
+            record.status,
+            line.decode(),
+            encode_points(points).decode(),
+        )
+        try:
+            with self._file.write_transaction() as connection:
+                connection.execute(
+                    "INSERT INTO run (task_id, started_at, family, status, record, points) VALUES (?, ?, ?, ?, ?, ?)"
+                    " ON CONFLICT (task_id, started_at) DO NOTHING",
+                    row,
+                )
+                connection.execute(
+                    "DELETE FROM run WHERE id IN (SELECT id FROM run"
+                    " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
+                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                    (*row[:2], max_runs - 1),
+                )
+        except TaskProfilerError as error:
+            return DeliveryFailure(str(error))
+        return None
+
+    def runs(self, *, families: Sequence[str] = (), statuses: Sequence[Status] = ()) -> Iterator[StoredRun]:
+        """Past runs, newest first: of families that match one of the shell patterns, with one of the statuses.
+
+        Raises TaskProfilerError if the file cannot be read; a missing one holds no runs.
+        """
+        condition, values = _condition(families, statuses)
+        query = (
+            "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
+            f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
+        )
+        with self._file.open_for_reading() as connection:
+            last: tuple[str, int] = _FIRST_CURSOR
+            while connection is not None:
+                page = connection.execute(query, (*last, *values)).fetchall()
+                for _, _, line in page:
+                    report = _report(line)
+                    if report is None:
+                        self.unreadable_count += 1
+                    else:
+                        yield StoredRun(line=line, report=report)
+                if len(page) < _PAGE_SIZE:
+                    return
+                last = page[-1][:2]
+
+    def points(self, report: Report) -> tuple[Point, ...]:
+        """The series of a run; empty if it has none, or is not here (any more)."""
+        with self._file.open_for_reading() as connection:
+            if connection is None:
+                return ()
+            row = connection.execute(
+                "SELECT CAST(points AS BLOB) FROM run WHERE task_id = ? AND started_at = ?",
+                (report.record.task_id, _start(report)),
+            ).fetchone()
+        try:
+            return () if row is None else decode_points(row[0])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ()
+
+
+def _start(report: Report) -> str:
+    """RFC 3339 in UTC with milliseconds, so that the order of the texts is that of the times."""
+    return report.record.started_at or report.time
+
+
+def _report(line: bytes) -> Report | None:
+    try:
+        return decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _condition(families: Sequence[str], statuses: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    # SQLite negates a set of characters by ^, the shell by !.
+    patterns = tuple(family.replace("[!", "[^") for family in families)
+    parts = ("family GLOB ?", patterns), ("status = ?", tuple(statuses))
+    text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
+    return text, (*patterns, *statuses)

@@ -1,0 +1,1 @@
+"""Past runs as one HTML page."""

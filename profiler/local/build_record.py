@@ -1,0 +1,300 @@
+"""Builds the record of a local command from what was observed of it.
+
+Inside an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.build_record import (
+    ResourceLimits,
+    build_batch_record,
+    container_limits,
+    usage_metrics,
+    with_peak,
+)
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.outcome import OutOfMemory, exited_outcome, out_of_memory, running_outcome
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.local.supervisor import CommandExit
+from profiler.record.model import (
+    Container,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    PeakSource,
+    Process,
+    Record,
+    Report,
+    Sampling,
+    Status,
+)
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
+from profiler.sources.cgroup.counters import GroupPeak
+from profiler.sources.cgroup.hierarchy import Limits
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host
+
+_AWSLOGS = "awslogs"
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """The task a command runs in, and its container."""
+
+    task: TaskMetadata
+    container: ContainerMetadata
+
+
+def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
+    """What bounds the command: the container's and the task's limits, where ECS knows any."""
+    known = container_limits(placement.container, placement.task, None, Host())
+    return ResourceLimits(
+        vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
+        memory_bytes=known.memory_bytes if known.memory_bytes is not None else sizes.memory_bytes,
+    )
+
+
+def apply_placement(
+    record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int
+) -> Record:
+    """The record of a command that ran in an ECS task.
+
+    ``named``: the run was given a name, which then stays its family.
+    """
+    task, own = placement.task, placement.container
+    identity = build_batch_record(own, task, None, running_outcome(finished_ns), Host())
+    options = own.log_options if own.log_driver == _AWSLOGS else {}
+    return replace(
+        record,
+        task_id=identity.task_id,
+        task_arn=identity.task_arn,
+        cluster=identity.cluster,
+        family=record.family if is_named else identity.family or record.family,
+        revision=identity.revision,
+        region=identity.region,
+        account_id=identity.account_id,
+        availability_zone=identity.availability_zone,
+        launch_type=identity.launch_type or record.launch_type,
+        container=identity.container,
+        log_group=options.get("awslogs-group"),
+        log_stream=options.get("awslogs-stream"),
+        task_size=identity.task_size,
+        metrics=replace(
+            record.metrics,
+            init_duration_ms=span_ms(task.pull_started_ns, started_ns),
+            billed_duration_ms=billed_ms(task.pull_started_ns, finished_ns),
+            ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
+            ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+        ),
+    )
+
+
+_LAUNCH_TYPE = "LOCAL"
+_KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+
+
+class RunIdentity(Struct, frozen=True, kw_only=True):
+    """Which run of what, on which machine."""
+
+    task_id: str
+    family: str
+    host: Host
+    is_named: bool = False
+    labels: Mapping[str, str] = {}
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """What was found out beside the command: its ECS task, if it runs in one, and its labels."""
+
+    placement: Placement | None = None
+    labels: Mapping[str, str] = {}
+
+
+class RunSpan(Struct, frozen=True, kw_only=True):
+    """When a command ran: the wall clock stamps, the monotonic clock measures."""
+
+    started_ns: int
+    finished_ns: int
+    duration_ns: int
+
+
+class MemoryPeak(Struct, frozen=True, kw_only=True):
+    """The most memory the command's processes held together, and how that is known."""
+
+    size_bytes: int | None = None
+    source: PeakSource | None = None
+
+
+class RunObservation(Struct, frozen=True, kw_only=True):
+    """What is known of a command that has ended. ``peak.source`` is None if nothing was measured.
+
+    ``oom_kills`` are those of the group that the profiler is in, others' processes too;
+    ``memory_kills`` those of the command's own, if it has one.
+    """
+
+    span: RunSpan
+    ending: CommandExit
+    usage: ContainerUsage
+    cpu_ns: int
+    peak: MemoryPeak
+    group_peak_bytes: int | None = None
+    oom_kills: int | None
+    memory_kills: int | None = None
+    has_block_io: bool
+    processes: tuple[Process, ...] = ()
+
+
+def resolve_peak(
+    sampled_bytes: int | None,
+    ending: CommandExit,
+    group: GroupPeak | None = None,
+    *,
+    had_several_processes: bool,
+    floor_bytes: int | None,
+) -> MemoryPeak:
+    """The peak by the kernel's mark of the command's own control group, where that is free of page cache.
+
+    The group's mark counts the files that the command was the first to bring in, but not those
+    that were there: of a single process the larger of the two marks counts.
+    """
+    without = _process_peak(sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes)
+    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
+    if group is None or group.size_bytes is None or not group.is_process_peak(transferred_bytes):
+        return without
+    mark_bytes = without.size_bytes if without.source == "kernel" else None
+    return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
+
+
+def _process_peak(
+    sampled_bytes: int | None, ending: CommandExit, *, had_several_processes: bool, floor_bytes: int | None
+) -> MemoryPeak:
+    """The peak from the samples and from the kernel's mark of the largest process (``ru_maxrss``).
+
+    That mark begins at what this process itself had used when it started the command
+    (``floor_bytes``), so it tells nothing up to there. Above, it is the tree's peak if the tree
+    was one process; if not, some process of the tree came to it and the tree to no less. Samples
+    of a control group can be above it: they count page cache in use.
+    """
+    mark_bytes = ending.reaped.max_rss_bytes
+    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
+        return MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    is_exact = (
+        ending.was_only_process
+        and not had_several_processes
+        and (sampled_bytes or 0) <= mark_bytes + _KERNEL_ROUNDING_BYTES
+    )
+    return MemoryPeak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if is_exact else "sampled")
+
+
+def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
+    """What bounds the command: the control group's limits where they are below the machine's own."""
+    vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
+    sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
+    return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
+
+
+def build_run_record(
+    identity: RunIdentity,
+    observed: RunObservation,
+    sizes: ResourceLimits,
+    sampling: Sampling,
+    *,
+    monitor: Monitor,
+    facts: RunFacts | None = None,
+) -> Record:
+    """The record of a command that ran."""
+    ending, span = observed.ending, observed.span
+    facts = facts or RunFacts()
+    if facts.placement is not None:
+        sizes = apply_placement_limits(sizes, facts.placement, identity.host)
+    end = exited_outcome(ending.exit_code, span.finished_ns, is_stop_requested=ending.is_stop_requested)
+    memory = out_of_memory(
+        end,
+        memory_max_bytes=observed.peak.size_bytes,
+        memory_size_bytes=sizes.memory_bytes,
+        limit_hits=observed.oom_kills,
+        memory_kills=observed.memory_kills,
+    )
+    if end.status == "failure" and observed.oom_kills:
+        # A child was killed and the command only says that it failed.
+        memory = OutOfMemory(likely=True, evidence="kernel-counter")
+    record = replace(
+        _base_record(identity, end.status, ending.exit_code),
+        labels=facts.labels or None,
+        likely_out_of_memory=memory.likely,
+        out_of_memory_evidence=memory.evidence,
+        memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
+        started_at=format_ms(span.started_ns),
+        finished_at=format_ms(span.finished_ns),
+        sampling=sampling,
+        metrics=_metrics(observed, sizes),
+        processes=observed.processes,
+        monitor=monitor,
+    )
+    if facts.placement is None:
+        return record
+    return apply_placement(
+        record, facts.placement, is_named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
+    )
+
+
+def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
+    """The record of a command that could not be started: no metrics."""
+    return replace(
+        _base_record(identity, "failure", exit_code),
+        labels=identity.labels or None,
+        started_at=format_ms(now_ns),
+        finished_at=format_ms(now_ns),
+        monitor=monitor,
+    )
+
+
+def _base_record(identity: RunIdentity, status: Status, exit_code: int) -> Record:
+    return Record(
+        task_id=identity.task_id,
+        family=identity.family,
+        launch_type=_LAUNCH_TYPE,
+        cpu_architecture=identity.host.cpu_architecture,
+        container=Container(name=identity.family),
+        status=status,
+        exit_code=exit_code,
+    )
+
+
+def report(record: Record, now_ns: int) -> Report:
+    """The final line of a run."""
+    return Report(time=format_ms(now_ns), type="task.report", record=record)
+
+
+def build_sampling(
+    usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
+) -> Sampling:
+    """How the command was sampled."""
+    longest_ms, median_ms = usage.max_step_ms, usage.median_step_ms
+    return Sampling(
+        interval_ms=as_number(interval_ns / NS_PER_MS),
+        samples=usage.samples,
+        duplicates=usage.duplicates,
+        failures=failures,
+        missed_ticks=missed,
+        longest_gap_ms=None if longest_ms is None else round(longest_ms),
+        stats_period_ms=None if median_ms is None else round(median_ms),
+        sources=tuple(sources),
+    )
+
+
+def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
+    """The samples' statistics with the kernel's exact totals and peak in their place."""
+    peak = observed.peak
+    measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
+    reaped = observed.ending.reaped
+    return replace(
+        measured,
+        duration_ms=as_number(observed.span.duration_ns / NS_PER_MS),
+        cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
+        block_read_bytes=reaped.block_read_bytes if observed.has_block_io else None,
+        block_write_bytes=reaped.block_write_bytes if observed.has_block_io else None,
+    )

@@ -1,0 +1,1 @@
+"""The sidecar: sample until the batch ends or the task is stopped, then report."""

@@ -1,0 +1,260 @@
+"""The sidecar's life: sample until the batch ends or the task is stopped, then report.
+
+start ──> tick ──> tick ──> … ──> batch STOPPED ─────────────> report ──> exit
+                     │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
+                     └─ (at once)            no: "stopped" ────┘
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from profiler.aggregation.outcome import Outcome, exited_outcome, stopped_outcome, unknown_outcome
+from profiler.collectors.base import Collector, final_readings, start_collectors, stop_collectors
+from profiler.core.clock import Clock, StopRequest, Ticker
+from profiler.core.log import Log
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.delivery import Delivery, log_target
+from profiler.monitor.observation import Observation
+from profiler.monitor.reporter import Reporter
+from profiler.settings import MonitorSettings
+from profiler.sources.ecs.batch import BatchSelection, select_batch
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+
+_WAIT_FOR_END_SECONDS = 2.0
+_RETRY_SECONDS = 0.1
+# A batch that is not listed, or STOPPED without an exit code, is asked for so often before it
+# counts as lost: agents have shown both for a moment.
+_READS_BEFORE_LOST = 3
+# What is kept of the stop budget for printing the line if the put fails: this, or a quarter of a short one.
+_PRINT_RESERVE_SECONDS = 1.0
+
+
+class Exporter(Protocol):
+    """Shows live readings to others while the monitor runs."""
+
+    def start(self) -> str | None:
+        """Begin; a sentence says why that is not possible."""
+        ...
+
+    def publish(self) -> None:
+        """Show what is known now."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
+class ReportTarget:
+    """One container to report on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.container: ContainerMetadata | None = None
+        self.reads_without_end = 0
+        self.stop_requested_ns: int | None = None
+        self.reported = False
+
+
+class MonitorLoop:
+    """Runs once, from start to the last report."""
+
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        observation: Observation,
+        reporter: Reporter,
+        delivery: Delivery,
+        *,
+        ticker: Ticker,
+        clock: Clock,
+        stop: StopRequest,
+        log: Log,
+        collectors: Sequence[Collector] = (),
+        exporter: Exporter | None = None,
+    ) -> None:
+        self._settings = settings
+        self._observation = observation
+        self._reporter = reporter
+        self._delivery = delivery
+        self._ticker = ticker
+        self._clock = clock
+        self._stop = stop
+        self._log = log
+        self._collectors = collectors
+        self._exporter = exporter
+        self._targets: dict[str, ReportTarget] = {}
+        self._selection = BatchSelection(names=())
+        self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
+        self._next_checkpoint_ns = clock.monotonic_ns() + self._checkpoint_ns
+
+    def run(self) -> None:
+        """Returns when every target has its report, or the stop has been answered."""
+        for warning in self._reporter.warnings:
+            self._log.warning(warning)
+        start_collectors(self._collectors)
+        if self._exporter is not None:
+            self._add_warning(self._exporter.start())
+        self._sample_until_done()
+        if self._exporter is not None:
+            self._exporter.close()
+        stop_collectors(self._collectors)
+
+    def _sample_until_done(self) -> None:
+        while True:
+            if self._observation.tick(self._unreported_names()):
+                self._check_ends()
+            if self._exporter is not None:
+                self._exporter.publish()
+            if self._targets and not self._unreported_names():
+                return
+            self._checkpoint_if_due()
+            if self._stop.wait(self._ticker.seconds_to_next(self._clock.monotonic_ns())):
+                self._handle_stop()
+                return
+
+    def _unreported_names(self) -> tuple[str, ...]:
+        return tuple(target.name for target in self._targets.values() if not target.reported)
+
+    def _select_targets(self, task: TaskMetadata) -> None:
+        if self._settings.container is None and not self._observation.is_own_container_settled:
+            return
+        selection = select_batch(task, requested=self._settings.container, own=self._observation.own)
+        for name in selection.names:
+            self._targets.setdefault(name, ReportTarget(name))
+        if not selection.is_present and any(target.container is not None for target in self._targets.values()):
+            return  # it was there
+        if selection.problem != self._selection.problem:
+            if not self._selection.is_present:
+                self._remove_warning(self._selection.problem)
+            self._add_warning(selection.problem)
+        self._selection = selection
+
+    def _add_warning(self, problem: str | None) -> None:
+        """In the log, and in the record from now on."""
+        if problem is not None:
+            self._log.error(problem)
+            self._reporter.warnings.append(problem)
+
+    def _remove_warning(self, problem: str | None) -> None:
+        """A batch that is listed after all is no problem in the record."""
+        if problem is not None:
+            self._reporter.warnings.remove(problem)
+
+    def _check_ends(self) -> None:
+        """After a fresh look at the task: report on every target whose end can be seen."""
+        task = self._observation.task
+        if task is None:
+            return
+        self._select_targets(task)
+        for target in self._targets.values():
+            if not target.reported:
+                end = self._find_outcome(target, task)
+                if end is None:
+                    self._notify_started(target)
+                else:
+                    self._report(target, task, end)
+
+    def _notify_started(self, target: ReportTarget) -> None:
+        """What only a running batch tells of itself is asked for as long as it runs."""
+        if target.container is not None:
+            for collector in self._collectors:
+                collector.on_batch_started(target.container)
+
+    def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
+        container = task.container(target.name)
+        target.container = container or target.container
+        if target.container is None:
+            return None
+        if container is not None and not container.is_stopped:
+            target.reads_without_end = 0
+            if task.is_stop_requested and target.stop_requested_ns is None:
+                target.stop_requested_ns = self._clock.wall_ns()
+            return None
+        if container is not None and container.exit_code is not None:
+            return self._observed_outcome(target, container)
+        target.reads_without_end += 1
+        if target.reads_without_end < _READS_BEFORE_LOST:
+            return None
+        return (
+            unknown_outcome(self._last_read_ns(target.name))
+            if container is None
+            else self._observed_outcome(target, container)
+        )
+
+    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata) -> Outcome:
+        # A batch that had finished by itself just before the task's end was only seen late.
+        stop_ns, finished_ns = target.stop_requested_ns, container.finished_ns
+        is_stop_requested = stop_ns is not None and (finished_ns is None or finished_ns > stop_ns)
+        return exited_outcome(container.exit_code, finished_ns, is_stop_requested=is_stop_requested)
+
+    def _handle_stop(self) -> None:
+        """SIGTERM: ECS stops the batch only after us (or has stopped it already), so be quick."""
+        max_wait_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
+        task_seen = False
+        # Not from the signal on: it may have come into a reading or a put, and an endpoint may take 2 s for an answer.
+        left_seconds = min(max_wait_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
+        deadline_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
+        while left_seconds > 0:
+            if self._observation.refresh(max_seconds=left_seconds):
+                task_seen = True
+                self._check_ends()
+                if self._targets and not self._unreported_names():
+                    return
+            self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
+            left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+        self._report_unfinished(task_seen=task_seen)
+
+    def _report_unfinished(self, *, task_seen: bool) -> None:
+        task = self._observation.task
+        if task is None:
+            self._log.error(
+                "The task metadata endpoint never answered, so there is nothing to report: "
+                "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
+            )
+            return
+        for target in self._targets.values():
+            if target.reported:
+                continue
+            self._report(
+                target, task, self._unfinished_outcome(target, task.container(target.name) if task_seen else None)
+            )
+
+    def _unfinished_outcome(self, target: ReportTarget, listed: ContainerMetadata | None) -> Outcome:
+        if listed is None:
+            return unknown_outcome(self._last_read_ns(target.name))
+        # STOPPED without an exit code, and no time to ask again.
+        return self._observed_outcome(target, listed) if listed.is_stopped else stopped_outcome(self._clock.wall_ns())
+
+    def _last_read_ns(self, name: str) -> int | None:
+        usage = self._observation.usages.get(name)
+        return usage.last_read_ns if usage is not None else None
+
+    def _report(self, target: ReportTarget, task: TaskMetadata, end: Outcome) -> None:
+        container = target.container or ContainerMetadata(name=target.name)
+        target.reported = True
+        final_readings(self._collectors)
+        line = self._reporter.report(container, task, end)
+        self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
+
+    def _budget_seconds(self) -> float:
+        """What is left for a put; the signal may have come during another."""
+        budget_seconds = self._settings.stop_seconds
+        left_seconds = budget_seconds - self._since_stop_seconds()
+        return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
+
+    def _since_stop_seconds(self) -> float:
+        """How long ago the end was asked for; 0 if it was not."""
+        stop_ns = self._stop.requested_ns
+        return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
+
+    def _checkpoint_if_due(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        task = self._observation.task
+        if not self._checkpoint_ns or now_ns < self._next_checkpoint_ns or task is None:
+            return
+        missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
+        self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
+        for target in self._targets.values():
+            if not target.reported and target.container is not None:
+                self._delivery.print(self._reporter.checkpoint(target.container, task))

@@ -1,0 +1,186 @@
+"""What the monitor knows of its task: the last metadata, and each container's usage so far."""
+
+from collections.abc import Callable, Collection
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.core.clock import Clock, ClockJumpDetector
+from profiler.core.log import Log
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.sources import SourceHealth, Unavailable
+from profiler.sources.ecs.client import TaskSource
+from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+
+_TASK_PERIOD_NS = 10 * NS_PER_SECOND
+_OWN_CONTAINER_ATTEMPTS = 3
+# A container whose readings stay the same for so many of its usual steps may have ended.
+_STALE_STEPS = 2
+
+
+class Observation:
+    """Samples all containers on each tick and asks for the task only when something may have changed.
+
+    ``on_sample`` hears of each container's samples that are no duplicates.
+    """
+
+    def __init__(
+        self,
+        source: TaskSource,
+        clock: Clock,
+        log: Log,
+        interval_ns: int,
+        on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None,
+    ) -> None:
+        self._source = source
+        self._on_sample = on_sample
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._task_read_ns: int | None = None
+        self._own_attempts = 0
+        self._seen_ids: frozenset[str] = frozenset()
+        self._last_fresh_ns: dict[str, int] = {}
+        self._stats_health = SourceHealth("/task/stats", log)
+        self._task_health = SourceHealth("/task", log)
+        self._refused: dict[str, SourceHealth] = {}
+        self._log = log
+        self._clock_jumps = ClockJumpDetector(clock)
+        self._current: tuple[ContainerMetadata, ...] = ()
+        self.task: TaskMetadata | None = None
+        self.own: ContainerMetadata | None = None
+        self.usages: dict[str, ContainerUsage] = {}
+        self.last_reading: StatsReading | None = None
+        self.readings = 0
+
+    @property
+    def failures(self) -> int:
+        """Failed reads of the stats, and single entries in them that could not be read."""
+        return self._stats_health.failures + sum(health.failures for health in self._refused.values())
+
+    @property
+    def source_name(self) -> str:
+        """The source's name for ``sampling.sources``."""
+        return self._source.name
+
+    def tick(self, watched: Collection[str]) -> bool:
+        """Read the stats, and the task if there is a reason; says whether the task was read."""
+        self._check_clock()
+        reading = self._source.stats()
+        if isinstance(reading, Unavailable):
+            self._stats_health.on_failure(reading)
+            refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
+        else:
+            self._stats_health.on_success()
+            self.last_reading = reading
+            self.readings += 1
+            self._record_refused(reading)
+            refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
+            self._add_samples(reading)
+        return refreshed
+
+    def refresh(self, max_seconds: float | None = None) -> bool:
+        """Read the task; says whether that worked. What was known stays if it did not."""
+        self._task_read_ns = self._clock.monotonic_ns()
+        task = self._source.task(max_seconds)
+        if isinstance(task, Unavailable):
+            self._task_health.on_failure(task)
+            return False
+        self._task_health.on_success()
+        self.task = task
+        # Of several with one name (one was replaced) only the last started counts on: readings of
+        # both in turn would look like a restart each time.
+        last_started = {container.name: task.container(container.name) for container in task.containers}
+        self._current = tuple(container for container in last_started.values() if container is not None)
+        if not self.is_own_container_settled:
+            own = self._source.own_container()
+            self._own_attempts += 1
+            self.own = None if isinstance(own, Unavailable) else own
+        return True
+
+    def warnings(self, name: str) -> tuple[str, ...]:
+        """What is to be said of the measurement of a container, as sentences."""
+        usage = self.usages.get(name)
+        sentences = (
+            _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
+            _was_replaced(usage.replacements) if usage is not None and usage.replacements else None,
+        )
+        return tuple(sentence for sentence in sentences if sentence is not None)
+
+    @property
+    def is_own_container_settled(self) -> bool:
+        """Whether the own container is known, or was asked for often enough to go on without."""
+        return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
+
+    def _task_is_due(self, reading: StatsReading | None, watched: Collection[str], *, timed_out: bool) -> bool:
+        now_ns = self._clock.monotonic_ns()
+        if not self.is_own_container_settled or self.task is None or self._task_read_ns is None:
+            return True
+        if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
+            return True
+        if reading is None:
+            return not timed_out
+        ids = frozenset(reading.samples)
+        changed = ids != self._seen_ids
+        self._seen_ids = ids
+        return changed or any(self._is_missing(name, self.task, reading, now_ns) for name in watched)
+
+    def _is_missing(self, name: str, task: TaskMetadata, reading: StatsReading, now_ns: int) -> bool:
+        container = task.container(name)
+        if container is None or container.docker_id not in reading.samples:
+            return True
+        fresh_ns = self._last_fresh_ns.get(name)
+        if fresh_ns is None or now_ns - fresh_ns <= _STALE_STEPS * self._interval_ns:
+            return False
+        usual_step_ms = self.usages[name].median_step_ms
+        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else usual_step_ms * NS_PER_MS
+        return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
+
+    def _add_samples(self, reading: StatsReading) -> None:
+        received_ns = self._clock.monotonic_ns()
+        for container in self._current:
+            sample = reading.samples.get(container.docker_id or "")
+            if sample is None or container.docker_id is None:
+                continue
+            usage = self.usages.get(container.name)
+            if usage is None:
+                usage = self.usages[container.name] = ContainerUsage(self._interval_ns)
+            started_ns = None if container.restart_count else container.started_ns
+            if usage.add(
+                sample,
+                docker_id=container.docker_id,
+                received_ns=received_ns,
+                started_ns=started_ns,
+                shares_network=container.shares_network,
+            ):
+                self._last_fresh_ns[container.name] = received_ns
+                self._on_sample(container.name, sample)
+
+    def _check_clock(self) -> None:
+        jumped_ns = self._clock_jumps.check()
+        if jumped_ns:
+            self._log.warning(_clock_was_set(jumped_ns))
+
+    def _record_refused(self, reading: StatsReading) -> None:
+        for docker_id in self._refused.keys() - reading.refused.keys():
+            if docker_id in reading.samples:
+                self._refused[docker_id].on_success()
+        for docker_id, reason in reading.refused.items():
+            health = self._refused.setdefault(
+                docker_id, SourceHealth(f"The stats of container {docker_id[:12]}", self._log)
+            )
+            health.on_failure(Unavailable(reason))
+
+
+def _clock_was_set(jumped_ns: int) -> str:
+    direction = "forward" if jumped_ns > 0 else "back"
+    return (
+        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
+        "times and durations may be off by that, CPU seconds and memory peaks are not."
+    )
+
+
+def _was_replaced(count: int) -> str:
+    times = "once" if count == 1 else f"{count} times"
+    return (
+        f"The container was replaced by a new one {times}: "
+        "start and duration are those of the last one, CPU time and traffic those of all."
+    )

@@ -1,0 +1,155 @@
+"""Builds the record of a target: the batch's numbers and what the monitor knows of itself."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from profiler import __version__
+from profiler.aggregation.build_record import (
+    build_batch_record,
+    build_interval,
+    build_other_container,
+    container_limits,
+)
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.outcome import Outcome, running_outcome
+from profiler.collectors.base import Collector, with_collected
+from profiler.core.clock import Clock, Ticker
+from profiler.core.timestamps import format_ms
+from profiler.monitor.delivery import log_target
+from profiler.monitor.observation import Observation
+from profiler.record.emf import emf_members
+from profiler.record.json_line import encode_line
+from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
+from profiler.record.units import MIB
+from profiler.settings import MonitorSettings, problems_message
+from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host, OwnUsage, SwapCounters
+
+
+class SwapTracker:
+    """Compares the instance's counters with those at ``begin``."""
+
+    def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
+        self._read = read
+        self._before: SwapCounters | None = None
+
+    def start(self) -> None:
+        """What was swapped before does not count."""
+        self._before = self._read()
+
+    def notes(self, task: TaskMetadata) -> tuple[str, ...]:
+        """A sentence if at least 1 MiB was moved, for a task that runs on an instance."""
+        now = self._read() if task.runs_on_instance else None
+        if now is None or self._before is None:
+            return ()
+        out_mib = (now.out_bytes - self._before.out_bytes) // MIB
+        in_mib = (now.in_bytes - self._before.in_bytes) // MIB
+        if max(out_mib, in_mib) < 1:
+            return ()
+        moved = f"{out_mib} MiB out, {in_mib} MiB back in"
+        return (f"The instance swapped while the batch ran ({moved}): give it more memory, or fewer tasks at a time.",)
+
+
+class Reporter:
+    """Builds the lines of one task."""
+
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        observation: Observation,
+        *,
+        ticker: Ticker,
+        clock: Clock,
+        host: Host,
+        read_own_usage: Callable[[], OwnUsage],
+        collectors: Sequence[Collector] = (),
+        notes: Callable[[TaskMetadata], Sequence[str]] = lambda _: (),
+    ) -> None:
+        self._settings = settings
+        self._observation = observation
+        self._ticker = ticker
+        self._clock = clock
+        self._host = host
+        self._own_usage = read_own_usage
+        self._collectors = collectors
+        self._notes = notes
+        self._interval_started_ns: dict[str, int] = {}
+        self.warnings = [problems_message(settings.problems)] if settings.problems else []
+
+    def report(self, container: ContainerMetadata, task: TaskMetadata, end: Outcome) -> bytes:
+        """The final line of a batch."""
+        from profiler.sizing.advice import with_recommendation  # noqa: PLC0415  until the end its memory is the batch's
+
+        record = with_collected(self._record(container, task, end), self._collectors)
+        time = format_ms(self._clock.wall_ns())
+        return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
+
+    def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
+        """The line of a batch that goes on: everything so far, and the time since the last one."""
+        now_ns = self._clock.wall_ns()
+        record = self._record(container, task, running_outcome(now_ns))
+        usage = self._observation.usages.get(container.name)
+        if usage is not None:
+            started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
+            sizes = container_limits(container, task, usage, self._host)
+            numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
+            record = replace(record, interval=numbers)
+            self._interval_started_ns[container.name] = now_ns
+        return self._line("task.checkpoint", with_collected(record, self._collectors))
+
+    def _line(self, kind: RecordType, record: Record) -> bytes:
+        time = format_ms(self._clock.wall_ns())
+        report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
+        return encode_line(report, emf_members(report, self._emf_metric_names(kind)))
+
+    def _emf_metric_names(self, kind: RecordType) -> Sequence[str]:
+        """What CloudWatch is to make metrics of in a line of this kind."""
+        settings = self._settings
+        wanted = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
+        return settings.emf_metrics if wanted else ()
+
+    def _record(self, container: ContainerMetadata, task: TaskMetadata, end: Outcome) -> Record:
+        usage = self._observation.usages.get(container.name)
+        record = build_batch_record(
+            container, task, usage, end, self._host, others=self._other_containers(container, task)
+        )
+        target = log_target(container, task, self._settings)
+        if isinstance(target, LogTarget):
+            record = replace(record, log_group=target.group, log_stream=target.stream)
+        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name, task))
+
+    def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
+        now_ns = self._clock.wall_ns()
+        usages = self._observation.usages
+        return [
+            build_other_container(container, task, usages.get(container.name), now_ns, self._host)
+            for container in task.containers
+            if container.name != batch.name
+        ]
+
+    def _sampling(self, usage: ContainerUsage | None) -> Sampling:
+        longest_ms, median_ms = (usage.max_step_ms, usage.median_step_ms) if usage else (None, None)
+        interval_ms = self._settings.interval_seconds * 1000
+        return Sampling(
+            interval_ms=int(interval_ms) if interval_ms.is_integer() else interval_ms,
+            samples=usage.samples if usage else 0,
+            duplicates=usage.duplicates if usage else 0,
+            failures=self._observation.failures,
+            missed_ticks=self._ticker.missed,
+            longest_gap_ms=None if longest_ms is None else round(longest_ms),
+            stats_period_ms=None if median_ms is None else round(median_ms),
+            sources=(self._observation.source_name,),
+        )
+
+    def _monitor(self, name: str, task: TaskMetadata) -> Monitor:
+        used = self._own_usage()
+        own = self._observation.own
+        return Monitor(
+            version=__version__,
+            cpu_seconds=round(used.cpu_seconds, 3),
+            max_rss_mb=used.max_rss_mb,
+            restarts=own.restart_count if own is not None else 0,
+            warnings=(*self.warnings, *self._observation.warnings(name), *self._notes(task)),
+        )

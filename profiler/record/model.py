@@ -1,0 +1,306 @@
+"""The record of a run: what every part of Task Profiler writes and reads, and its JSON Schema."""
+
+from collections.abc import Mapping
+from inspect import cleandoc
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+SCHEMA_VERSION = "1.0"
+
+RecordType = Literal["task.report", "task.checkpoint"]
+Status = Literal["success", "failure", "stopped", "running", "unknown"]
+PeakSource = Literal["kernel", "sampled"]
+OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit"]
+Number = int | float
+
+_UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
+
+
+def _json_name(python_name: str) -> str:
+    """Spell a field as the record does: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
+    first, *others = python_name.split("_")
+    return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
+
+
+class _Model(Struct, frozen=True, omit_defaults=True, rename=_json_name):
+    """Base of all parts: immutable, absent values left out, names as in JSON."""
+
+
+class Distribution(_Model, frozen=True, kw_only=True):
+    """A quantity over the run: time-weighted mean and percentiles (1 % relative error), and maximum."""
+
+    avg: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class Metrics(_Model, frozen=True, kw_only=True):
+    """What one container used.
+
+    ``durationMs`` is start to finish of the container, ``billedDurationMs`` start of the image
+    pull to the end, rounded up to whole seconds and at least 60 s. ``maxMemoryUsedMB`` is the
+    working set (without reclaimable page cache), ``memoryUsagePeakMB`` a peak with page cache.
+    ``memoryPeakSource`` says how ``maxMemoryUsedMB`` was obtained.
+    """
+
+    duration_ms: Number | None = None
+    billed_duration_ms: Number | None = None
+    memory_size_mb: Number | None = None
+    max_memory_used_mb: Number | None = None
+    init_duration_ms: Number | None = None
+    vcpu_size: Number | None = None
+    cpu_seconds: float | None = None
+    vcpu_used: Distribution | None = None
+    cpu_utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+    memory_utilization_percent: Distribution | None = None
+    memory_peak_source: PeakSource | None = None
+    memory_usage_peak_mb: Number | None = None
+    network_rx_bytes: int | None = None
+    network_tx_bytes: int | None = None
+    block_read_bytes: int | None = None
+    block_write_bytes: int | None = None
+    max_pids: int | None = None
+    ephemeral_storage_used_mb: Number | None = None
+    ephemeral_storage_size_mb: Number | None = None
+
+
+class Interval(_Model, frozen=True, kw_only=True):
+    """The numbers of the time since the last checkpoint (in checkpoints only)."""
+
+    started_at: str | None = None
+    finished_at: str | None = None
+    cpu_seconds: float | None = None
+    vcpu_used: Distribution | None = None
+    cpu_utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+    memory_utilization_percent: Distribution | None = None
+
+
+class Container(_Model, frozen=True, kw_only=True):
+    """The batch container."""
+
+    name: str
+    id: str | None = None
+    arn: str | None = None
+    image: str | None = None
+    image_digest: str | None = None
+
+
+class OtherContainer(_Model, frozen=True, kw_only=True):
+    """Another container of the task, the monitor's own among them."""
+
+    name: str
+    status: str | None = None
+    exit_code: int | None = None
+    metrics: Metrics | None = None
+
+
+class Sampling(_Model, frozen=True, kw_only=True):
+    """How the batch container was sampled.
+
+    ``duplicates`` are readings that the source had not refreshed, ``failures`` failed reads,
+    ``missedTicks`` points of the sampling grid that passed unread, ``longestGapMs`` the longest
+    time between two readings and ``statsPeriodMs`` the median one.
+    """
+
+    interval_ms: Number | None = None
+    samples: int | None = None
+    duplicates: int | None = None
+    failures: int | None = None
+    missed_ticks: int | None = None
+    longest_gap_ms: int | None = None
+    stats_period_ms: int | None = None
+    sources: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Process(_Model, frozen=True, kw_only=True):
+    """The ``count`` processes of one name that were seen: their CPU time together, and the highest mark of one."""
+
+    name: str
+    arguments: str | None = None
+    count: int | None = None
+    cpu_seconds: float | None = None
+    max_memory_used_mb: Number | None = None
+
+
+class MemoryKills(_Model, frozen=True, kw_only=True):
+    """How many processes the kernel killed for want of memory; which, and what each held when it was last seen."""
+
+    count: int
+    processes: tuple[Process, ...] = field(default_factory=lambda: ())
+
+
+class Gpu(_Model, frozen=True, kw_only=True):
+    """One NVIDIA GPU. ``throttleReasons`` are percentages of the sampled time."""
+
+    uuid: str
+    index: int | None = None
+    name: str | None = None
+    utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+    memory_size_mb: Number | None = None
+    power_watts: Distribution | None = None
+    energy_joules: float | None = None
+    temperature_celsius: Distribution | None = None
+    sm_clock_mhz: Distribution | None = None
+    throttle_reasons: Mapping[str, float] | None = None
+    xids: tuple[int, ...] = field(default_factory=lambda: ())
+    ecc_uncorrected: int | None = None
+
+
+class NeuronCore(_Model, frozen=True, kw_only=True):
+    """One NeuronCore, by its index on the node."""
+
+    index: int
+    utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+
+
+class NeuronExecutions(_Model, frozen=True, kw_only=True):
+    """Model executions over the run."""
+
+    completed: int | None = None
+    failed: int | None = None
+
+
+class NeuronLatency(_Model, frozen=True, kw_only=True):
+    """The largest per-period latency percentiles in seconds (percentiles cannot be merged)."""
+
+    p50_max: float | None = None
+    p99_max: float | None = None
+    p100_max: float | None = None
+
+
+class Neuron(_Model, frozen=True, kw_only=True):
+    """AWS Neuron devices; ``restarts`` counts restarts of neuron-monitor."""
+
+    cores: tuple[NeuronCore, ...] = field(default_factory=lambda: ())
+    device_memory_used_mb: Distribution | None = None
+    device_memory_size_mb: Number | None = None
+    executions: NeuronExecutions | None = None
+    latency_seconds: NeuronLatency | None = None
+    ecc_uncorrected: int | None = None
+    restarts: int | None = None
+
+
+class TaskSize(_Model, frozen=True, kw_only=True):
+    """The task's own limits: what Fargate bills and what can be resized."""
+
+    vcpu: Number | None = None
+    memory_mb: Number | None = None
+
+
+class Cost(_Model, frozen=True, kw_only=True):
+    """What the run cost, and which price it was computed from."""
+
+    usd: float | None = None
+    price_basis: str | None = None
+
+
+class Recommendation(_Model, frozen=True, kw_only=True):
+    """The size that would have fitted, and why."""
+
+    vcpu: Number | None = None
+    memory_mb: Number | None = None
+    saving_percent: float | None = None
+    reasons: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Monitor(_Model, frozen=True, kw_only=True):
+    """The profiler itself: what it used and what it has to say about the measurement."""
+
+    version: str | None = None
+    cpu_seconds: float | None = None
+    max_rss_mb: Number | None = None
+    restarts: int | None = None
+    warnings: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Record(_Model, frozen=True, kw_only=True):
+    """One run of one batch container.
+
+    ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (the task
+    was told to stop before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was
+    not seen). ``labels`` are the run's own, found out or given. ``truncated`` is true when lists
+    were cut to keep the line below 64 KiB; they come last, as Logs Insights reads only so many fields.
+    """
+
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str | None = None
+    revision: str | None = None
+    region: str | None = None
+    account_id: str | None = None
+    availability_zone: str | None = None
+    launch_type: str | None = None
+    cpu_architecture: str | None = None
+    labels: Mapping[str, str] | None = None
+    container: Container
+    log_group: str | None = None
+    log_stream: str | None = None
+    status: Status
+    exit_code: int | None = None
+    likely_out_of_memory: bool | None = None
+    out_of_memory_evidence: OutOfMemoryEvidence | None = None
+    memory_kills: MemoryKills | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    sampling: Sampling | None = None
+    metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108  a bare class would be left out when empty
+    interval: Interval | None = None
+    task_size: TaskSize | None = None
+    cost: Cost | None = None
+    recommendation: Recommendation | None = None
+    monitor: Monitor | None = None
+    processes: tuple[Process, ...] = ()
+    containers: tuple[OtherContainer, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    gpu_scope: str | None = None
+    neuron: Neuron | None = None
+    truncated: bool | None = None
+
+
+class Report(_Model, frozen=True, kw_only=True):
+    """The line: when it was written, which kind it is, and the record."""
+
+    time: str
+    type: RecordType
+    schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
+    record: Record
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Report)
+
+
+def encode(report: Report) -> bytes:
+    """The report as one JSON line, without the newline and without any limit on its length."""
+    return _encoder.encode(report)
+
+
+def decode(line: bytes | str) -> Report:
+    """Read one JSON line.
+
+    Raises ``msgspec.DecodeError`` (of which ``msgspec.ValidationError`` is one) with a message
+    that names the offending field when the line is no record.
+    """
+    return _decoder.decode(line)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a line."""
+    schema = msgspec.json.schema(Report)
+    for definition in schema["$defs"].values():
+        # Python 3.13 takes the indentation out of docstrings, older ones keep it.
+        definition["description"] = cleandoc(definition["description"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Task Profiler report, schema version " + SCHEMA_VERSION,
+        **schema,
+    }

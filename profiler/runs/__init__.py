@@ -1,0 +1,1 @@
+"""Where past runs are read from: files, a cluster, CloudWatch Logs."""

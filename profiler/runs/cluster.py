@@ -1,0 +1,371 @@
+"""The runs of families in Elasticsearch or OpenSearch, aggregated there."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.record.model import TaskSize, decode
+from profiler.search.setup import SearchServer, ServerResponse
+from profiler.sizing.evidence import Evidence, spike_of, with_assumption
+from profiler.sizing.requirements import CPU_BOUND_SHARE, RunFacts, Task, facts_of
+
+JsonObject = dict[str, Any]
+
+_FAMILY = "task.family"
+_START = "event.start"
+_PEAK = "usage.memory.used_mb.max"
+_P95 = "usage.cpu.used.p95"
+_MEMORY_SIZE = "usage.memory.size_mb"
+_TASK_MEMORY = "usage.task.memory_mb"
+_TASK_VCPU = "usage.task.vcpu_p95"
+_SOURCE = ["record", "usage.cpu.size", _MEMORY_SIZE, "usage.memory.used_mb", "task.launch_type", "cloud.region"]
+# Both engines refuse an answer of more than 65,535 buckets.
+_MAX_BUCKETS = 10_000
+_MAX_FAMILIES = 100
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A family's last runs: the start of the first of them, and the peaks in the order of time."""
+
+    family: str
+    first_start_ms: int
+    last_start_ms: int
+    peaks_mb: tuple[float, ...]
+
+
+def windows_query(families: Sequence[str], last: int, after: Mapping[str, Any] | None) -> JsonObject:
+    """The next page of families, each with the starts and peaks of its last runs.
+
+    ``families`` are shell patterns; what matches only by a set of characters is to be left out afterwards.
+    """
+    conditions: list[JsonObject] = [{"exists": {"field": _FAMILY}}, {"exists": {"field": _START}}]
+    if families:
+        conditions.append(_any_of([_family_condition(family) for family in families]))
+    composite: JsonObject = {
+        "size": max(1, min(_MAX_FAMILIES, _MAX_BUCKETS // (last + 1))),
+        "sources": [{"family": {"terms": {"field": _FAMILY}}}],
+    }
+    if after is not None:
+        composite["after"] = dict(after)
+    starts = {"terms": {"field": _START, "size": last, "order": {"_key": "desc"}}, "aggs": {"peak": _max(_PEAK)}}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": conditions}},
+        "aggs": {"families": {"composite": composite, "aggs": {"starts": starts}}},
+    }
+
+
+def evidence_query(windows: Sequence[Window]) -> JsonObject:
+    """The aggregates of these families' last runs, each under its place in the list."""
+    filters = {str(place): _of_window(window) for place, window in enumerate(windows)}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"terms": {_FAMILY: [window.family for window in windows]}},
+        "aggs": {
+            "families": {
+                "filters": {"filters": filters},
+                "aggs": {
+                    "measured": {"filter": _measured(), "aggs": _aggregates()},
+                    "killed": {"filter": _killed(), "aggs": _out_of_memory_aggregates()},
+                    "ignored": _count(_none_of([_measured(), _killed()])),
+                },
+            }
+        },
+    }
+
+
+def _aggregates() -> JsonObject:
+    """A report of a stopped run leaves the status to ECS's event: it has none until that comes."""
+    return {
+        "failed": _count(_term("task.status", "failure")),
+        "stopped": _count(_any_of([_term("task.status", "stopped"), _without("task.status")])),
+        "bound": {
+            "filter": {"range": {"usage.cpu.percent.p95": {"gte": 100 * CPU_BOUND_SHARE}}},
+            "aggs": {"vcpu": _max("usage.cpu.size")},
+        },
+        "task_memory": _max(_TASK_MEMORY),
+        "task_vcpu": _max(_TASK_VCPU),
+        "alone": {"filter": _without(_TASK_MEMORY), "aggs": {"memory": _max(_PEAK)}},
+        "alone_vcpu": {"filter": _without(_TASK_VCPU), "aggs": {"vcpu": _max(_P95)}},
+        "sampled": _count(_term("usage.memory.peak_source", "sampled")),
+        "kernel": _count(_term("usage.memory.peak_source", "kernel")),
+        "first": {"min": {"field": _START}},
+        "last": {"max": {"field": _START}},
+        "billed_ms": {"avg": {"field": "usage.billed_duration_ms"}},
+        "gpu": _max("usage.gpu.percent.max"),
+        "newest": _top(_START),
+        "highest": _top(_PEAK),
+        "neediest": _top(_TASK_MEMORY),
+        "busiest": _top(_P95),
+    }
+
+
+def _out_of_memory_aggregates() -> JsonObject:
+    return {
+        "largest": _top(_MEMORY_SIZE),
+        "size": _max(_MEMORY_SIZE),
+        "unmeasured": _count(_none_of([_measured()])),
+    }
+
+
+def _of_window(window: Window) -> JsonObject:
+    start = {"gte": window.first_start_ms, "format": "epoch_millis"}
+    return {"bool": {"filter": [_term(_FAMILY, window.family), {"range": {_START: start}}]}}
+
+
+def _measured() -> JsonObject:
+    """A report with numbers; of a lost run at least that it ran out of memory, and at which size."""
+    numbers = _any_of([_exists(_PEAK), _exists(_P95)])
+    report = {"bool": {"filter": [_term("task.complete", value=True), numbers]}}
+    lost = {"bool": {"filter": [_term("task.out_of_memory", value=True), _exists(_MEMORY_SIZE), numbers]}}
+    return _any_of([report, lost])
+
+
+def _killed() -> JsonObject:
+    return _any_of([_term("task.likely_out_of_memory", value=True), _term("task.out_of_memory", value=True)])
+
+
+def _family_condition(pattern: str) -> JsonObject:
+    """A shell pattern as Lucene's; a set of characters becomes any character, to be looked at afterwards."""
+    if not any(character in pattern for character in "*?["):
+        return _term(_FAMILY, pattern)
+    text, rest = "", pattern
+    while rest:
+        character, rest = rest[0], rest[1:]
+        end = rest.find("]", 2 if rest.startswith(("!]", "^]")) else 1) if character == "[" else -1
+        if end >= 0:
+            text, rest = text + "?", rest[end + 1 :]
+        else:
+            text += character if character in "*?" else f"\\{character}" if character == "\\" else character
+    return {"wildcard": {_FAMILY: {"value": text}}}
+
+
+def _term(field: str, value: object) -> JsonObject:
+    return {"term": {field: value}}
+
+
+def _exists(field: str) -> JsonObject:
+    return {"exists": {"field": field}}
+
+
+def _without(field: str) -> JsonObject:
+    return _none_of([_exists(field)])
+
+
+def _any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
+
+
+def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    return {"bool": {"must_not": list(conditions)}}
+
+
+def _max(field: str) -> JsonObject:
+    return {"max": {"field": field}}
+
+
+def _count(condition: JsonObject) -> JsonObject:
+    return {"filter": condition}
+
+
+def _top(field: str) -> JsonObject:
+    """The one document with the largest value."""
+    sort = {field: {"order": "desc", "missing": "_last", "unmapped_type": "double"}}
+    return {"top_hits": {"size": 1, "sort": [sort], "_source": _SOURCE}}
+
+
+# Of 32-bit floats, seven digits in all are true.
+_DIGITS = 5
+_EMPTY: Mapping[str, Any] = {}
+
+
+class FamilyEvidence(Struct, frozen=True, kw_only=True):
+    """A family, and what its last runs say; None if none of them was measured."""
+
+    name: str
+    evidence: Evidence | None
+
+
+class ClusterRuns:
+    """Reports in the indices that begin with a prefix."""
+
+    def __init__(self, server: SearchServer, prefix: str) -> None:
+        self._server = server
+        self._path = f"/{quote(prefix)}-reports-*/_search?ignore_unavailable=true&allow_no_indices=true"
+
+    def families(self, patterns: Sequence[str], last: int) -> Iterator[FamilyEvidence]:
+        """Families whose name matches one of the shell patterns (all without one).
+
+        Raises TaskProfilerError if the cluster does not answer or refuses.
+        """
+        after: Mapping[str, Any] | None = None
+        while True:
+            page = self._search(windows_query(patterns, last, after)).get("families", _EMPTY)
+            windows = [
+                window for bucket in page.get("buckets", ()) if (window := _window(bucket, patterns)) is not None
+            ]
+            if windows:
+                answer = self._search(evidence_query(windows))["families"]["buckets"]
+                for place, window in enumerate(windows):
+                    yield FamilyEvidence(name=window.family, evidence=_evidence(window, answer[str(place)]))
+            after = page.get("after_key")
+            if after is None:
+                return
+
+    def _search(self, body: object) -> Mapping[str, Any]:
+        answer = self._server.request("POST", self._path, body)
+        if not answer.ok or not isinstance(answer.body, dict):
+            raise TaskProfilerError(
+                f"The cluster did not answer the search (HTTP {answer.status}: {_reason(answer)}): check URL, sign-in "
+                "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
+            )
+        found: Mapping[str, Any] = answer.body.get("aggregations") or _EMPTY
+        return found
+
+
+def _reason(answer: ServerResponse) -> str:
+    error = answer.body.get("error") if isinstance(answer.body, dict) else None
+    causes = error.get("root_cause") if isinstance(error, dict) else None
+    if isinstance(causes, list) and causes and isinstance(causes[0], dict):
+        return str(causes[0].get("reason"))
+    return str(error or "no reason given")
+
+
+def _window(bucket: Mapping[str, Any], patterns: Sequence[str]) -> Window | None:
+    family = str(bucket["key"]["family"])
+    starts = bucket["starts"]["buckets"]
+    if not starts or (patterns and not any(fnmatchcase(family, pattern) for pattern in patterns)):
+        return None
+    in_time = list(reversed(starts))
+    peaks = (_number(start["peak"]) for start in in_time)
+    return Window(
+        family=family,
+        first_start_ms=int(in_time[0]["key"]),
+        last_start_ms=int(in_time[-1]["key"]),
+        peaks_mb=tuple(peak for peak in peaks if peak is not None),
+    )
+
+
+def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
+    found, out_of_memory = bucket["measured"], bucket["killed"]
+    if not found["doc_count"]:
+        return None
+    newest, highest, neediest, busiest = (_run(found[name]) for name in ("newest", "highest", "neediest", "busiest"))
+    killed = _run(out_of_memory["largest"]) if out_of_memory["doc_count"] else None
+    read = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
+    others = _OtherContainers(newest)
+    memory_mb = max_known(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
+    vcpu = max_known(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
+    evidence = Evidence(
+        family=window.family,
+        runs=found["doc_count"],
+        latest=newest.task if newest is not None else _task(found["newest"]),
+        failed=found["failed"]["doc_count"],
+        stopped=found["stopped"]["doc_count"],
+        out_of_memory=out_of_memory["doc_count"],
+        out_of_memory_unmeasured=out_of_memory["unmeasured"]["doc_count"],
+        ignored=bucket["ignored"]["doc_count"],
+        required_memory_mb=memory_mb,
+        required_vcpu=vcpu,
+        batch_peak_mb=next((run.peak_mb for run in read if _is_close(run.requirements.memory_mb, memory_mb)), None),
+        cpu_bound_runs=found["bound"]["doc_count"],
+        cpu_bound_vcpu=_number(found["bound"]["vcpu"]),
+        oom_size_mb=max_known(_number(out_of_memory["size"]), killed.oom_size_mb if killed is not None else None),
+        peak_source="sampled" if found["sampled"]["doc_count"] else "kernel" if found["kernel"]["doc_count"] else None,
+        stats_period_ms=max_known(*(run.stats_period_ms for run in read)),
+        first_started_at=_moment(found["first"]),
+        last_started_at=_moment(found["last"]),
+        window_ns=(window.last_start_ms - window.first_start_ms) * NS_PER_MS,
+        mean_billed_ms=_number(found["billed_ms"]),
+        spike=None if highest is None else spike_of([highest]),
+        peaks_mb=window.peaks_mb,
+        gpus_idle=_number(found["gpu"]) == 0 and newest is not None and newest.gpus_idle is True,
+    )
+    return with_assumption(evidence, others.sentence) if others.were_assumed else evidence
+
+
+class _OtherContainers:
+    """What the other containers need in runs whose document does not tell: what they needed in the newest."""
+
+    def __init__(self, newest: RunFacts | None) -> None:
+        self._newest = newest
+        self.were_assumed = False
+        self.sentence = (
+            "What the other containers needed is not in the index for every run, so that of the newest run is assumed."
+        )
+
+    def with_memory(self, batch_mb: float | None) -> float | None:
+        newest = self._newest
+        if batch_mb is None or newest is None or newest.peak_mb is None or newest.requirements.memory_mb is None:
+            return batch_mb
+        return self._with_others(batch_mb, newest.requirements.memory_mb - newest.peak_mb)
+
+    def with_vcpu(self, batch_vcpu: float | None) -> float | None:
+        newest = self._newest
+        if batch_vcpu is None or newest is None or newest.batch_vcpu is None or newest.requirements.vcpu is None:
+            return batch_vcpu
+        return self._with_others(batch_vcpu, newest.requirements.vcpu - newest.batch_vcpu)
+
+    def _with_others(self, batch: float, others: float) -> float:
+        self.were_assumed = self.were_assumed or bool(self._newest and self._newest.task.has_other_containers)
+        return round(batch + others, _DIGITS)
+
+
+def _run(top: Mapping[str, Any]) -> RunFacts | None:
+    """The facts of the one document, from its whole record; None if it has none that can be read."""
+    source = _source(top)
+    text = source.get("record")
+    if not isinstance(text, str):
+        return None
+    with contextlib.suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return facts_of(decode(text))
+    return None
+
+
+def _task(top: Mapping[str, Any]) -> Task:
+    """Without the whole record the sizes that bounded the batch stand for the task's."""
+    source = _source(top)
+    usage = source.get("usage", _EMPTY)
+    vcpu, memory_mb = usage.get("cpu", _EMPTY).get("size"), usage.get("memory", _EMPTY).get("size_mb")
+    return Task(
+        size=None if vcpu is None and memory_mb is None else TaskSize(vcpu=vcpu, memory_mb=memory_mb),
+        launch_type=source.get("task", _EMPTY).get("launch_type"),
+        region=source.get("cloud", _EMPTY).get("region"),
+        vcpu_size=vcpu,
+        memory_size_mb=memory_mb,
+    )
+
+
+def _source(top: Mapping[str, Any]) -> Mapping[str, Any]:
+    hits = top["hits"]["hits"]
+    source: Mapping[str, Any] = hits[0].get("_source", _EMPTY) if hits else _EMPTY
+    return source
+
+
+def _number(metric: Mapping[str, Any]) -> float | None:
+    """Of no documents Elasticsearch says null, an older one an infinity as text."""
+    value = metric.get("value")
+    return round(float(value), _DIGITS) if isinstance(value, int | float) else None
+
+
+def _moment(metric: Mapping[str, Any]) -> str | None:
+    value = metric.get("value")
+    if not isinstance(value, int | float):
+        return None
+    text = metric.get("value_as_string")
+    return text if isinstance(text, str) and parse_ns(text) is not None else format_ms(int(value) * NS_PER_MS)
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6)

@@ -1,0 +1,97 @@
+"""Record lines found by CloudWatch Logs Insights, for people without a cluster.
+
+A query reads every line of the log groups in its time once, and answers at most 10,000: the newest.
+https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_StartQuery.html
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct, json
+
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+
+MAX_LINES = 10_000
+_POLL_SECONDS = 1.0
+# Insights itself gives up after an hour.
+_TIMEOUT_SECONDS = 3600
+_UNFINISHED = frozenset({"Scheduled", "Running"})
+_COMPLETE = "Complete"
+_PATTERN_CHARACTERS = frozenset("*?[")
+
+
+class LogsClient(Protocol):
+    """boto3's client for CloudWatch Logs, as far as it is needed here."""
+
+    def start_query(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401  boto3's own
+        """StartQuery."""
+        ...
+
+    def get_query_results(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401  boto3's own
+        """GetQueryResults."""
+        ...
+
+    def stop_query(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401  boto3's own
+        """StopQuery."""
+        ...
+
+
+class TimeRange(Struct, frozen=True, kw_only=True):
+    """From when to when, in milliseconds since 1970."""
+
+    start_ms: int
+    end_ms: int
+
+
+def query_text(families: Sequence[str]) -> str:
+    """The query for the final reports of families; shell patterns are left to whoever reads the lines."""
+    conditions = ['type = "task.report"']
+    if families and not any(_PATTERN_CHARACTERS & set(family) for family in families):
+        listed = ", ".join(json.encode(family).decode() for family in families)
+        conditions.append(f"record.family in [{listed}]")
+    parts = ("fields @message", f"filter {' and '.join(conditions)}", "sort @timestamp desc", f"limit {MAX_LINES}")
+    return "\n| ".join(parts)
+
+
+def find_lines(
+    client: LogsClient, clock: Clock, groups: Sequence[str], span: TimeRange, families: Sequence[str]
+) -> list[bytes]:
+    """The lines, newest first.
+
+    Raises TaskProfilerError if the query fails; what the client raises is the caller's to tell.
+    """
+    query = client.start_query(
+        logGroupNames=list(groups),
+        startTime=span.start_ms // 1000,
+        endTime=-(-span.end_ms // 1000),
+        queryString=query_text(families),
+        limit=MAX_LINES,
+    )["queryId"]
+    try:
+        answer = _wait_for_results(client, clock, query)
+    except KeyboardInterrupt:
+        client.stop_query(queryId=query)
+        raise
+    return [line for row in answer.get("results", ()) if (line := _message(row)) is not None]
+
+
+def _wait_for_results(client: LogsClient, clock: Clock, query: str) -> Mapping[str, Any]:
+    for _ in range(round(_TIMEOUT_SECONDS / _POLL_SECONDS)):
+        answer = client.get_query_results(queryId=query)
+        status = answer.get("status")
+        if status == _COMPLETE:
+            return answer
+        if status not in _UNFINISHED:
+            raise TaskProfilerError(
+                f"CloudWatch Logs Insights ended the query as {status!r}: ask for a shorter time by --since."
+            )
+        clock.sleep(_POLL_SECONDS)
+    raise TaskProfilerError("CloudWatch Logs Insights did not end the query in an hour: ask for a shorter time.")
+
+
+def _message(row: Sequence[Mapping[str, str]]) -> bytes | None:
+    for field in row:
+        if field.get("field") == "@message":
+            return field.get("value", "").encode()
+    return None

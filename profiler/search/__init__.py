@@ -1,0 +1,1 @@
+"""Index templates and dashboards for Elasticsearch and OpenSearch."""

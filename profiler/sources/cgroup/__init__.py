@@ -1,0 +1,1 @@
+"""Linux control groups, version 1 and 2."""

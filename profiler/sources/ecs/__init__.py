@@ -1,0 +1,1 @@
+"""The ECS task metadata endpoint and the containers of the task."""

@@ -1,0 +1,110 @@
+"""Which container of the task is the batch. Never guessed when it is ambiguous."""
+
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+
+# Containers that ECS and other AWS services put beside the application.
+_INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
+_FIRELENS_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
+_FIRELENS_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
+_FIRELENS_DRIVER = "awsfirelens"
+_MONITOR_NAME = "task-monitor"
+_MONITOR_IMAGE = "task-profiler"
+_APPLICATION_TYPE = "NORMAL"
+
+
+class BatchSelection(Struct, frozen=True, kw_only=True):
+    """The containers to report on, and what is wrong with the choice (None: nothing).
+
+    ``is_present`` says whether the task has them now: an agent may list a container late, or no more.
+    """
+
+    names: tuple[str, ...]
+    problem: str | None = None
+    is_present: bool = True
+
+
+def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
+    """The batch container's name: the wanted one, else the only application container.
+
+    ``own`` is the monitor's container, None if unknown. If several candidates remain, all of
+    them are reported on and the problem names them.
+    """
+    if requested is not None:
+        return _select_requested(task, requested)
+    names = _candidates(task, own)
+    if len(names) > 1:
+        listed = ", ".join(names)
+        return BatchSelection(
+            names=names,
+            problem=f"Several containers could be the batch ({listed}): set TASK_PROFILER_CONTAINER to one of them; "
+            "until then each gets a report in its own log stream.",
+        )
+    if not names:
+        return BatchSelection(
+            names=(),
+            problem="No container of this task can be the batch: the task holds only the monitor and containers "
+            "injected by AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on.",
+            is_present=False,
+        )
+    return BatchSelection(names=names)
+
+
+def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
+    present = sorted({container.name for container in task.containers})
+    if requested in present:
+        return BatchSelection(names=(requested,))
+    listed = ", ".join(present) or "none"
+    return BatchSelection(
+        names=(requested,),
+        problem=f"TASK_PROFILER_CONTAINER names {requested!r}, which is not a container of this task "
+        f"(it has: {listed}); correct the name.",
+        is_present=False,
+    )
+
+
+def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:
+    others = [container for container in task.containers if _is_application(container, own)]
+    drivers = {container.log_driver for container in task.containers}
+    without_routers = [container for container in others if not _is_log_router(container)]
+    if _FIRELENS_DRIVER in drivers:
+        others = without_routers
+    elif drivers == {None}:  # version 3 of the endpoint does not tell
+        others = without_routers or others
+    # A batch that is wrapped in `task-profiler run` may have the monitor's image.
+    chosen = [container for container in others if not _is_another_monitor(container)] or others
+    return tuple(dict.fromkeys(container.name for container in chosen))
+
+
+def _is_application(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
+    if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
+        return False
+    return not _matches(container.name, _INJECTED_NAMES)
+
+
+def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
+    """Whether this is the container the monitor runs in; by its usual name if it could not be asked."""
+    if own is None:
+        return container.name == _MONITOR_NAME
+    if container.docker_id is not None and own.docker_id is not None:
+        return container.docker_id == own.docker_id
+    return container.name == own.name
+
+
+def _is_another_monitor(container: ContainerMetadata) -> bool:
+    """Whether it is a second copy of the monitor, by its usual name or its image's."""
+    repository = (container.image or "").rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
+    return container.name == _MONITOR_NAME or repository == _MONITOR_IMAGE
+
+
+def _is_log_router(container: ContainerMetadata) -> bool:
+    if container.log_driver == _FIRELENS_DRIVER:
+        return False
+    return _matches(container.name, _FIRELENS_ROUTER_NAMES) or _matches(container.image or "", _FIRELENS_ROUTER_IMAGES)
+
+
+def _matches(value: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(value.lower(), pattern) for pattern in patterns)

@@ -1,0 +1,160 @@
+"""One answer of ``/task`` (endpoint v3 or v4), parsed once into immutable values.
+
+v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent or odd fields are None.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
+from profiler.core.timestamps import parse_ns
+from profiler.sources import Unavailable
+
+STOPPED = "STOPPED"
+_AWSVPC = "awsvpc"
+_FARGATE = "FARGATE"
+# Unset container CPU is reported as 0, or as Docker's minimum of 2 shares.
+_CPU_UNITS_UNSET = 2
+_CPU_UNITS_PER_VCPU = 1024
+_MIB = 1024 * 1024
+
+
+class ContainerMetadata(Struct, frozen=True, kw_only=True):
+    """A container of the task. Times are nanoseconds since 1970, sizes vCPU and bytes."""
+
+    name: str
+    docker_id: str | None = None
+    arn: str | None = None
+    image: str | None = None
+    image_digest: str | None = None
+    type: str | None = None
+    known_status: str | None = None
+    desired_status: str | None = None
+    exit_code: int | None = None
+    started_ns: int | None = None
+    finished_ns: int | None = None
+    restart_count: int = 0
+    vcpu_limit: float | None = None
+    memory_limit_bytes: int | None = None
+    log_driver: str | None = None
+    log_options: Mapping[str, str] = {}
+    network_mode: str | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the container has come to its end."""
+        return self.known_status == STOPPED
+
+    @property
+    def shares_network(self) -> bool:
+        """Whether its network counters are those of the whole task, the same in every container."""
+        return self.network_mode == _AWSVPC
+
+
+class TaskMetadata(Struct, frozen=True, kw_only=True):
+    """The task. ``arn`` is None when the endpoint does not say; sizes as in the containers."""
+
+    arn: str | None = None
+    cluster: str | None = None
+    family: str | None = None
+    revision: str | None = None
+    availability_zone: str | None = None
+    launch_type: str | None = None
+    desired_status: str | None = None
+    vcpu_limit: float | None = None
+    memory_limit_bytes: int | None = None
+    pull_started_ns: int | None = None
+    ephemeral_storage_used_mib: int | None = None
+    ephemeral_storage_size_mib: int | None = None
+    containers: tuple[ContainerMetadata, ...] = ()
+
+    @property
+    def is_stop_requested(self) -> bool:
+        """Whether ECS wants the task to end."""
+        return self.desired_status == STOPPED
+
+    @property
+    def runs_on_instance(self) -> bool:
+        """Whether it is known to share an instance with others: not Fargate, and not an endpoint that does not say."""
+        return self.launch_type is not None and self.launch_type != _FARGATE
+
+    def container(self, name: str) -> ContainerMetadata | None:
+        """The container of that name; of several (a restarted one) the last started."""
+        named = [container for container in self.containers if container.name == name]
+        return max(named, key=lambda container: container.started_ns or 0, default=None)
+
+
+def decode_task(body: bytes) -> TaskMetadata | Unavailable:
+    """Read the answer of ``/task``."""
+    document = _object(body)
+    if document is None or not isinstance(document.get("Containers"), list):
+        return Unavailable("/task answered with something else than a task's JSON object")
+    limits = mapping(document.get("Limits"))
+    storage = mapping(document.get("EphemeralStorageMetrics"))
+    parsed = (_container(item) for item in mappings(document["Containers"]))
+    return TaskMetadata(
+        arn=text(document.get("TaskARN")),
+        cluster=text(document.get("Cluster")),
+        family=text(document.get("Family")),
+        revision=text(document.get("Revision")),
+        availability_zone=text(document.get("AvailabilityZone")),
+        launch_type=text(document.get("LaunchType")),
+        desired_status=text(document.get("DesiredStatus")),
+        vcpu_limit=number(limits.get("CPU")),
+        memory_limit_bytes=_mebibytes(limits.get("Memory")),
+        pull_started_ns=parse_ns(document.get("PullStartedAt")),
+        ephemeral_storage_used_mib=count(storage.get("Utilized")),
+        ephemeral_storage_size_mib=count(storage.get("Reserved")),
+        containers=tuple(container for container in parsed if container is not None),
+    )
+
+
+def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
+    """Read the answer of the endpoint's root: the container that asks."""
+    document = _object(body)
+    container = _container(document) if document is not None else None
+    return container or Unavailable("the endpoint's root answered with something else than a container's JSON object")
+
+
+def _object(body: bytes) -> Mapping[str, Json] | None:
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
+    name = text(document.get("Name"))
+    if name is None:
+        return None
+    limits = mapping(document.get("Limits"))
+    cpu_units = number(limits.get("CPU"))
+    options = mapping(document.get("LogOptions"))
+    networks = mappings(document.get("Networks"))
+    return ContainerMetadata(
+        name=name,
+        docker_id=text(document.get("DockerId")),
+        arn=text(document.get("ContainerARN")),
+        image=text(document.get("Image")),
+        image_digest=text(document.get("ImageID")),
+        type=text(document.get("Type")),
+        known_status=text(document.get("KnownStatus")),
+        desired_status=text(document.get("DesiredStatus")),
+        exit_code=integer(document.get("ExitCode")),
+        started_ns=parse_ns(document.get("StartedAt")),
+        finished_ns=parse_ns(document.get("FinishedAt")),
+        restart_count=count(document.get("RestartCount")) or 0,
+        vcpu_limit=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        memory_limit_bytes=_mebibytes(limits.get("Memory")),
+        log_driver=text(document.get("LogDriver")),
+        log_options={key: value for key, value in options.items() if isinstance(value, str)},
+        network_mode=next((text(network.get("NetworkMode")) for network in networks), None),
+    )
+
+
+def _mebibytes(value: Json) -> int | None:
+    mebibytes = number(value)
+    return int(mebibytes * _MIB) if mebibytes is not None else None

@@ -1,0 +1,1 @@
+"""Processes and the machine, read from ``/proc`` and system calls."""

@@ -1,1 +1,0 @@
-"""AWS Neuron devices, as neuron-monitor reports them: a process of its own that prints one JSON report a line."""

@@ -1,0 +1,223 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.sources.ecs.container_stats import ContainerSample
+from tests.fakes import START_NS, sample, seconds
+
+MIB = 1024 * 1024
+
+
+class Feed:
+    """Feeds samples whose ``read`` moves with the monotonic clock, unless told otherwise."""
+
+    def __init__(self, started: float | None = 0) -> None:
+        self.usage = ContainerUsage(seconds(1))
+        self.started_ns = None if started is None else START_NS + seconds(started)
+
+    def add(
+        self,
+        at: float,
+        cpu: float | None = None,
+        memory_mib: int | None = None,
+        *,
+        received: float | None = None,
+        docker_id: str = "a",
+        shares_network: bool = False,
+        **more: int,
+    ) -> bool:
+        memory_bytes = None if memory_mib is None else memory_mib * MIB
+        taken = sample(START_NS + seconds(at), cpu, memory_bytes, **more)
+        return self.usage.add(
+            taken,
+            docker_id=docker_id,
+            received_ns=seconds(at if received is None else received),
+            started_ns=self.started_ns,
+            shares_network=shares_network,
+        )
+
+
+def test_the_first_step_runs_from_the_start_and_rates_are_over_the_real_step() -> None:
+    feed = Feed()
+    feed.add(2, cpu=1.0)
+    feed.add(12, cpu=6.0)
+    vcpu = feed.usage.run.vcpu.distribution(digits=6)
+    assert vcpu is not None
+    assert (vcpu.avg, vcpu.max, vcpu.p50) == (0.5, 0.5, 0.5)
+    assert feed.usage.cpu_seconds == 6.0
+
+
+def test_a_short_first_step_is_joined_with_the_next() -> None:
+    """The counter holds the container runtime's work from before the start: 0.06 s of CPU in 0.03 s."""
+    feed = Feed()
+    feed.add(0.03, cpu=0.06)
+    assert feed.usage.run.vcpu.distribution() is None
+    feed.add(1.03, cpu=0.5)
+    feed.add(2.03, cpu=1.0)
+    vcpu = feed.usage.run.vcpu.distribution(digits=4)
+    assert vcpu is not None
+    assert vcpu.max == 0.5
+    assert vcpu.avg == pytest.approx(1.0 / 2.03, abs=0.0001)
+    assert feed.usage.cpu_seconds == 1.0
+
+
+def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
+    feed = Feed(started=None)
+    feed.add(2, cpu=100.0)
+    assert feed.usage.run.vcpu.distribution() is None
+    feed.add(3, cpu=100.25)
+    vcpu = feed.usage.run.vcpu.distribution()
+    assert vcpu is not None
+    assert vcpu.avg == 0.25
+    assert feed.usage.cpu_seconds == 100.25
+
+
+def test_a_reading_that_did_not_move_is_a_duplicate() -> None:
+    feed = Feed()
+    assert feed.add(1, cpu=0.5, memory_mib=10)
+    assert not feed.add(1, cpu=0.5, memory_mib=10, received=2)
+    assert (feed.usage.samples, feed.usage.duplicates) == (1, 1)
+
+
+def test_a_restarted_counter_keeps_the_old_total() -> None:
+    feed = Feed()
+    feed.add(1, cpu=1.0, network_rx_bytes=100)
+    feed.add(2, cpu=0.25, network_rx_bytes=30)
+    assert feed.usage.cpu_seconds == 1.25
+    assert feed.usage.network_rx_bytes == 130
+
+
+def test_a_new_docker_id_restarts_the_counters_even_if_they_are_larger() -> None:
+    feed = Feed()
+    feed.add(1, cpu=1.0, block_read_bytes=5)
+    feed.add(11, cpu=3.0, block_read_bytes=7, docker_id="b")
+    assert feed.usage.cpu_seconds == 4.0
+    assert feed.usage.block_read_bytes == 12
+
+
+@pytest.mark.parametrize(("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)])
+def test_the_tasks_own_network_goes_on_when_a_container_is_replaced(
+    *, shares_network: bool, received: int, sent: int
+) -> None:
+    feed = Feed()
+    feed.add(1, network_rx_bytes=1000, network_tx_bytes=600, shares_network=shares_network)
+    feed.add(
+        2, network_rx_bytes=1100, network_tx_bytes=650, shares_network=shares_network, docker_id="b", block_read_bytes=1
+    )
+    assert (feed.usage.network_rx_bytes, feed.usage.network_tx_bytes) == (received, sent)
+
+
+def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time() -> None:
+    for jump in (3600, -3600):
+        feed = Feed()
+        feed.add(1, cpu=0.5, memory_mib=10)
+        feed.add(2, cpu=1.0, memory_mib=10)
+        feed.add(3 + jump, cpu=1.5, memory_mib=10, received=3)
+        feed.add(4 + jump, cpu=2.0, memory_mib=10, received=4)
+        vcpu = feed.usage.run.vcpu.distribution()
+        assert vcpu is not None
+        assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
+        assert feed.usage.cpu_seconds == 2.0
+        assert feed.usage.max_step_ms == 1000
+
+
+def test_memory_counts_for_the_step_it_stands_for() -> None:
+    feed = Feed()
+    feed.add(1, memory_mib=100)
+    feed.add(11, memory_mib=200)
+    memory = feed.usage.run.memory_bytes.distribution(per=MIB)
+    assert memory is not None
+    assert memory.avg == pytest.approx((100 * 1 + 200 * 10) / 11, abs=0.001)
+    assert feed.usage.memory_max_bytes == 200 * MIB
+
+
+def test_memory_that_nobody_saw_is_not_made_up() -> None:
+    """A monitor that came after an hour, and then lost the endpoint for ten minutes; stats are 20 s old at most."""
+    feed = Feed()
+    feed.add(3600, cpu=1800.0, memory_mib=1000)
+    for at in range(3601, 3641):
+        feed.add(at, cpu=at * 0.5, memory_mib=100)
+    feed.add(4240, cpu=2120.0, memory_mib=1000)
+    memory = feed.usage.run.memory_bytes.distribution(per=MIB)
+    assert memory is not None
+    assert memory.avg == pytest.approx((1000 * 20 + 100 * 40 + 1000 * 20) / 80, abs=0.001)
+    vcpu = feed.usage.run.vcpu.distribution()
+    assert vcpu is not None
+    assert (vcpu.avg, feed.usage.cpu_seconds) == (0.5, 2120.0)
+
+
+def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
+    usage = ContainerUsage(seconds(60))
+    for minute, memory_mib in ((1, 100), (2, 300)):
+        taken = sample(START_NS + seconds(60 * minute), None, memory_mib * MIB)
+        usage.add(taken, docker_id="a", received_ns=seconds(60 * minute), started_ns=START_NS)
+    memory = usage.run.memory_bytes.distribution(per=MIB)
+    assert memory is not None
+    assert memory.avg == 200
+
+
+def test_an_interval_ends_with_its_checkpoint_and_the_run_goes_on() -> None:
+    feed = Feed()
+    feed.add(1, cpu=1.0)
+    assert feed.usage.end_interval().cpu_seconds == 1.0
+    feed.add(2, cpu=1.5)
+    interval = feed.usage.end_interval()
+    assert interval.cpu_seconds == 0.5
+    assert interval.vcpu.maximum == 0.5
+    assert feed.usage.end_interval().cpu_seconds is None
+    assert feed.usage.run.cpu_seconds == 1.5
+
+
+def test_what_was_never_measured_stays_absent() -> None:
+    feed = Feed()
+    feed.add(1)
+    usage = feed.usage
+    assert usage.samples == 1
+    assert (
+        usage.cpu_seconds,
+        usage.memory_max_bytes,
+        usage.network_rx_bytes,
+        usage.block_read_bytes,
+        usage.max_pids,
+    ) == (None,) * 5
+    assert usage.run.memory_bytes.distribution() is None
+    assert usage.median_step_ms is None
+
+
+counts = st.none() | st.integers(min_value=0, max_value=2**62)
+samples = st.builds(
+    ContainerSample,
+    read_ns=st.integers(min_value=1, max_value=2**62),
+    cpu_ns=counts,
+    memory_used_bytes=counts,
+    memory_usage_peak_bytes=counts,
+    network_rx_bytes=counts,
+    block_write_bytes=counts,
+    pids=counts,
+)
+
+
+@given(
+    st.lists(st.tuples(samples, st.integers(0, 2**60), st.sampled_from("ab")), max_size=20),
+    st.none() | st.integers(1, 2**61),
+)
+def test_any_order_of_any_samples_gives_no_negative_number(
+    feed: list[tuple[ContainerSample, int, str]], started_ns: int | None
+) -> None:
+    usage = ContainerUsage(seconds(1))
+    received_ns = 0
+    for taken, own_step_ns, docker_id in feed:
+        received_ns += own_step_ns
+        usage.add(taken, docker_id=docker_id, received_ns=received_ns, started_ns=started_ns)
+    assert usage.samples + usage.duplicates == len(feed)
+    for value in (
+        usage.cpu_seconds,
+        usage.network_rx_bytes,
+        usage.block_write_bytes,
+        usage.max_pids,
+        usage.max_step_ms,
+    ):
+        assert value is None or value >= 0
+    vcpu = usage.run.vcpu.distribution()
+    assert vcpu is None or (vcpu.avg is not None and vcpu.max is not None and 0 <= vcpu.avg <= vcpu.max)

@@ -1,0 +1,157 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+
+# Within the 17 orders of magnitude that the bins span (see MAX_BINS).
+values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
+weights = st.integers(min_value=1_000_000, max_value=10**13)
+
+
+def test_a_value_counts_for_the_time_it_held() -> None:
+    series = TimeWeightedStatistics()
+    series.add(1.0, 9_000_000_000)
+    series.add(11.0, 1_000_000_000)
+    shown = series.distribution()
+    assert shown is not None
+    assert (shown.avg, shown.p50, shown.max) == (2.0, 1.0, 11.0)
+    assert (shown.p95, shown.p99) == pytest.approx((11.0, 11.0), rel=0.01)
+
+
+def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean() -> None:
+    series = TimeWeightedStatistics()
+    series.add(2.0, 995)
+    series.add(100.0, 5)
+    shown = series.distribution()
+    assert shown is not None
+    assert (shown.p50, shown.p95, shown.p99) == pytest.approx((2.0, 2.0, 2.0), rel=0.01)
+    assert (shown.avg, shown.max) == (2.49, 100.0)
+    assert series.median() == pytest.approx(2.0, rel=0.01)
+    assert series.maximum == 100.0
+
+
+def test_a_mean_is_exact_however_short_the_values_held() -> None:
+    series = TimeWeightedStatistics()
+    series.add(0.0, 1)
+    series.add(10.0, 1)
+    shown = series.distribution()
+    assert shown is not None
+    assert shown.avg == 5.0
+
+
+def test_values_are_divided_and_rounded_to_three_digits_if_nothing_else_is_asked_for() -> None:
+    series = TimeWeightedStatistics()
+    series.add(1.23456, 1)
+    plain, fewer, of_eight = series.distribution(), series.distribution(digits=1), series.distribution(per=8)
+    assert plain is not None
+    assert fewer is not None
+    assert of_eight is not None
+    assert (plain.max, fewer.max, of_eight.max) == (1.235, 1.2, 0.154)
+
+
+def test_nothing_before_the_first_value() -> None:
+    assert TimeWeightedStatistics().distribution() is None
+    assert TimeWeightedStatistics().maximum is None
+    assert TimeWeightedStatistics().median() is None
+
+
+def test_a_value_that_held_no_time_is_none() -> None:
+    series = TimeWeightedStatistics()
+    series.add(5.0, 0)
+    assert series.distribution() is None
+
+
+@given(st.lists(st.tuples(values, weights), min_size=1, max_size=60))
+def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(pairs: list[tuple[float, int]]) -> None:
+    series = TimeWeightedStatistics()
+    for value, weight in pairs:
+        series.add(value, weight)
+    shown = series.distribution(digits=20)
+    assert shown is not None
+    assert shown.p50 is not None
+    assert shown.p95 is not None
+    assert shown.p99 is not None
+    assert shown.max is not None
+    assert shown.avg is not None
+    assert shown.p50 <= shown.p95 <= shown.p99 <= shown.max == max(value for value, _ in pairs)
+    assert min(value for value, _ in pairs) <= shown.avg <= shown.max
+    assert any(math.isclose(shown.p95, exact, rel_tol=0.0101, abs_tol=1e-300) for exact in _candidates(pairs, 0.95))
+
+
+def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
+    """The values at the rank, and just beside it: the rank falls on a boundary now and then."""
+    ordered = sorted(pairs)
+    total = sum(weight for _, weight in ordered)
+    found, passed = [], 0.0
+    for value, weight in ordered:
+        low, high = passed / total, (passed + weight) / total
+        if low - 2e-6 <= quantile <= high + 2e-6:
+            found.append(value)
+        passed += weight
+    return found
+
+
+def test_memory_does_not_grow_with_the_number_of_values() -> None:
+    series = TimeWeightedStatistics()
+    for step in range(200_000):
+        series.add(1.0 + step % 977, 1_000_000_000)
+    # CPython's lists of the sketch: a few thousand bins at most, however many values.
+    assert len(series._sketch._store.bins) <= 2048
+    assert not hasattr(series, "__dict__")
+
+
+def test_values_of_any_size_fill_no_more_than_2048_bins() -> None:
+    """40 orders of magnitude would fill 4600 at 1 %: the lowest are merged, and the highest stay exact."""
+    series = TimeWeightedStatistics()
+    for exponent in range(-20, 21):
+        series.add(10.0**exponent, 1_000_000_000)
+    assert len(series._sketch._store.bins) <= 2048
+    shown = series.distribution(digits=20)
+    assert shown is not None
+    assert shown.p95 == pytest.approx(1e18, rel=0.0101)
+    assert shown.max == 1e20
+
+
+def test_a_counter_that_falls_was_restarted() -> None:
+    counter = MonotonicCounter()
+    assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
+    assert counter.total == 19
+
+
+def test_a_counter_that_stands_still_did_not_grow() -> None:
+    counter = MonotonicCounter()
+    assert [counter.add(value) for value in (5, 5)] == [None, 0]
+    assert counter.total == 5
+
+
+def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
+    counter = MonotonicCounter()
+    counter.restart()
+    assert counter.total is None
+    counter.add(10)
+    counter.restart()
+    assert counter.add(25) == 25
+    assert counter.total == 35
+    counter.restart()
+    assert counter.add(5) == 5
+    assert counter.total == 40
+
+
+@given(st.lists(st.integers(min_value=0, max_value=2**63), min_size=1))
+def test_a_total_never_falls_and_never_is_below_the_last_value(readings: list[int]) -> None:
+    counter = MonotonicCounter()
+    last = 0
+    for value in readings:
+        growth = counter.add(value)
+        total = counter.total
+        assert total is not None
+        assert growth is None or growth >= 0
+        assert total >= max(value, last)
+        last = total
+
+
+def test_no_total_before_the_first_value() -> None:
+    assert MonotonicCounter().total is None

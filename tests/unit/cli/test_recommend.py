@@ -1,0 +1,283 @@
+"""``task-profiler recommend`` from record lines and the history, and into a task definition."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.app import group
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.history.store import HistoryStore
+from profiler.record.model import Metrics, Report, encode
+from tests.fakes import FakeClock
+from tests.runs import checkpoint, lines, report
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("TASK_PROFILER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return tmp_path
+
+
+def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
+    Path("runs.jsonl").write_bytes(lines(reports) + more)
+    return "runs.jsonl"
+
+
+def call(*words: str) -> int:
+    """The exit code, as the program would end with."""
+    return int(group.main(["recommend", *words], standalone_mode=False) or 0)
+
+
+class Printed:
+    """What a call printed, and its exit code."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], *words: str) -> None:
+        self.code = call(*words)
+        self.out, self.err = capfd.readouterr()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def test_json_is_an_object_a_line_and_family(capfd: pytest.CaptureFixture[str]) -> None:
+    weekly = [replace(one, record=replace(one.record, family="weekly")) for one in (report(0), report(1))]
+    found = Printed(capfd, "--json", "--from", kept([*weekly, report()]))
+    assert found.code == 0
+    assert [(one["family"], one["runs"]) for one in found.objects] == [("nightly", 1), ("weekly", 2)]
+    assert found.objects[0]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
+    assert found.err == ""
+
+
+def test_the_table_has_sizes_saving_confidence_and_reasons(capfd: pytest.CaptureFixture[str]) -> None:
+    found = Printed(capfd, "--from", kept(report(n) for n in range(6)))
+    head, row = found.out.splitlines()[:2]
+    assert head.split() == ["Family", "Runs", "Current", "Recommended", "Saving", "Confidence"]
+    assert [part.strip() for part in row.split("  ") if part.strip()] == [
+        "nightly",
+        "6",
+        "1 vCPU, 2048 MB",
+        "0.25 vCPU, 512 MB",
+        "75 %",
+        "medium",
+    ]
+    assert "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU." in found.out
+
+
+def test_names_are_made_harmless(capfd: pytest.CaptureFixture[str]) -> None:
+    found = Printed(capfd, "--from", kept([report(family="\x1b[31mnight[bold]ly")]))
+    assert "\x1b" not in found.out
+    assert "\\x1b[31mnight[bold]ly" in found.out
+
+
+def test_checkpoints_and_unreadable_lines_are_skipped_with_one_note(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report(), checkpoint(report(1)), checkpoint(report(2))], more=b'\n{"type":1}\nhello\n')
+    found = Printed(capfd, "--json", "--from", source)
+    assert [one["runs"] for one in found.objects] == [1]
+    assert found.err == (
+        "task-profiler: Skipped in runs.jsonl: 2 checkpoints and 2 lines that are no records (5, 6).\n"
+    )
+
+
+def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest.CaptureFixture[str]) -> None:
+    bare = report(peak_mb=None, p95=None, family="bare")
+    found = Printed(capfd, "--json", "--from", kept([bare, report()]))
+    assert [one["family"] for one in found.objects] == ["nightly"]
+    assert found.err == "task-profiler: No run of bare was measured, so nothing can be said about its size.\n"
+    alone = Printed(capfd, "--json", "--from", kept([bare]))
+    assert (alone.code, alone.out) == (0, "")
+
+
+@pytest.mark.parametrize("reports", [[], [checkpoint(report())]], ids=["empty", "only a checkpoint"])
+def test_no_record_at_all_is_a_failure(reports: list[Report]) -> None:
+    with pytest.raises(TaskProfilerError, match=r"There is no run in runs\.jsonl") as failure:
+        call("--from", kept(reports))
+    assert failure.value.exit_code == 1
+
+
+def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str]) -> None:
+    names = ("nightly-a", "nightly-b", "weekly")
+    source = kept(report(family=name) for name in names)
+    found = Printed(capfd, "weekly", "nightly-[a]", "--json", "--from", source)
+    assert [one["family"] for one in found.objects] == ["nightly-a", "weekly"]
+    missing = Printed(capfd, "weekly", "monthly", "--json", "--from", source)
+    assert [one["family"] for one in missing.objects] == ["weekly"]
+    assert missing.err == "task-profiler: There is no run of monthly in runs.jsonl.\n"
+    with pytest.raises(TaskProfilerError, match=r"There is no run of monthly in runs.jsonl"):
+        call("monthly", "--from", source)
+
+
+def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
+    local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
+    history.add(encode(local), (), max_runs=10)
+    (found,) = Printed(capfd, "--json").objects
+    assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.75, "memoryMB": 128})
+    assert found["savingPercent"] is None
+    with pytest.raises(TaskProfilerError, match=r"There is no run in other.db: make one with"):
+        call("--history", "other.db")
+
+
+def test_margins_and_last_are_options(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report(0, peak_mb=1900), report(1, peak_mb=500, p95=0.24)])
+    words = ("--json", "--from", source)
+    (tight,) = Printed(capfd, *words, "--last", "1", "--memory-margin", "0", "--cpu-margin", "0").objects
+    assert tight["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
+    (usual,) = Printed(capfd, *words).objects
+    assert usual["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
+
+
+def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where memory is free, three quarters fewer vCPUs save three quarters wherever the task runs."""
+    source = kept([report(region="mars-1")])
+    (unknown,) = Printed(capfd, "--json", "--from", source).objects
+    assert unknown["savingPercent"] is None
+    monkeypatch.setenv("TASK_PROFILER_PRICE_VCPU_HOUR", "1")
+    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "0")
+    (known,) = Printed(capfd, "--json", "--from", source).objects
+    assert known["savingPercent"] == 75
+    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "cheap")
+    assert "TASK_PROFILER_PRICE_GB_HOUR='cheap' is not a price in USD" in Printed(capfd, "--from", source).err
+
+
+@pytest.mark.parametrize(
+    ("reports", "code"),
+    [
+        ([report()], 3),
+        ([report(peak_mb=400, size=(0.25, 512))], 0),
+        ([report(peak_mb=500, size=(0.25, 512))], 3),
+        ([report(launch_type="EC2", peak_mb=100)], 0),
+        ([report(launch_type="EC2", peak_mb=2000)], 3),
+        ([report(launch_type="LOCAL", size=None)], 0),
+        ([report(peak_mb=400, size=(0.25, 512)), report(family="weekly")], 3),
+    ],
+    ids=["too large", "right", "too small", "EC2, enough", "EC2, too small", "no size", "one of two"],
+)
+def test_check_ends_with_3_if_a_family_is_wrongly_sized(reports: list[Report], code: int) -> None:
+    source = kept(reports)
+    assert call("--from", source, "--check") == code
+    assert call("--from", source) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--from", "a", "--history", "b"),
+        ("--elasticsearch", "http://x", "--log-group", "g"),
+        ("--from", "", "--log-group", "g"),
+    ],
+)
+def test_two_sources_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="are several sources of runs"):
+        call(*words)
+
+
+def test_a_file_that_cannot_be_read_is_a_sentence() -> None:
+    with pytest.raises(TaskProfilerError, match=r"missing.jsonl cannot be read"):
+        call("--from", "missing.jsonl")
+
+
+# --- into a task definition -------------------------------------------------------------------
+
+
+def definition(**more: Any) -> dict[str, Any]:
+    return {
+        "family": "nightly",
+        "requiresCompatibilities": ["FARGATE"],
+        "cpu": "1024",
+        "memory": "2048",
+        "containerDefinitions": [{"name": "batch", "image": "etl:7"}],
+        **more,
+    }
+
+
+def applied(made: dict[str, Any], *words: str, indent: int | None = 4) -> dict[str, Any]:
+    path = Path("task.json")
+    path.write_text(json.dumps(made, indent=indent) + "\n")
+    path.chmod(0o640)
+    assert call("--apply", "task.json", *words) == 0
+    assert path.stat().st_mode & 0o777 == 0o640
+    changed: dict[str, Any] = json.loads(path.read_text())
+    return changed
+
+
+def test_apply_writes_the_size_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    """The definition's own family is taken."""
+    source = kept([report(), report(family="weekly", peak_mb=4000)])
+    made = definition(tags=[{"key": "a", "value": "ü"}], volumes=[])
+    assert applied(made, "--from", source) == {**made, "cpu": "256", "memory": "512"}
+    assert Path("task.json").read_text().startswith('{\n    "family"')
+    assert capfd.readouterr().err == "task-profiler: task.json has 0.25 vCPU, 512 MB now.\n"
+
+
+def test_applying_again_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report()])
+    text = json.dumps(definition(cpu=".25 vCPU", memory="0.5 GB"))
+    Path("task.json").write_text(text)
+    assert call("--apply", "task.json", "--from", source) == 0
+    assert Path("task.json").read_text() == text
+    assert "task.json has the recommended size already." in capfd.readouterr().err
+
+
+def test_a_local_run_is_applied_as_a_size_that_fargate_has() -> None:
+    source = kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)])
+    changed = applied(definition(), "--from", source)
+    assert (changed["cpu"], changed["memory"]) == ("1024", "2048")
+    windows = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE", "cpuArchitecture": "X86_64"}
+    changed = applied(definition(runtimePlatform=windows, cpu="4096", memory="8192"), "--from", kept([report()]))
+    assert (changed["cpu"], changed["memory"]) == ("1024", "2048")
+
+
+def test_another_family_can_be_applied_if_it_is_one() -> None:
+    source = kept([report(), report(family="weekly", peak_mb=4000)])
+    assert applied(definition(), "weekly", "--from", source)["memory"] == "5120"
+    with pytest.raises(UsageError, match="--apply is for one family"):
+        call("--apply", "task.json", "*", "--from", source)
+
+
+@pytest.mark.parametrize(
+    ("containers", "sentence"),
+    [
+        ([{"name": "batch", "memory": 2048}], "'batch' has a limit of 2048 MiB, above the 512 MiB"),
+        ([{"name": "batch", "memoryReservation": 400}, {"name": "b", "memory": 200}], "reserve 600 MiB, more than"),
+        ([{"name": "batch", "cpu": 200}, {"name": "b", "cpu": 57}], "reserve 257 CPU units, more than the 256"),
+    ],
+    ids=["limit", "reservations", "cpu"],
+)
+def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]], sentence: str) -> None:
+    source = kept([report()])
+    text = json.dumps(definition(containerDefinitions=containers))
+    Path("task.json").write_text(text)
+    with pytest.raises(TaskProfilerError, match=sentence):
+        call("--apply", "task.json", "--from", source)
+    assert Path("task.json").read_text() == text
+
+
+def test_cpu_that_is_reserved_within_the_new_size_is_no_obstacle() -> None:
+    containers = [{"name": "batch", "cpu": 256}, {"name": "b", "cpu": 0}]
+    assert applied(definition(containerDefinitions=containers), "--from", kept([report()]))["cpu"] == "256"
+
+
+def test_a_definition_of_another_family_is_left_alone() -> None:
+    source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
+    text = json.dumps(definition(family="weekly"))
+    Path("task.json").write_text(text)
+    with pytest.raises(TaskProfilerError, match=r"task.json was left as it is: measure a run of its family first."):
+        call("--apply", "task.json", "--from", source)
+    with pytest.raises(TaskProfilerError, match=r"gone.json cannot be read"):
+        call("--apply", "gone.json", "--from", source)
+
+
+def test_what_other_containers_use_is_in_the_size() -> None:
+    side = {"task-monitor": Metrics(max_memory_used_mb=30)}
+    source = kept([report(peak_mb=410, others=side)])
+    assert applied(definition(), "--from", source)["memory"] == "1024"

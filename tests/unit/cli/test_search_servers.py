@@ -1,0 +1,60 @@
+"""How the commands sign in to a cluster or to Kibana."""
+
+from pathlib import Path
+
+import pytest
+import requests
+
+from profiler.cli.wiring.search_servers import open_session
+from profiler.core.errors import UsageError
+
+KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
+NAME = {"ELASTICSEARCH_USERNAME": "me", "ELASTICSEARCH_PASSWORD": "pw"}
+OF_THE_FUNCTIONS = {"ELASTICSEARCH_SECRET_ID": "search", "OPENSEARCH_AWS_AUTH": "true"}
+
+
+def sent(session: requests.Session) -> str | None:
+    """The header of a request."""
+    return session.prepare_request(requests.Request("GET", "http://search.example.com")).headers.get("Authorization")
+
+
+@pytest.mark.parametrize(
+    ("api_key", "user", "environment", "header"),
+    [
+        (None, None, {}, None),
+        (None, None, KEY, "ApiKey a2V5"),
+        (None, None, NAME, "Basic bWU6cHc="),
+        ("b3du", None, KEY, "ApiKey b3du"),
+        (None, "me:pw", KEY, "Basic bWU6cHc="),
+        ("b3du", None, OF_THE_FUNCTIONS, "ApiKey b3du"),
+        (None, "me:pw", OF_THE_FUNCTIONS, "Basic bWU6cHc="),
+        (None, None, {**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
+        (None, None, {**OF_THE_FUNCTIONS, **NAME}, "Basic bWU6cHc="),
+        (None, None, {"ELASTICSEARCH_SECRET_ID": " ", "OPENSEARCH_AWS_AUTH": "false"}, None),
+    ],
+)
+def test_the_sign_in_is_the_given_one_or_the_variables(
+    api_key: str | None, user: str | None, environment: dict[str, str], header: str | None
+) -> None:
+    assert sent(open_session(api_key, user, environment)) == header
+
+
+@pytest.mark.parametrize(
+    ("api_key", "user", "header"), [("b3du", None, "ApiKey b3du"), (None, "me:pw", "Basic bWU6cHc=")]
+)
+def test_a_netrc_does_not_replace_what_was_given(
+    api_key: str | None, user: str | None, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine search.example.com login other password other\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert sent(open_session(api_key, user, {})) == header
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"ELASTICSEARCH_SECRET_ID": "search"}, {"OPENSEARCH_AWS_AUTH": "True"}, {"OPENSEARCH_AWS_AUTH": "1"}],
+)
+def test_what_only_the_functions_can_use_is_not_passed_over(environment: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"for the forwarder's functions only: give --api-key or --user"):
+        open_session(None, None, environment)

@@ -1,0 +1,359 @@
+"""The watch over a batch's processes on a fake clock: readings that are functions of time, and the record they make."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.collectors.processes.collector import CgroupSource, ProcessAccess, ProcessCollector
+from profiler.collectors.processes.reader import ProcessSnapshot
+from profiler.record.model import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
+from profiler.sources.cgroup.container import GroupReading
+from profiler.sources.cgroup.counters import MemoryReading
+from profiler.sources.ecs.task_metadata import ContainerMetadata
+from profiler.sources.linux.process_tree import ProcessReading
+from tests.fakes import START_NS, FakeClock, sample, seconds
+
+MIB = 2**20
+BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", started_ns=START_NS)
+
+
+def process(
+    pid: int = 7, *, cpu: float = 0, held: int = 100, mark: int | None = None, name: str = "job"
+) -> ProcessReading:
+    return ProcessReading(
+        pid=pid,
+        started_ticks=1,
+        own_cpu_ns=seconds(cpu),
+        children_cpu_ns=0,
+        name=name,
+        rss_bytes=held * MIB,
+        share_bytes=held * MIB,
+        peak_bytes=(mark or held) * MIB,
+    )
+
+
+def group(*, used: int = 100, cache: int = 0, peak: int = 100, kills: int = 0, cpu: float = 0) -> GroupReading:
+    return GroupReading(
+        memory=MemoryReading(used_bytes=used * MIB, cache_bytes=cache * MIB),
+        peak_bytes=peak * MIB,
+        oom_kills=kills,
+        cpu_ns=seconds(cpu),
+    )
+
+
+class FakeAlarm:
+    """Keeps whom it was told to watch; nothing rings by itself."""
+
+    def __init__(self) -> None:
+        self.watched: tuple[int, ...] = ()
+        self.rung = 0
+
+    def open(self) -> None: ...
+
+    def watch(self, pids: tuple[int, ...]) -> None:
+        self.watched = pids
+
+    def wait(self, seconds: float) -> bool:
+        raise AssertionError("the tests tick themselves")
+
+    def wake(self) -> None:
+        self.rung += 1
+
+    def close(self) -> None: ...
+
+
+class FakeSource:
+    """Reads what the world tells at this moment."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self.read = read
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    """A batch with one process that uses half a vCPU and 100 MiB."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.alarm = FakeAlarm()
+        self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: ProcessSnapshot(
+            processes=(process(cpu=at / 2),), main_pid=7
+        )
+        self.group: Callable[[float], GroupReading | None] | None = None
+        self.machine_kills: Callable[[float], int] = lambda _at: 40
+        self.cost_ns = 0
+        self.census_reads = 0
+        self.attempts: list[int] = []
+        self._cpu_ns = 0
+        machine = ProcessAccess(
+            open_processes=lambda _: FakeSource(self._census),
+            open_cgroup=self._group_of,
+            oom_kills=lambda: self.machine_kills(self.at),
+            own_cpu_ns=self._own_cpu_ns,
+            exit_waiter=self.alarm,
+        )
+        self.watch = ProcessCollector(machine, self.clock, seconds(1), lambda _: None)
+        self.watch.on_batch_started(BATCH)
+
+    @property
+    def at(self) -> float:
+        return self.clock.now_ns / 1e9
+
+    def _census(self) -> ProcessSnapshot:
+        self.census_reads += 1
+        return self.snapshot(self.at)
+
+    def _group_of(self, pid: int, docker_id: str) -> CgroupSource | None:
+        self.attempts.append(pid)
+        read = self.group
+        return None if read is None else FakeSource(lambda: read(self.at))
+
+    def _own_cpu_ns(self) -> int:
+        self._cpu_ns += self.cost_ns
+        return self._cpu_ns
+
+    def run(self, until: float, step: float = 1) -> "World":
+        while self.at < until:
+            self.clock.advance(step)
+            self.watch.tick()
+        return self
+
+    def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
+        return self.watch.add_to_record(replace(base(status, exit_code), **fields))
+
+
+def base(status: Status = "success", exit_code: int | None = 0) -> Record:
+    """What task stats that come every ten seconds have told."""
+    coarse = Distribution(avg=0.4, p50=0.4, p95=0.4, p99=0.4, max=0.4)
+    return Record(
+        task_id="t",
+        container=Container(name="batch"),
+        status=status,
+        exit_code=exit_code,
+        likely_out_of_memory=False if exit_code == 0 else None,
+        sampling=Sampling(samples=6, stats_period_ms=10_000, sources=("task-metadata-v4",)),
+        metrics=Metrics(
+            vcpu_size=1,
+            memory_size_mb=1024,
+            cpu_seconds=25.0,
+            vcpu_used=coarse,
+            max_memory_used_mb=90,
+            memory_used_mb=Distribution(avg=90, p50=90, p95=90, p99=90, max=90),
+            memory_peak_source="sampled",
+            max_pids=1,
+        ),
+        monitor=Monitor(),
+    )
+
+
+def test_the_course_is_that_of_every_second() -> None:
+    record = World().run(60).record()
+    assert record.metrics.vcpu_used is not None
+    assert (record.metrics.vcpu_used.avg, record.metrics.cpu_seconds) == (0.5, 30.0)
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 100
+    assert record.metrics.memory_utilization_percent is not None
+    assert record.metrics.memory_utilization_percent.max == pytest.approx(9.766)
+    assert record.sampling is not None
+    assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
+    (shown,) = record.processes
+    assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == ("job", 1, 30.0, 100)
+
+
+def test_stats_that_come_every_second_keep_their_course() -> None:
+    own = base()
+    record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
+    assert record.metrics.vcpu_used == own.metrics.vcpu_used
+    assert record.sampling == Sampling(samples=60, stats_period_ms=1000)
+    assert record.processes
+
+
+def test_a_course_that_the_stats_contradict_is_not_taken() -> None:
+    world = World()
+    for at in range(5, 60, 10):
+        world.run(at + 1)
+        world.watch.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
+    record = world.run(60).record()
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 100
+    assert "CPU time" in world.watch.warnings()[0]
+
+
+def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
+    world = World().run(30)
+    part = Interval(started_at="a", finished_at="b", cpu_seconds=1.0)
+    assert world.record("running", None, interval=part).interval is not None
+    interval = world.run(50).record("running", None, interval=part).interval
+    assert interval is not None
+    assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
+
+
+def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
+    bare = Metrics(vcpu_size=1, memory_size_mb=1024)
+    record = World().run(3).record(metrics=bare, sampling=Sampling(samples=0))
+    assert record.metrics.cpu_seconds == 1.5
+    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
+    assert record.sampling == Sampling(samples=3)
+
+
+def test_a_spike_between_two_readings_is_the_peak_and_is_not_said_to_be_all() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+    )
+    metrics = world.run(60).record().metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
+    assert metrics.memory_used_mb is not None
+    assert metrics.memory_used_mb.max == 900
+
+
+def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None:
+    world = World()
+    world.group = lambda at: group(peak=800 if at >= 60 else 100, cpu=at / 2) if at <= 60 else None
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    metrics = world.run(62).record().metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (800, "kernel")
+    assert metrics.memory_usage_peak_mb == 800
+    assert metrics.cpu_seconds == 30.0
+
+
+def test_an_end_that_was_missed_leaves_the_mark_a_sample() -> None:
+    world = World()
+    world.group = lambda at: group(peak=500) if at < 60 else None
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    metrics = world.run(62).record().metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
+
+
+def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=700),), main_pid=7)
+    world.group = lambda _: group(used=120, cache=50, peak=600)
+    metrics = world.run(60).record().metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
+    assert metrics.memory_usage_peak_mb == 600
+
+
+def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
+    world = World()
+    workers = tuple(process(pid, held=200) for pid in range(10, 18))
+    world.snapshot = lambda _: ProcessSnapshot(processes=workers, main_pid=10)
+    for at in range(5, 60, 10):
+        world.run(at + 1)
+        world.watch.on_sample("batch", sample(START_NS + seconds(at), 0.0, 230 * MIB))
+    record = world.run(60).record()
+    assert record.metrics.max_memory_used_mb == 200
+    assert record.metrics.memory_used_mb is not None
+    assert "memory that they share" in world.watch.warnings()[0]
+
+
+def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
+    world = World()
+    world.group = lambda at: group(kills=int(at > 30))
+    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, held=400, name="worker"),), main_pid=7)
+    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
+    record = world.run(60).record()
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    assert record.memory_kills is not None
+    assert record.memory_kills.count == 1
+    assert [(killed.name, killed.max_memory_used_mb) for killed in record.memory_kills.processes] == [("worker", 400)]
+
+
+def test_the_machines_counter_is_asked_where_the_groups_cannot_be_read() -> None:
+    world = World()
+    world.machine_kills = lambda at: 41 if at > 30 else 40
+    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, name="worker"),), main_pid=7)
+    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
+    record = world.run(60).record()
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+
+
+def test_a_killed_batch_whose_processes_came_near_the_limit_ran_out_of_memory() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=980),), main_pid=7)
+    record = world.run(60).record("failure", 137)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
+    assert World().run(60).record("failure", 137).likely_out_of_memory is False
+
+
+def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
+    world = World()
+    world.cost_ns = 20_000_000
+    world.group = lambda at: group(used=round(100 + at), peak=round(100 + at))
+    record = world.run(60).record()
+    assert 10 <= world.census_reads <= 16
+    assert record.sampling is not None
+    assert record.sampling.samples == 60
+
+
+def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
+    world = World()
+    world.cost_ns = 20_000_000
+    world.run(1)
+    world.watch.tick(force=True)
+    assert world.census_reads == 2
+    assert world.alarm.watched == (7,)
+
+
+def test_a_group_that_is_not_ours_to_read_is_asked_for_a_few_times() -> None:
+    world = World().run(60)
+    assert world.attempts == [7] * 5
+
+
+def test_a_replaced_container_goes_on_with_what_was_known() -> None:
+    world = World().run(20)
+    world.watch.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 20) / 2, held=50),), main_pid=8)
+    record = world.run(40).record(metrics=Metrics())
+    assert record.metrics.cpu_seconds == pytest.approx(20.0)
+    assert record.metrics.max_memory_used_mb == 100
+    assert [(shown.count, shown.max_memory_used_mb) for shown in record.processes] == [(2, 100)]
+
+
+def test_where_no_process_is_visible_the_record_is_as_before() -> None:
+    world = World()
+    world.snapshot = lambda _: ProcessSnapshot()
+    assert world.run(30).record() == base()
+    assert (world.watch.has_data, world.watch.warnings()) == (False, ())
+
+
+def test_another_container_is_none_of_the_batchs() -> None:
+    world = World().run(10)
+    other = replace(base(), container=Container(name="other"))
+    assert world.watch.add_to_record(other) == other
+
+
+def test_the_same_container_is_introduced_once() -> None:
+    world = World()
+    for _ in range(3):
+        world.watch.on_batch_started(BATCH)
+    assert world.alarm.rung == 1
+
+
+def test_what_is_known_takes_the_same_memory_however_long_it_runs() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2), process(round(at), held=round(at) % 900, name=f"job-{round(at) % 700}")),
+        ended=(process(round(at) - 1, name="job"),),
+        missed_pids=1,
+        main_pid=7,
+    )
+    world.machine_kills = lambda at: 40 + round(at) // 100
+    sizes_bytes = []
+    tracemalloc.start()
+    try:
+        for hours in (1, 3):
+            world.run(hours * 3600)
+            sizes_bytes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes_bytes[1] - sizes_bytes[0] < 100_000

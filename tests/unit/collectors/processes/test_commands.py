@@ -1,0 +1,98 @@
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.collectors.processes.commands import ProcessTotals
+from profiler.record.model import Process
+from profiler.sources.linux.process_tree import ProcessReading
+
+MIB = 2**20
+
+
+def process(
+    pid: int, name: str, *, cpu: float = 0, mark: int | None = 10, arguments: tuple[str, ...] = ()
+) -> ProcessReading:
+    return ProcessReading(
+        pid=pid,
+        started_ticks=1,
+        own_cpu_ns=round(cpu * 1e9),
+        children_cpu_ns=0,
+        name=name,
+        arguments=arguments,
+        rss_bytes=None if mark is None else MIB,
+        peak_bytes=None if mark is None else mark * MIB,
+    )
+
+
+def test_processes_of_one_name_are_told_together() -> None:
+    totals = ProcessTotals()
+    totals.add([process(1, "sh", cpu=0.1), process(2, "worker", cpu=1, mark=300)])
+    totals.add([process(1, "sh", cpu=0.1), process(3, "worker", cpu=2, mark=200)])
+    assert totals.top() == (
+        Process(name="worker", count=2, cpu_seconds=3.0, max_memory_used_mb=300),
+        Process(name="sh", count=1, cpu_seconds=0.1, max_memory_used_mb=10),
+    )
+
+
+def test_a_process_that_waits_for_its_parent_keeps_its_mark() -> None:
+    totals = ProcessTotals()
+    totals.add([process(1, "worker", cpu=1, mark=300)])
+    totals.add([process(1, "worker", cpu=1, mark=None)])
+    totals.add([])
+    assert totals.top() == (Process(name="worker", count=1, cpu_seconds=1.0, max_memory_used_mb=300),)
+
+
+def test_a_process_that_executes_another_program_goes_by_its_last_name() -> None:
+    totals = ProcessTotals()
+    totals.add([process(1, "sh")])
+    totals.add([process(1, "java", cpu=5)])
+    assert [shown.name for shown in totals.top()] == ["java"]
+
+
+def test_five_by_cpu_time_and_five_by_mark_are_shown() -> None:
+    totals = ProcessTotals()
+    totals.add([process(pid, f"p{pid}", cpu=pid, mark=100 - pid) for pid in range(20)])
+    assert [shown.name for shown in totals.top()] == [
+        "p19", "p18", "p17", "p16", "p15", "p4", "p3", "p2", "p1", "p0",
+    ]  # fmt: skip
+
+
+def test_arguments_tell_processes_of_one_name_apart_where_they_are_shown() -> None:
+    totals = ProcessTotals(lambda shown: " ".join(shown.arguments) or None)
+    totals.add([process(1, "python3", arguments=("a.py",)), process(2, "python3", cpu=1, arguments=("b.py",))])
+    assert [shown.arguments for shown in totals.top()] == ["b.py", "a.py"]
+
+
+def test_any_number_of_names_takes_the_same_memory() -> None:
+    totals = ProcessTotals()
+    tracemalloc.start()
+    sizes = []
+    try:
+        for number in range(6000):
+            totals.add([process(number, f"job-{number}", cpu=number % 7, mark=number)])
+            if number in (1999, 5999):
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 100_000
+    assert max(shown.max_memory_used_mb or 0 for shown in totals.top()) == 5999
+
+
+_readings = st.lists(
+    st.builds(process, st.integers(1, 5), st.sampled_from("ab"), cpu=st.floats(0, 1e6), mark=st.integers(0, 1000)),
+    max_size=5,
+    unique_by=lambda reading: reading.pid,
+)
+
+
+@given(st.lists(_readings, max_size=10))
+def test_no_mark_is_lost_and_everybody_is_counted(steps: list[list[ProcessReading]]) -> None:
+    totals = ProcessTotals()
+    for processes in steps:
+        totals.add(processes)
+    shown = totals.top()
+    assert len(shown) <= 2
+    assert all((one.count or 0) > 0 and (one.cpu_seconds or 0) >= 0 for one in shown)
+    last = max((reading.peak_bytes or 0 for reading in steps[-1]), default=0) if steps else 0
+    assert max((one.max_memory_used_mb or 0 for one in shown), default=0) * MIB >= last

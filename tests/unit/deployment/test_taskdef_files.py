@@ -1,0 +1,132 @@
+"""The files in taskdef/: ECS's own shapes take them, the command would write them, the documentation explains them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import Session
+from botocore.validate import ParamValidator
+
+import profiler
+from profiler.settings import read_settings
+from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
+
+ROOT = Path(profiler.__file__).parent.parent
+FOLDER = ROOT / "taskdef"
+ALONE = "monitor-container.json"
+JOB = "aws-batch-job.json"
+MONITORED = ["ec2-gpu.json", "fargate-pid-mode.json", "fargate-scheduled.json", "neuron.json"]
+DEFINITIONS = [*MONITORED, "wrapper.json"]
+POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
+# Actions for which AWS's service authorization reference names no type of resource.
+WITHOUT_RESOURCE = {"ecr:GetAuthorizationToken", "ecs:DescribeTaskDefinition"}
+LARGEST_STOP_TIMEOUT_SECONDS = 120
+
+
+def read(name: str) -> Any:
+    return json.loads((FOLDER / name).read_text())
+
+
+def problems(service: str, operation: str, parameters: dict[str, Any]) -> str:
+    """What botocore finds wrong; like the command line, it refuses parameters that it does not know."""
+    shape = Session().get_service_model(service).operation_model(operation).input_shape
+    report: str = ParamValidator().validate(parameters, shape).generate_report()
+    return report
+
+
+def parts(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    batch, monitor = definition["containerDefinitions"]
+    return batch, monitor
+
+
+def statements(name: str) -> list[dict[str, Any]]:
+    policy = read(f"iam/{name}")
+    assert policy["Version"] == "2012-10-17"
+    found: list[dict[str, Any]] = policy["Statement"]
+    return found
+
+
+def listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def test_every_file_is_looked_at_here() -> None:
+    assert {path.name for path in FOLDER.glob("*.json")} == {*DEFINITIONS, ALONE, JOB}
+    assert POLICIES == ["execution-role.json", "operator.json", "task-role.json"]
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_ecs_knows_every_field(name: str) -> None:
+    assert problems("ecs", "RegisterTaskDefinition", read(name)) == ""
+    assert "Unknown parameter" in problems("ecs", "RegisterTaskDefinition", {**read(name), "odd": 1})
+
+
+def test_aws_batch_knows_every_field() -> None:
+    assert problems("batch", "RegisterJobDefinition", read(JOB)) == ""
+
+
+@pytest.mark.parametrize("name", MONITORED)
+def test_the_monitor_in_it_is_the_one_that_the_command_adds(name: str) -> None:
+    whole = read(name)
+    batch, monitor = parts(whole)
+    bare = {field: value for field, value in whole.items() if field != "pidMode"} | {"containerDefinitions": [batch]}
+    options = AddMonitorOptions(image=monitor["image"], shared_pids="pidMode" in whole)
+    added = add_monitor(bare, options, default_image="")
+    assert added.definition == whole
+    assert added.notes == ()
+
+
+def test_the_container_alone_is_that_of_the_scheduled_task() -> None:
+    assert read(ALONE) == parts(read("fargate-scheduled.json"))[1]
+
+
+@pytest.mark.parametrize("name", MONITORED)
+def test_the_monitor_has_time_to_leave(name: str) -> None:
+    batch, monitor = parts(read(name))
+    own_seconds = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}).stop_seconds
+    assert own_seconds < monitor["stopTimeout"] <= LARGEST_STOP_TIMEOUT_SECONDS
+    assert batch["stopTimeout"] <= LARGEST_STOP_TIMEOUT_SECONDS
+
+
+def test_only_the_scheduled_task_with_shared_process_ids_shares_them() -> None:
+    assert [name for name in DEFINITIONS if "pidMode" in read(name)] == ["fargate-pid-mode.json"]
+
+
+def test_the_wrapper_runs_the_batch() -> None:
+    (batch,) = read("wrapper.json")["containerDefinitions"]
+    assert batch["entryPoint"][:2] == ["task-profiler", "run"]
+    assert batch["entryPoint"][-1] == "--"
+    assert read(JOB)["containerProperties"]["command"][:2] == ["task-profiler", "run"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_names_its_actions_and_resources(name: str) -> None:
+    for statement in statements(name):
+        actions = listed(statement["Action"])
+        assert statement["Effect"] == "Allow"
+        assert not [action for action in actions if "*" in action]
+        if "*" in listed(statement["Resource"]):
+            assert set(actions) <= WITHOUT_RESOURCE
+
+
+@pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
+def test_placeholders_are_the_same_everywhere(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    values = [*json.dumps(json.loads(text)).split('"')]
+    arns = [value.split(":") for value in values if value.startswith("arn:")]
+    assert {arn[3] for arn in arns} <= {"us-west-2", ""}
+    assert {arn[4] for arn in arns} <= {"111122223333"}
+    registries = {value.split("/")[0] for value in values if ".dkr.ecr." in value}
+    assert registries <= {"111122223333.dkr.ecr.us-west-2.amazonaws.com"}
+
+
+@pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
+def test_the_documentation_explains_each_file(name: str) -> None:
+    assert f"(../taskdef/{name})" in (ROOT / "docs" / "task-definitions.md").read_text()
+
+
+def test_the_documentation_explains_each_line_of_the_monitor() -> None:
+    page = (ROOT / "docs" / "task-definitions.md").read_text()
+    fields = {field for name in MONITORED for field in parts(read(name))[1]}
+    assert {field for field in fields if f"`{field}" not in page} == set()

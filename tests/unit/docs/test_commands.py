@@ -1,0 +1,179 @@
+"""What the documentation tells people to type is there: commands, options, targets, files, JSON."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from profiler.cli.app import group
+from tests.documentation import ROOT, blocks, commands_of, pages, synopses
+from tools.commands_page import PAGE, leaves, text
+
+PAGES = pytest.mark.parametrize("page", pages(), ids=str)
+COMMANDS = dict(leaves(group, ()))
+OUR_FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - {
+    "dist",
+    "build",
+}
+
+
+def inline_code(page: Path) -> list[str]:
+    prose = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
+
+
+def parse(words: list[str]) -> None:
+    """Raises click's own errors. A file that is only an example need not be there."""
+    command: click.Command = group
+    context = click.Context(group, info_name="task-profiler")
+    while isinstance(command, click.Group):
+        name, *words = words or [""]
+        child = command.get_command(context, name)
+        if child is None:
+            raise click.UsageError(f"there is no command {name!r}")
+        command = child
+        if isinstance(child, click.Group):
+            context = click.Context(child, parent=context, info_name=name)
+    try:
+        command.make_context(command.name, words, parent=context)
+    except click.BadParameter as error:
+        if not isinstance(error.param and error.param.type, click.File):
+            raise
+
+
+def options_of(words: list[str]) -> set[str]:
+    """All spellings of the options of the command that the words begin with."""
+    for names, command in COMMANDS.items():
+        if tuple(words[: len(names)]) == names:
+            return {spelling for one in command.params for spelling in one.opts} | {"--help"}
+    raise AssertionError(f"no such command: {words}")
+
+
+@PAGES
+def test_every_command_line_of_ours_is_one_that_the_command_takes(page: Path, tmp_path: Path) -> None:
+    for words in commands_of("task-profiler", page, tmp_path):
+        try:
+            parse(words)
+        except click.ClickException as error:
+            pytest.fail(f"{shlex.join(words)}: {error.format_message()}")
+
+
+def test_a_misspelt_option_a_missing_one_and_an_unknown_command_are_found() -> None:
+    for line in (
+        "report --form x",
+        "replay --function f",
+        "recomend",
+        "history --status lost",
+        "taskdef add-monitor a b",
+    ):
+        with pytest.raises(click.UsageError):
+            parse(line.split())
+
+
+def mentioned(page: Path) -> Iterator[list[str]]:
+    """The words of each command of ours in prose and in synopses, up to the command that it starts."""
+    texts = [code for code in inline_code(page) if code.startswith("task-profiler ")]
+    texts += [line for block in synopses(page) for line in re.findall(r"\btask-profiler .*(?:\n +.*)*", block)]
+    for whole in texts:
+        for part in re.split(r"\| *(?=task-profiler )", whole):
+            own = re.split(r" --(?: |$)", part)[0]
+            yield re.sub(r"[\[\]|…]", " ", own).split()[1:]
+
+
+@PAGES
+def test_commands_of_ours_in_prose_and_synopses_have_only_options_that_there_are(page: Path) -> None:
+    for words in mentioned(page):
+        used = {word for word in words if word.startswith("-") and word != "-"}
+        if words[0] in {"taskdef", "kibana"} and len(words) == 1:
+            continue
+        known = {"--version", "--debug", "--help"} if words[0].startswith("-") else options_of(words)
+        assert used <= known, words
+
+
+def with_groups(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    """Each command that can be asked for its help: also those that only have others."""
+    yield " ".join(words), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from with_groups(child, (*words, name))
+
+
+@pytest.mark.parametrize(("call", "command"), tuple(with_groups(group, ("task-profiler",))))
+def test_the_help_of_every_command_has_an_example_that_it_takes(call: str, command: click.Command) -> None:
+    """Some are called by a definition and not by a command line."""
+    assert command.epilog is not None
+    assert re.match(r"Example\b.*: ", command.epilog)
+    assert call.rsplit(maxsplit=1)[-1] in command.epilog
+    for example in re.findall(r"task-profiler [^>]*", command.epilog):
+        assert example.startswith(call)
+        parse(shlex.split(example)[1:])
+
+
+def test_the_page_of_commands_is_that_of_the_commands() -> None:
+    assert PAGE.read_text() == text(), "run make commands"
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@PAGES
+def test_every_target_of_make_is_there(page: Path, tmp_path: Path) -> None:
+    lines = [*commands_of("make", page, tmp_path)]
+    lines += [code.split()[1:] for code in inline_code(page) if re.match(r"make [a-z]", code)]
+    named = {word for words in lines for word in words if re.fullmatch(r"[a-z][a-z0-9-]*", word)}
+    assert named <= targets()
+
+
+@PAGES
+def test_every_file_of_ours_is_there(page: Path) -> None:
+    for code in inline_code(page):
+        name = code.partition(" ")[0].rstrip("/")
+        if "/" in name and name.partition("/")[0] in OUR_FOLDERS and re.fullmatch(r"[\w./*-]+", name):
+            assert [*ROOT.glob(name)], name
+
+
+def elided(text: str) -> bool:
+    return "…" in text
+
+
+@PAGES
+def test_every_block_of_json_is_json(page: Path) -> None:
+    """As a whole, or as members of an object."""
+    for block in blocks(page, "json"):
+        if not elided(block.text):
+            try:
+                json.loads(block.text)
+            except json.JSONDecodeError:
+                json.loads("{" + block.text + "}")
+
+
+def anchors(page: Path) -> Iterator[str]:
+    for heading in re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        yield re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+
+
+@PAGES
+def test_links_lead_to_headings_that_there_are(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", (ROOT / page).read_text()):
+        if "://" not in target:
+            file = (ROOT / page.parent / target).resolve() if target else ROOT / page
+            assert anchor in set(anchors(file.relative_to(ROOT))), f"{target}#{anchor}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    missing = [
+        page
+        for page in pages()
+        if page.parts[0] == "docs" and page.name != "README.md" and str(Path(*page.parts[1:])) not in index
+    ]
+    assert missing == []

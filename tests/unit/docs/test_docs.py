@@ -1,0 +1,237 @@
+"""The documentation names what the code has."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import Session
+from botocore.validate import ParamValidator
+
+import profiler
+from forwarder.settings import read_notice_settings, read_settings
+from profiler.cli.recommend.command import command as recommend
+from profiler.prometheus.metrics import CATALOGUE as LIVE_METRICS
+from profiler.record.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
+from profiler.record.model import json_schema
+from profiler.sizing.fargate import PRICE_TABLE_DATE, priced_regions, prices
+from profiler.sizing.prices import PriceOverrides
+from tests.documentation import pages, scripts
+from tests.unit.deployment.test_template import QUERIES, is_in_the_record
+
+ROOT = Path(profiler.__file__).parent.parent
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def field_names(schema: dict[str, Any]) -> Iterator[str]:
+    for definition in schema["$defs"].values():
+        yield from definition["properties"]
+
+
+def test_every_setting_of_the_monitor_is_documented() -> None:
+    source = (ROOT / "profiler" / "settings.py").read_text()
+    names = set(re.findall(r'reader\.(?:text|parsed)\(\s*"([A-Z_]+)"', source))
+    assert len(names) >= 14
+    page = (ROOT / "docs" / "monitor.md").read_text()
+    assert {name for name in names if f"TASK_PROFILER_{name}" not in page} == set()
+
+
+def test_every_field_of_the_record_is_documented() -> None:
+    page = (ROOT / "docs" / "record.md").read_text()
+    assert {name for name in field_names(json_schema()) if not re.search(rf"\b{name}\b", page)} == set()
+
+
+def test_the_price_table_is_that_of_the_code() -> None:
+    page = (ROOT / "docs" / "right-size.md").read_text()
+    rows = {
+        cells[0]: cells[1:4]
+        for line in page.splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 5
+    }
+    assert PRICE_TABLE_DATE in page
+    for region in {region for region, _ in priced_regions()}:
+        found = {arch: prices(region, arch, PriceOverrides()) for arch in ("X86_64", "ARM64")}
+        shown = ["" if one is None else f"{one.vcpu_hour_usd:g}, {one.gb_hour_usd:g}" for one in found.values()]
+        storage = {one.storage_gb_hour_usd for one in found.values() if one is not None}
+        assert rows[region] == [*shown, *("-" if usd is None else f"{usd:g}" for usd in storage)]
+
+
+def test_every_option_of_recommend_is_documented() -> None:
+    page = (ROOT / "docs" / "right-size.md").read_text()
+    options = {name for parameter in recommend.params for name in parameter.opts if name.startswith("--")}
+    assert len(options) >= 12
+    assert {name for name in options if name not in page} == set()
+
+
+def test_every_metric_is_documented_with_its_unit_and_what_the_default_ones_cost() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|) ?\| \S", page, re.MULTILINE)
+    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_METRICS)) for metric in CATALOGUE]
+    few, all_of_them = len(DEFAULT_METRICS), len(CATALOGUE)
+    assert f"| families | default ({few} metrics) | all {all_of_them} metrics |" in page
+    for families in (1, 20):
+        costs = [f"at most {families * metrics * 0.3:.2f} USD a month" for metrics in (few, all_of_them)]
+        assert f"| {families} | {costs[0]} | {costs[1]} |" in page
+    assert f"`{','.join(DEFAULT_METRICS)}`" in (ROOT / "docs" / "monitor.md").read_text()
+
+
+def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_parameters() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    commands = re.findall(r"^aws cloudwatch put-metric-alarm (.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(commands) == 3
+    shape = Session().get_service_model("cloudwatch").operation_model("PutMetricAlarm").input_shape
+    for command in commands:
+        words = shlex.split(command.replace("\\\n", " "))
+        given = {name.title().replace("-", ""): value for name, value in zip(words[::2], words[1::2], strict=True)}
+        assert (given["Namespace"], given["Dimensions"]) == (NAMESPACE, f"Name={DIMENSION},Value=nightly-etl")
+        assert given["MetricName"] in {metric.name for metric in CATALOGUE}
+        typed = {
+            **given,
+            "Dimensions": [{"Name": DIMENSION, "Value": "nightly-etl"}],
+            "Period": int(given["Period"]),
+            "EvaluationPeriods": int(given["EvaluationPeriods"]),
+            "Threshold": float(given["Threshold"]),
+            "AlarmActions": [given["AlarmActions"]],
+        }
+        assert ParamValidator().validate(typed, shape).generate_report() == ""
+        assert given["Statistic"] in shape.members["Statistic"].enum
+        assert given["ComparisonOperator"] in shape.members["ComparisonOperator"].enum
+
+
+def test_every_live_metric_is_documented_with_its_type_and_labels() -> None:
+    page = (ROOT / "docs" / "prometheus.md").read_text()
+    rows = re.findall(r"^\| `(task_profiler_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", page, re.MULTILINE)
+    assert rows == [
+        (one.full_name, one.kind, ", ".join(f"`{label}`" for label in one.labels), one.help.removesuffix("."))
+        for one in LIVE_METRICS
+    ]
+
+
+PAGES = pytest.mark.parametrize("page", pages(), ids=str)
+
+
+def test_an_import_shows_as_many_objects_as_there_are() -> None:
+    objects = len((ROOT / "kibana" / "kibana.ndjson").read_text().splitlines())
+    page = (ROOT / "docs" / "how-to" / "existing-elk.md").read_text()
+    assert f"imported: {objects} objects (lens)" in page
+
+
+@PAGES
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = [target for target in LINK.findall((ROOT / page).read_text()) if "://" not in target]
+    assert [target for target in targets if not (ROOT / page.parent / target).exists()] == []
+
+
+def table_names(page: str) -> set[str]:
+    """The settings in the first column of a page's tables."""
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([A-Z][A-Z_]+)`", row)}
+
+
+def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None:
+    read = set()
+    for file in ("settings.py", "slack_settings.py"):
+        source = (ROOT / "lambda" / "forwarder" / file).read_text()
+        calls = re.findall(r'(?:environment\.get\(|text\(|switch\(|_seconds\(environment, )"([A-Z_]+)"', source)
+        read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
+    assert {"ELASTICSEARCH_URL", "SLACK_BOT_TOKEN", "REPORT_WAIT_SECONDS", "FORWARD_LOG_LINES"} <= read
+    assert table_names("forwarder.md") == read
+
+
+def test_the_forwarders_defaults_are_those_of_the_table() -> None:
+    page = (ROOT / "docs" / "forwarder.md").read_text()
+    told = dict(re.findall(r"^\| `([A-Z_]+)` \| `([^`]+)` \|", page, re.MULTILINE))
+    log, notice = read_settings({}), read_notice_settings({})
+    assert told == {
+        "SEARCH_ENGINE": log.engine,
+        "OPENSEARCH_AWS_AUTH": str(log.credentials.aws).lower(),
+        "INDEX_PREFIX": log.index_prefix,
+        "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),
+        "NOTIFY": "failure" if notice.only_failures else "all",
+        "NOTIFY_SERVICES": str(notice.services).lower(),
+        "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
+    }
+
+
+def leaves(mapping: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, field in mapping["properties"].items():
+        if "properties" in field:
+            yield from leaves(field, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def indexed_fields() -> set[str]:
+    """All fields of reports and checkpoints that the index templates map."""
+    files = [ROOT / "kibana" / "index-templates" / f"task-{kind}.json" for kind in ("reports", "checkpoints")]
+    return {field for file in files for field in leaves(json.loads(file.read_text())["template"]["mappings"])}
+
+
+def resolved(name: str, last: str, fields: set[str]) -> set[str]:
+    """The fields that a name in the table stands for: itself, or beside or above the one named before it."""
+    parts = last.split(".")[:-1]
+    for depth in range(len(parts), -1, -1):
+        whole = ".".join([*parts[:depth], name])
+        found = {field for field in fields if fnmatchcase(field, whole)}
+        if found:
+            return found
+    return set()
+
+
+def documented_fields(text: str, fields: set[str]) -> set[str]:
+    """Every name in backticks of the table's first column; each must be one of the fields."""
+    found: set[str] = set()
+    for row in re.findall(r"^\| (`[a-z@].*?) \|", text, re.MULTILINE):
+        last = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            stands_for = resolved(name, last, fields)
+            assert stands_for, f"{name} is no field"
+            last = min(stands_for)
+            found |= stands_for
+    return found
+
+
+def test_every_field_of_the_documents_is_documented_and_none_besides() -> None:
+    page = (ROOT / "docs" / "forwarder.md").read_text()
+    table = page[page.index("### Documents") : page.index("### What happens")]
+    sentence = re.search(r"It\s+sets\s+([^:]*):", page)
+    assert sentence is not None
+    of_the_event = re.findall(r"`(?:task\.)?(\w+)`", sentence[1])
+    fields = indexed_fields()
+    told = documented_fields(table, fields)
+    told |= {f"task.{name}" for name in of_the_event} & fields
+    assert told == fields
+
+
+def test_a_field_that_is_not_there_and_one_that_is_missing_would_be_noticed() -> None:
+    fields = {"a.b.c", "a.b.d", "a.e"}
+    assert documented_fields("| `a.b.c`, `d`, `e` | x |", fields) == fields
+    assert documented_fields("| `a.b.*` | x |", fields) == {"a.b.c", "a.b.d"}
+    with pytest.raises(AssertionError, match="f is no field"):
+        documented_fields("| `a.b.c`, `f` | x |", fields)
+
+
+@pytest.mark.parametrize("page", ["gpu", "neuron", "clusters"])
+def test_a_task_on_ec2_waits_for_an_instance(page: str) -> None:
+    """With a launch type it does not get the cluster's capacity provider, and fails where no instance runs yet."""
+    runs = [script for script in scripts(Path("docs/how-to") / f"{page}.md") if "aws ecs run-task" in script]
+    assert runs
+    assert not [script for script in runs if "--launch-type" in script]
+
+
+@PAGES
+def test_queries_of_logs_insights_name_fields_of_the_record(page: Path) -> None:
+    for script in scripts(page):
+        for query in re.findall(r'--query-string "([^"]*)"', script):
+            fields = re.findall(r"\b(?:record|type)\b[\w.]*", re.sub(r"'[^']*'", "", query))
+            assert len(fields) >= 3
+            assert [field for field in fields if not is_in_the_record(field)] == []
+
+
+def test_the_query_for_memory_kills_is_the_one_that_the_template_saves() -> None:
+    (query,) = re.findall(r'--query-string "([^"]*)"', (ROOT / "docs" / "how-to" / "find-out-of-memory.md").read_text())
+    assert " ".join(query.split()) == " ".join(QUERIES["OutOfMemory"].split())

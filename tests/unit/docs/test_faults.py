@@ -1,0 +1,34 @@
+"""The page of faults names tests that there are, and every test of a fault stands on it."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "explanation" / "faults.md").read_text()
+DEFINED = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
+
+
+def names_below(folder: str) -> set[str]:
+    paths = (ROOT / "tests" / folder).rglob("test_*.py")
+    return {name for path in paths for name in DEFINED.findall(path.read_text())}
+
+
+def test_every_test_on_the_page_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    assert len(named) > 50
+    assert named - names_below(".") == set()
+
+
+def test_every_row_names_a_test() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("|") and not line.startswith(("|---", "| fault"))]
+    assert len(rows) > 30
+    assert [row for row in rows if not re.search(r"\| (`test_\w+`(, )?)+ \|$", row)] == []
+
+
+def test_every_test_of_a_fault_is_on_the_page_or_about_secrets() -> None:
+    paths = [
+        ROOT / "tests" / "faults" / "test_monitor_faults.py",
+        ROOT / "tests" / "faults" / "test_forwarder_faults.py",
+    ]
+    written = {name for path in paths for name in DEFINED.findall(path.read_text())}
+    assert written - set(re.findall(r"`(test_\w+)`", PAGE)) == set()

@@ -1,0 +1,301 @@
+"""examples/gpu_burn: the load without a GPU, on a played driver; what its README shows is what the profiler makes."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, load_by, main
+from profiler.collectors.nvidia.collector import GpuCollector
+from profiler.collectors.nvidia.driver import NvmlSource
+from profiler.collectors.nvidia.ownership import GpuScope
+from profiler.record.model import Container, Gpu, Record
+from tests.fake_nvml import MIB, FakeGpu, FakeNvml
+from tests.fakes import FakeClock, FakeLog, seconds
+
+FOLDER = Path(__file__).parents[3] / "examples" / "gpu_burn"
+README = (FOLDER / "README.md").read_text()
+GIB = 2**30
+
+
+class PlayedDriver(ctypes.CDLL):
+    """The part of ``libcuda`` that the load calls; ``refuse`` makes one function answer with an error."""
+
+    def __init__(self, **refuse: int) -> None:
+        self._refuse = refuse  # super().__init__ would open a library
+        self.calls: list[str] = []
+        self.held_bytes = 0
+        self.code = b""
+        self.launched: list[tuple[int, int]] = []
+
+    def __getattr__(self, function: str) -> Any:
+        def called(*arguments: Any) -> int:
+            self.calls.append(function)
+            if function in self._refuse:
+                return self._refuse[function]
+            getattr(self, f"_{function}", lambda *_: None)(*arguments)
+            return 0
+
+        if not function.startswith("cu"):
+            raise AttributeError(function)
+        return called
+
+    def _cuMemAlloc_v2(self, address: Any, size: ctypes.c_size_t) -> None:  # noqa: N802
+        address._obj.value = 0x7F00
+        self.held_bytes = size.value
+
+    def _cuModuleLoadData(self, _module: Any, code: bytes) -> None:  # noqa: N802
+        self.code = code
+
+    def _cuLaunchKernel(self, _kernel: Any, *arguments: Any) -> None:  # noqa: N802
+        """Read the kernel's parameters as the driver does, by their addresses."""
+        parameters = arguments[8]
+        where = ctypes.c_uint64.from_address(parameters[0]).value
+        self.launched.append((where, ctypes.c_uint32.from_address(parameters[1]).value))
+
+
+class CountingLoad:
+    """Each step takes a second of the clock."""
+
+    def __init__(self, clock: SimpleNamespace) -> None:
+        self._clock = clock
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        self._clock.now += 1.0
+
+
+def test_the_time_counts_from_the_first_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = SimpleNamespace(now=100.0)
+    load = CountingLoad(clock)
+    burn(load, 5, lambda: clock.now)
+    assert load.steps == 1 + 5
+    assert capsys.readouterr().out == "ready\n"
+
+
+def test_no_time_is_one_kernel() -> None:
+    clock = SimpleNamespace(now=0.0)
+    load = CountingLoad(clock)
+    burn(load, 0, lambda: clock.now)
+    assert load.steps == 1
+
+
+def test_the_driver_is_asked_for_the_memory_and_runs_the_kernel_on_it() -> None:
+    driver = PlayedDriver()
+    load = CudaLoad(driver, 2 * GIB)
+    load.step()
+    load.step()
+    assert driver.held_bytes == 2 * GIB
+    assert driver.code.startswith(b"\n.version")
+    assert driver.code.endswith(b"\0"), "the driver wants text that ends with a zero"
+    assert b".entry burn(" in driver.code
+    assert driver.launched == [(0x7F00, 20_000)] * 2
+    assert Counter(driver.calls)["cuCtxSynchronize"] == 2, "a step waits, so that no queue grows"
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="NVIDIA's assembler, ptxas, is not installed")
+@pytest.mark.parametrize("architecture", ["sm_50", "sm_70", "sm_90", "sm_120"])
+def test_nvidias_assembler_takes_the_kernel(architecture: str, tmp_path: Path) -> None:
+    played = PlayedDriver()
+    CudaLoad(played, GIB)
+    code = tmp_path / "burn.ptx"
+    code.write_bytes(played.code.rstrip(b"\0"))
+    command = ["ptxas", f"--gpu-name={architecture}", f"--output-file={tmp_path / 'burn.cubin'}", str(code)]
+    assembled = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (assembled.returncode, assembled.stdout, assembled.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("cuInit", "refused to start (error 100): look at"),
+        ("cuDeviceGet", "refused the first GPU (error 100): look at"),
+        ("cuCtxCreate_v2", "refused a context (error 100): look at"),
+        ("cuMemAlloc_v2", "refused 1 GiB (error 100): hold less by --gib"),
+        ("cuModuleLoadData", "refused the kernel's code (error 100)"),
+        ("cuModuleGetFunction", "refused the kernel (error 100)"),
+        ("cuLaunchKernel", "refused a launch (error 100)"),
+        ("cuCtxSynchronize", "refused to wait (error 100)"),
+    ],
+)
+def test_what_the_driver_refuses_is_a_sentence(function: str, said: str) -> None:
+    driver = PlayedDriver(**{function: 100})
+    with pytest.raises(SystemExit) as raised:
+        CudaLoad(driver, GIB).step()
+    assert said in str(raised.value)
+    assert driver.calls[-1] == function, "nothing is asked for after that"
+
+
+def played_torch(
+    calls: list[str], *, sees_a_gpu: bool = True, refuse: Mapping[str, Exception] = MappingProxyType({})
+) -> Any:
+    """PyTorch as far as the load goes; the real one is 2 GB, and without a GPU it would not do.
+
+    ``refuse`` makes one function raise.
+    """
+
+    def called(function: str) -> None:
+        if function in refuse:
+            raise refuse[function]
+
+    def empty(size: int, **_options: Any) -> str:
+        called("empty")
+        calls.append(f"hold {size}")
+        return "held"
+
+    def randn(rows: int, columns: int, **options: Any) -> str:
+        called("randn")
+        return f"{rows}x{columns} {options['dtype']} {options['device']}"
+
+    def matmul(left: str, right: str) -> None:
+        called("matmul")
+        calls.append(f"{left} * {right}")
+
+    def synchronize() -> None:
+        called("synchronize")
+        calls.append("wait")
+
+    return SimpleNamespace(
+        uint8="uint8",
+        float16="float16",
+        empty=empty,
+        randn=randn,
+        matmul=matmul,
+        cuda=SimpleNamespace(is_available=lambda: sees_a_gpu, synchronize=synchronize),
+    )
+
+
+def test_pytorch_holds_the_memory_multiplies_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch", played_torch(calls))
+    load = load_by("auto", GIB)
+    assert isinstance(load, TorchLoad)
+    load.step()
+    matrix = "8192x8192 float16 cuda"
+    assert calls == [f"hold {GIB}", f"{matrix} * {matrix}", "wait"]
+
+
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch's own."""
+
+
+FULL = OutOfMemoryError(
+    "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 22.05 GiB of which …"
+)
+BROKEN = RuntimeError(
+    "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously …"
+)
+LOOK = "look at what nvidia-smi says, and at NVIDIA_DRIVER_CAPABILITIES in a container."
+HOLD_LESS = "hold less by --gib, or end what else is on the GPU."
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "said"),
+    [
+        ("empty", FULL, f"PyTorch refused 1 GiB and its matrices (CUDA out of memory): {HOLD_LESS}"),
+        ("randn", FULL, f"PyTorch refused 1 GiB and its matrices (CUDA out of memory): {HOLD_LESS}"),
+        ("matmul", FULL, f"PyTorch refused a multiplication (CUDA out of memory): {HOLD_LESS}"),
+        (
+            "synchronize",
+            BROKEN,
+            f"PyTorch refused a multiplication (CUDA error: an illegal memory access was encountered): {LOOK}",
+        ),
+    ],
+)
+def test_what_pytorch_refuses_is_a_sentence(function: str, error: Exception, said: str) -> None:
+    with pytest.raises(SystemExit) as raised:
+        TorchLoad(played_torch([], refuse={function: error}), GIB).step()
+    assert raised.value.code == said
+
+
+@pytest.mark.parametrize("torch", [None, played_torch([], sees_a_gpu=False)], ids=["missing", "without a GPU"])
+def test_without_pytorch_or_its_gpu_the_driver_is_next(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: {"libcuda.so.1": PlayedDriver()}[name])
+    assert isinstance(load_by("auto", GIB), CudaLoad)
+    with pytest.raises(SystemExit, match="PyTorch is not installed or sees no GPU"):
+        load_by("torch", GIB)
+
+
+def test_pytorch_is_not_looked_for_when_the_driver_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", played_torch([]))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: {"libcuda.so.1": PlayedDriver()}[name])
+    assert isinstance(load_by("cuda", GIB), CudaLoad)
+
+
+def test_a_machine_without_a_driver_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(SystemExit, match=r"^There is no NVIDIA driver here \(libcuda\.so\.1\): run this on"):
+        load_by("cuda", GIB)
+
+
+def test_it_runs_as_a_program_of_its_own_without_this_project(tmp_path: Path) -> None:
+    """As in its image: the one file, and Python."""
+    words = [sys.executable, "-I", str(FOLDER / "gpu_burn.py"), "--help"]
+    helped = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "--gib" in helped.stdout
+    dockerfile = (FOLDER / "Dockerfile").read_text()
+    assert "COPY gpu_burn.py /gpu_burn.py" in dockerfile
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in dockerfile
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--gib", value) for value in ("nan", "inf", "-inf", "-1", "0", "four", "1e30")),
+        *(("--seconds", value) for value in ("nan", "inf", "-1", "long")),
+    ],
+)
+def test_a_number_that_is_none_is_an_error_of_use(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_burn.py", f"{option}={value}"])
+    with pytest.raises(SystemExit) as raised:
+        main()
+    assert raised.value.code == 2
+    assert f"argument {option}: {value} is no" in capsys.readouterr().err
+
+
+# What the README shows
+
+
+def shown_gpu() -> Gpu:
+    """60 s on the played driver: 4 GiB held, busy after a second, slowed by the power cap in the last quarter."""
+    gpu = FakeGpu(uuid="GPU-00000000-0000-0000-0000-000000000000", name="a GPU of the test driver")
+    nvml, clock = FakeNvml(gpu), FakeClock()
+    watch = GpuCollector(NvmlSource(lambda: nvml, clock), GpuScope(()), clock, FakeLog(), seconds(1), is_required=True)
+    gpu.used_bytes, gpu.clock_mhz, gpu.power_milliwatts = 4400 * MIB, 1700, 290_000
+    for second in range(61):
+        gpu.utilization_percent = 0 if second <= 1 else 100
+        gpu.celsius = 40 + second // 3
+        gpu.reasons = 4 if second > 45 else 0
+        watch.tick(counters=second in {0, 60})
+        clock.advance(1)
+        gpu.energy_millijoules += gpu.power_milliwatts
+    record = watch.add_to_record(Record(task_id="1", container=Container(name="batch"), status="success"))
+    (seen,) = record.gpus
+    return seen
+
+
+def test_the_readme_shows_what_the_profiler_makes_of_the_played_driver() -> None:
+    (block,) = README.split("```json\n")[1:]
+    shown = json.loads(block.split("```")[0])
+    assert shown == {"gpus": [json.loads(msgspec.json.encode(shown_gpu()))]}
+
+
+def test_the_readme_says_that_these_are_no_measurements() -> None:
+    assert "from the test driver" in README
+    assert README.index("from the test driver") < README.index("```json")

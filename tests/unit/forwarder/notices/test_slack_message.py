@@ -1,0 +1,413 @@
+"""What a notice says, and that Slack takes it whatever the notice holds."""
+
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import NAMESPACE_URL, uuid5
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from forwarder.notices import wording
+from forwarder.notices.notice import AcceleratorUse, KilledProcesses, Notice, RunNumbers, SizeAdvice
+from forwarder.notices.slack_message import SlackMessage, escape_text, message
+from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
+from forwarder.task.outcome import StopCategory, Verdict
+from tests.fake_slack import length, violations
+
+KIBANA = "https://kibana.example.com/s/ops"
+NUMBERS = RunNumbers(
+    duration_ms=7_980_000,
+    billed_duration_ms=8_040_000,
+    cost_usd=0.0123,
+    vcpu_size=0.5,
+    cpu_average_percent=42.4,
+    cpu_maximum_percent=97.2,
+    memory_size_mb=1024,
+    memory_average_percent=61.0,
+    memory_maximum_percent=97.0,
+    memory_maximum_mb=993.3,
+)
+NOTICE = Notice(
+    verdict="success",
+    category="exit",
+    family="etl_daily",
+    revision="7",
+    cluster="jobs",
+    region="eu-west-1",
+    task_id="0123",
+    container="batch",
+    exit_code=0,
+    started_at="2026-03-01T11:00:03+01:00",
+    numbers=NUMBERS,
+    is_complete=True,
+    log_group="/ecs/jobs",
+    log_stream="ecs/batch/0123",
+)
+OOM = replace(
+    NOTICE,
+    verdict="failure",
+    category="oom",
+    exit_code=137,
+    reason="OutOfMemoryError: Container killed due to memory usage",
+    numbers=replace(NUMBERS, advice=SizeAdvice(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",))),
+)
+
+
+def texts(value: Any) -> list[str]:
+    """All text of all text objects."""
+    if isinstance(value, dict):
+        own = [value["text"]] if value.get("type") in ("plain_text", "mrkdwn") else []
+        return own + [text for key, each in value.items() if key != "url" for text in texts(each)]
+    return [text for each in value for text in texts(each)] if isinstance(value, list) else []
+
+
+def said(notice: Notice) -> str:
+    return "\n".join(texts(message(notice, kibana_url=KIBANA).blocks))
+
+
+def urls(sent: SlackMessage) -> dict[str, str]:
+    return {
+        element["action_id"]: element["url"]
+        for block in sent.blocks
+        if block["type"] == "actions"
+        for element in block["elements"]
+    }
+
+
+def test_a_success_says_what_the_run_used() -> None:
+    sent = message(NOTICE, kibana_url=KIBANA)
+    assert sent.text == "✅ Success · etl_daily:7, after 2 h 13 min, exit code 0"
+    assert texts(sent.blocks) == [
+        "✅ Success · etl_daily:7",
+        "cluster jobs  ·  eu-west-1  ·  task 0123  ·  container batch",
+        "*Duration*\n2 h 13 min",
+        "*Billed*\n2 h 14 min, $0.0123",
+        "*Exit code*\n0",
+        "*Started*\n2026-03-01 10:00:03 UTC",
+        (
+            "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU\n"
+            "*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (993 MB) of 1024 MB"
+        ),
+        "Log stream",
+        "ECS task",
+        "Kibana",
+    ]
+
+
+def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
+    text = said(OOM)
+    assert "❌ Failure · etl_daily:7" in text
+    assert "*Exit code*\n137 (SIGKILL)" in text
+    assert "Memory: measured peak 993.3 MB, limit 1024 MB." in text
+    assert "ECS says: OutOfMemoryError: Container killed due to memory usage" in text
+    assert "Size to try next: 2048 MB memory (costs 20 % more).\n• Memory was short." in text
+
+
+def test_out_of_memory_without_numbers_invents_none() -> None:
+    text = said(replace(OOM, numbers=RunNumbers()))
+    assert "Out of memory" in text
+    assert "MB" not in text
+    assert "try next" not in text
+    assert re.search(r"\b0\b", text) is None
+
+
+@pytest.mark.parametrize("memory_mb", [512, 1024])
+def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
+    advice = SizeAdvice(memory_mb=memory_mb, reasons=("Half of it was used.",))
+    text = said(replace(OOM, numbers=replace(NUMBERS, advice=advice)))
+    assert "try next" not in text
+    assert "Half" not in text
+
+
+@pytest.mark.parametrize(
+    ("category", "words"),
+    [
+        ("spot", "AWS took the Spot capacity back."),
+        ("user", "Somebody, or a program, stopped the task."),
+        ("scheduler", "The ECS scheduler stopped the task."),
+        ("image", "image could not be pulled"),
+        ("resources", "could not get what the task needs"),
+        ("exit", "ended with exit code 1."),
+        ("unknown", "ECS says: why"),
+    ],
+)
+def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
+    assert words in said(replace(NOTICE, verdict="failure", category=category, exit_code=1, reason="why"))
+
+
+def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
+    assert "ECS says" not in said(replace(NOTICE, reason="Essential container in task exited"))
+    assert "killed for memory, but" in said(replace(NOTICE, category="oom"))
+
+
+@pytest.mark.parametrize(
+    ("killed", "words"),
+    [
+        (KilledProcesses(count=1), "The kernel killed one of its processes for want of memory."),
+        (
+            KilledProcesses(count=1, names=("worker",)),
+            "The kernel killed one of its processes for want of memory: worker.",
+        ),
+        (
+            KilledProcesses(count=7, names=("sort", "sort", "<b>")),
+            "killed 7 of its processes for want of memory: sort, &lt;b&gt;.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["success", "failure"])
+def test_processes_that_were_killed_are_told_whatever_the_end(
+    verdict: Verdict, killed: KilledProcesses, words: str
+) -> None:
+    text = said(replace(NOTICE, verdict=verdict, category="exit", exit_code=1, numbers=replace(NUMBERS, killed=killed)))
+    assert words in text
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    sent = message(Notice(verdict="unknown", category="unknown", family="f", task_id="1"), kibana_url=None)
+    assert sent.text == "❔ Ended, result unknown · f"
+    assert texts(sent.blocks) == [
+        "❔ Ended, result unknown · f",
+        "task 1",
+        "No report of the run was found: only what ECS says is shown.",
+    ]
+
+
+def test_numbers_of_a_checkpoint_are_called_so() -> None:
+    assert "numbers of its last checkpoint" in said(replace(NOTICE, is_complete=False))
+    assert "checkpoint" not in said(NOTICE)
+
+
+@pytest.mark.parametrize(
+    ("used", "line"),
+    [
+        (
+            AcceleratorUse(count=2, average_percent=41, maximum_percent=99, maximum_memory_mb=12_000),
+            "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 12000 MB",
+        ),
+        (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
+        (AcceleratorUse(count=1), "*1 GPU*  use not known"),
+    ],
+)
+def test_gpus(used: AcceleratorUse, line: str) -> None:
+    assert line in said(replace(NOTICE, numbers=replace(NUMBERS, gpus=used)))
+    neuron = said(replace(NOTICE, numbers=replace(NUMBERS, neuron=used)))
+    assert line.replace("GPU", "Neuron core") in neuron
+
+
+def test_comparison_and_advice() -> None:
+    advice = SizeAdvice(vcpu=0.25, memory_mb=512, saving_percent=48.7)
+    comparison = "3.1× longer than the median of the last 20"
+    text = said(replace(NOTICE, comparison=comparison, numbers=replace(NUMBERS, advice=advice)))
+    assert comparison in text
+    assert "Size to try next: 0.25 vCPU and 512 MB memory (saves 49 %)." in text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [
+        (0, "0 ms"), (850, "850 ms"), (12_340, "12.3 s"), (59_990, "59.9 s"), (60_000, "1 min"), (245_000, "4 min 5 s"),
+        (3_600_000, "1 h"), (7_980_000, "2 h 13 min"), (273_600_000, "3 d 4 h"), (-1, None), (float("nan"), None),
+        (float("inf"), None), (1e300, None), (None, None),
+    ],
+)  # fmt: skip
+def test_durations(milliseconds: float | None, words: str | None) -> None:
+    assert wording.duration(milliseconds) == words
+
+
+@pytest.mark.parametrize(
+    ("usd", "words"), [(0, "$0.00"), (12.345, "$12.35"), (0.0101, "$0.0101"), (1e-9, "$1e-09"), (None, None)]
+)
+def test_dollars(usd: float | None, words: str | None) -> None:
+    assert wording.dollars(usd) == words
+
+
+@pytest.mark.parametrize(("percent", "cells"), [(0, 0), (42, 4), (97, 10), (250, 10)])
+def test_bars(percent: float, cells: int) -> None:
+    assert wording.bar(percent) == "▰" * cells + "▱" * (10 - cells)
+
+
+@pytest.mark.parametrize(("code", "words"), [(0, "0"), (1, "1"), (137, "137 (SIGKILL)"), (143, "143 (SIGTERM)")])
+def test_exit_codes(code: int, words: str) -> None:
+    assert wording.exit_code(code) == words
+
+
+def test_text_is_cut_before_it_is_escaped() -> None:
+    assert escape_text("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
+    assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
+    assert escape_text("&" * 3, 15) == "&amp;" * 3
+    assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
+
+
+HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud800"
+
+
+def test_foreign_text_never_meets_slacks_markup() -> None:
+    notice = Notice(
+        verdict="failure", category="exit", family=HOSTILE, revision=HOSTILE, cluster=HOSTILE, task_id=HOSTILE,
+        container=HOSTILE, reason=HOSTILE, started_at=HOSTILE, comparison=HOSTILE,
+        numbers=RunNumbers(advice=SizeAdvice(reasons=(HOSTILE,)), killed=KilledProcesses(count=1, names=(HOSTILE,))),
+    )  # fmt: skip
+    sent = message(notice, kibana_url=KIBANA)
+    assert "<" not in "".join([sent.text, *texts(sent.blocks)])
+    assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
+    assert all(each["emoji"] is False for each in objects(sent.blocks) if each["type"] == "plain_text")
+    assert all(each["verbatim"] is True for each in objects(sent.blocks) if each["type"] == "mrkdwn")
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """All text objects."""
+    if isinstance(value, list):
+        return [found for each in value for found in objects(each)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") in ("plain_text", "mrkdwn"):
+        return [value]
+    return [found for each in value.values() for found in objects(each)]
+
+
+# Links
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-west-1", "eu-west-1.console.aws.amazon.com"),
+        ("ap-southeast-2", "ap-southeast-2.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "us-gov-west-1.console.amazonaws-us-gov.com"),
+        ("eusc-de-east-1", "eusc-de-east-1.console.amazonaws-eusc.eu"),
+    ],
+)
+def test_every_partition_has_its_console(region: str, host: str) -> None:
+    sent = urls(message(replace(NOTICE, region=region), kibana_url=None))
+    assert sent == {
+        "log_stream": f"https://{host}/cloudwatch/home?region={region}"
+        "#logsV2:log-groups/log-group/$252Fecs$252Fjobs/log-events/ecs$252Fbatch$252F0123",
+        "ecs_task": f"https://{host}/ecs/v2/clusters/jobs/tasks/0123/configuration?region={region}",
+    }
+
+
+@pytest.mark.parametrize("region", [None, "", "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
+def test_no_console_no_link(region: str | None) -> None:
+    assert urls(message(replace(NOTICE, region=region), kibana_url=None)) == {}
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_names_are_encoded_twice_as_the_console_wants(name: str) -> None:
+    link = wording.log_stream("eu-west-1", "g", name)
+    assert link is not None
+    encoded = link.rsplit("/", 1)[1]
+    assert encoded.isascii()
+    assert "%" not in encoded
+    assert unquote(unquote(encoded.replace("$", "%"))) == "".join(
+        character if character.isprintable() else " " for character in name
+    )
+
+
+def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
+    assert uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run") == TASK_RUN_DASHBOARD_ID
+    link = urls(message(NOTICE, kibana_url=f"{KIBANA}/"))["kibana"]
+    place, _, state = link.partition("?")
+    assert place == f"{KIBANA}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}"
+    assert parse_qs(state) == {
+        "_g": ["(time:(from:'2026-03-01T09:00:03.000Z',to:now))"],
+        "_a": ["(query:(language:kuery,query:'task.id:\"0123\"'))"],
+    }
+
+
+def test_kibana_without_a_start_and_with_an_odd_id() -> None:
+    link = wording.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
+    assert link is not None
+    assert "&<" not in link
+    assert "from:'now-30d'" in link
+    assert unquote(link).endswith("query:'task.id:\"a!'b\\\"c!!)&<\"'))")
+
+
+@pytest.mark.parametrize("url", [None, "", "kibana", "javascript:alert(1)", "https://", "http://[bad", "ftp://host"])
+def test_what_is_no_address_makes_no_button(url: str | None) -> None:
+    assert "kibana" not in urls(message(NOTICE, kibana_url=url))
+
+
+def test_an_address_that_is_too_long_makes_no_button() -> None:
+    assert set(urls(message(replace(NOTICE, log_stream="ü" * 500), kibana_url="https://k/" + "x" * 3000))) == {
+        "ecs_task"
+    }
+
+
+# Any notice
+
+ANY_CHARACTER = st.characters(codec=None)
+ANY_TEXT = (
+    st.text(ANY_CHARACTER)
+    | st.text(st.sampled_from("<>&`*_~|:@!\n '\"\\é🧮\ud800")).map(lambda text: text * 200)
+    | st.sampled_from(
+        ["", "<!channel>", "x" * 21_000, "&" * 21_000, "🧮" * 21_000, "<" * 149, "0001-01-01T00:00:00+14:00"]
+    )
+)
+ANY_FLOAT = st.none() | st.floats() | st.floats(0, 100)
+ACCELERATORS = st.builds(
+    AcceleratorUse,
+    count=st.integers(),
+    average_percent=ANY_FLOAT,
+    maximum_percent=ANY_FLOAT,
+    maximum_memory_mb=ANY_FLOAT,
+)
+ADVICE = st.builds(
+    SizeAdvice, vcpu=ANY_FLOAT, memory_mb=ANY_FLOAT, saving_percent=ANY_FLOAT, reasons=st.lists(ANY_TEXT).map(tuple)
+)
+ANY_NUMBERS = st.builds(
+    RunNumbers,
+    **{name: ANY_FLOAT for name in RunNumbers.__struct_fields__ if name not in {"gpus", "neuron", "killed", "advice"}},
+    gpus=st.none() | ACCELERATORS,
+    neuron=st.none() | ACCELERATORS,
+    killed=st.none() | st.builds(KilledProcesses, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
+    advice=st.none() | ADVICE,
+)
+VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
+CATEGORIES: list[StopCategory] = ["oom", "spot", "user", "scheduler", "image", "resources", "exit", "unknown"]
+MAYBE_TEXT = st.none() | ANY_TEXT
+NOTICES = st.builds(
+    Notice,
+    verdict=st.sampled_from(VERDICTS),
+    category=st.sampled_from(CATEGORIES),
+    family=ANY_TEXT,
+    revision=MAYBE_TEXT,
+    cluster=MAYBE_TEXT,
+    region=MAYBE_TEXT | st.just("eu-west-1"),
+    task_id=ANY_TEXT,
+    task_arn=MAYBE_TEXT,
+    container=MAYBE_TEXT,
+    exit_code=st.none() | st.integers(),
+    reason=MAYBE_TEXT,
+    started_at=MAYBE_TEXT | st.datetimes().map(lambda time: time.isoformat()),
+    numbers=ANY_NUMBERS,
+    is_complete=st.booleans(),
+    comparison=MAYBE_TEXT,
+    log_group=MAYBE_TEXT,
+    log_stream=MAYBE_TEXT,
+)
+
+
+@given(NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
+def test_slack_takes_any_notice(notice: Notice, kibana_url: str | None) -> None:
+    sent = message(notice, kibana_url=kibana_url)
+    as_sent = json.loads(
+        json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()
+    )
+    assert violations(as_sent) == []
+    for text in [sent.text, *texts(sent.blocks)]:
+        assert "<" not in text
+        assert ">" not in text
+        assert re.search("&(?!amp;|lt;|gt;)", text) is None
+    ours = [each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn"]
+    assert [text for text in ours if re.search(r"\b(nan|inf|None)\b", text)] == []
+    assert all(urlsplit(url).hostname for url in urls(sent).values())
+
+
+@given(st.text(ANY_CHARACTER), st.integers(1, 40))
+def test_escaped_text_is_never_too_long(text: str, longest: int) -> None:
+    assert length(escape_text(text, longest)) <= longest

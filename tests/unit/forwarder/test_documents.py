@@ -1,0 +1,287 @@
+"""From a report to the document, and the document against the index templates."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.documents import Document, report_document
+from forwarder.lines import InvalidReport
+from forwarder.subscription import LogEvent, Payload, log_line_document
+from profiler.record.model import (
+    Container,
+    Cost,
+    Distribution,
+    Gpu,
+    Interval,
+    Metrics,
+    Monitor,
+    Neuron,
+    NeuronCore,
+    Recommendation,
+    Record,
+    Report,
+    encode,
+)
+
+TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
+PERCENT = Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
+FULL = Record(
+    task_id="0123",
+    task_arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    cluster="jobs",
+    family="nightly",
+    revision="7",
+    region="eu-west-1",
+    account_id="111122223333",
+    availability_zone="eu-west-1a",
+    launch_type="FARGATE",
+    container=Container(name="batch", id="b", image="etl:7", image_digest="sha256:1"),
+    log_group="/ecs/jobs",
+    log_stream="ecs/batch/0123",
+    status="failure",
+    exit_code=137,
+    likely_out_of_memory=True,
+    started_at="2026-03-01T00:00:10.500Z",
+    finished_at="2026-03-01T00:10:10.750Z",
+    metrics=Metrics(
+        duration_ms=600250,
+        billed_duration_ms=631000,
+        init_duration_ms=30000,
+        memory_size_mb=2048,
+        max_memory_used_mb=1990.5,
+        vcpu_size=0.5,
+        cpu_seconds=240.1,
+        vcpu_used=Distribution(avg=0.25, p50=0.24, p95=0.45, p99=0.47, max=0.5),
+        cpu_utilization_percent=PERCENT,
+        memory_used_mb=Distribution(avg=1000.0, p50=990.0, p95=1900.0, p99=1980.0, max=1980.0),
+        memory_utilization_percent=PERCENT,
+        memory_peak_source="kernel",
+        memory_usage_peak_mb=2040.0,
+        network_rx_bytes=5,
+        network_tx_bytes=6,
+        block_read_bytes=7,
+        block_write_bytes=8,
+    ),
+    gpus=(
+        Gpu(uuid="G1", utilization_percent=Distribution(avg=10.0, max=90.0), energy_joules=5.0),
+        Gpu(
+            uuid="G2",
+            utilization_percent=Distribution(avg=30.0, max=50.0),
+            memory_used_mb=Distribution(avg=7.0, max=9.0),
+            energy_joules=6.5,
+        ),
+    ),
+    neuron=Neuron(
+        cores=(NeuronCore(index=0, utilization_percent=PERCENT), NeuronCore(index=1)),
+        device_memory_used_mb=Distribution(max=77.0),
+    ),
+    cost=Cost(usd=0.5),
+    recommendation=Recommendation(vcpu=0.25, memory_mb=4096, saving_percent=20.0),
+    monitor=Monitor(version="0.1.0", cpu_seconds=1.5, max_rss_mb=30.5),
+)
+
+
+def document(record: Record = FULL, kind: Any = "task.report", time: str = "2026-03-01T00:10:12.000Z") -> Document:
+    report = Report(time=time, type=kind, record=record)
+    made = report_document(report, encode(report).decode(), prefix="task")
+    assert isinstance(made, Document)
+    return made
+
+
+def test_the_names_are_those_of_the_contract() -> None:
+    made = document()
+    fields = dict(made.fields)
+    assert json.loads(fields.pop("record"))["record"]["taskId"] == "0123"
+    assert fields == {
+        "@timestamp": "2026-03-01T00:10:10.750Z",
+        "event": {
+            "kind": "metric",
+            "dataset": "task.report",
+            "outcome": "failure",
+            "duration": 600_250_000_000,
+            "start": "2026-03-01T00:00:10.500Z",
+            "end": "2026-03-01T00:10:10.750Z",
+        },
+        "cloud": {
+            "provider": "aws",
+            "region": "eu-west-1",
+            "availability_zone": "eu-west-1a",
+            "account": {"id": "111122223333"},
+        },
+        "orchestrator": {"type": "ecs", "cluster": {"name": "jobs"}},
+        "service": {"name": "nightly"},
+        "container": {"id": "b", "name": "batch", "image": {"name": "etl:7", "hash": {"all": ["sha256:1"]}}},
+        "aws": {"cloudwatch": {"log_group": "/ecs/jobs", "log_stream": "ecs/batch/0123"}},
+        "task": {
+            "id": "0123",
+            "arn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+            "family": "nightly",
+            "revision": "7",
+            "launch_type": "FARGATE",
+            "status": "failure",
+            "exit_code": 137,
+            "likely_out_of_memory": True,
+            "complete": True,
+        },
+        "usage": {
+            "duration_ms": 600250,
+            "billed_duration_ms": 631000,
+            "init_duration_ms": 30000,
+            "cpu": {
+                "size": 0.5,
+                "seconds": 240.1,
+                "used": {"avg": 0.25, "p50": 0.24, "p95": 0.45, "p99": 0.47, "max": 0.5},
+                "percent": {"avg": 50.0, "p50": 49.0, "p95": 90.0, "p99": 95.0, "max": 97.0},
+            },
+            "memory": {
+                "size_mb": 2048,
+                "used_mb": {"avg": 1000.0, "p50": 990.0, "p95": 1900.0, "p99": 1980.0, "max": 1990.5},
+                "percent": {"avg": 50.0, "p50": 49.0, "p95": 90.0, "p99": 95.0, "max": 97.0},
+                "peak_source": "kernel",
+                "usage_peak_mb": 2040.0,
+            },
+            "network": {"rx_bytes": 5, "tx_bytes": 6},
+            "block": {"read_bytes": 7, "write_bytes": 8},
+            "gpu": {
+                "count": 2,
+                "percent": {"avg": 20.0, "max": 90.0},
+                "memory_mb": {"avg": 7.0, "max": 9.0},
+                "energy_joules": 11.5,
+            },
+            "neuron": {"cores": 2, "percent": {"avg": 50.0, "max": 97.0}, "memory_mb": {"max": 77.0}},
+        },
+        "cost": {"usd": 0.5, "waste_usd": 0.1},
+        "recommendation": {"vcpu": 0.25, "memory_mb": 4096, "saving_percent": 20.0},
+        "monitor": {"version": "0.1.0", "cpu_seconds": 1.5, "max_rss_mb": 30.5},
+    }
+
+
+def test_the_index_is_the_month_in_which_the_pull_began() -> None:
+    """Started at 00:00:10 on the first of March, pulled for 30 s before that."""
+    made = document()
+    assert (made.index, made.id) == ("task-reports-2026.02", "0123/batch")
+
+
+def test_a_checkpoint_has_an_id_and_a_time_of_its_own() -> None:
+    interval = Interval(
+        started_at="2026-03-01T00:01:00.000Z",
+        finished_at="2026-03-01T00:02:00.000Z",
+        cpu_utilization_percent=PERCENT,
+        memory_used_mb=Distribution(avg=5.0, max=8.0),
+    )
+    running = msgspec.structs.replace(FULL, status="running", exit_code=None, finished_at=None, interval=interval)
+    made = document(running, "task.checkpoint", "2026-03-01T00:02:00.100Z")
+    assert (made.index, made.id) == ("task-checkpoints-2026.02", "0123/batch/2026-03-01T00:02:00.100Z")
+    assert made.fields["@timestamp"] == "2026-03-01T00:02:00.100Z"
+    assert made.fields["event"]["outcome"] == "unknown"
+    assert "complete" not in made.fields["task"]
+    assert made.fields["interval"] == {
+        "start": "2026-03-01T00:01:00.000Z",
+        "end": "2026-03-01T00:02:00.000Z",
+        "cpu_percent": 50.0,
+        "memory_mb": 8.0,
+    }
+
+
+def test_a_stop_is_left_to_the_tasks_event() -> None:
+    made = document(msgspec.structs.replace(FULL, status="stopped"))
+    assert "outcome" not in made.fields["event"]
+    assert {"status", "exit_code"}.isdisjoint(made.fields["task"])
+    assert made.fields["task"]["complete"] is True
+
+
+def test_a_bare_record_makes_a_small_document() -> None:
+    bare = Record(task_id="1", container=Container(name="x"), status="unknown")
+    made = document(bare)
+    assert made.index == "task-reports-2026.03"
+    assert set(made.fields) == {"@timestamp", "event", "container", "task", "record"}
+
+
+def test_waste_is_absent_where_nothing_can_be_saved() -> None:
+    dearer = msgspec.structs.replace(FULL, recommendation=Recommendation(vcpu=1, saving_percent=-30.0))
+    assert document(dearer).fields["cost"] == {"usd": 0.5}
+
+
+@pytest.mark.parametrize("time", ["yesterday", "", "2026-03-01T00:00:00"])
+def test_a_report_without_a_time_is_broken(time: str) -> None:
+    assert isinstance(
+        report_document(Report(time=time, type="task.report", record=FULL), "", prefix="task"), InvalidReport
+    )
+
+
+def test_a_log_line_knows_its_task() -> None:
+    payload = Payload(log_group="/ecs/jobs", log_stream="team/a/batch/0123")
+    made = log_line_document(payload, LogEvent("77", 1772359202507, "hello"), prefix="task")
+    assert (made.index, made.id) == ("task-logs-2026.03", "77")
+    assert made.fields["@timestamp"] == "2026-03-01T10:00:02.507Z"
+    assert (made.fields["task"], made.fields["container"]) == ({"id": "0123"}, {"name": "batch"})
+    other = log_line_document(Payload(log_stream="one"), LogEvent("1", -5, "x"), prefix="task")
+    assert "task" not in other.fields
+    assert other.fields["@timestamp"] == "1970-01-01T00:00:00.000Z"
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_any_timestamp_makes_a_document(timestamp: int) -> None:
+    log_line_document(Payload(), LogEvent("1", timestamp, "x"), prefix="task")
+
+
+def leaves(fields: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield path + name
+
+
+def mapped(properties: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, field in properties.items():
+        if "properties" in field:
+            assert field["dynamic"] is False
+            yield from mapped(field["properties"], f"{path}{name}.")
+        else:
+            yield path + name, field
+
+
+def template(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((TEMPLATES / f"{name}.json").read_text())
+    return loaded
+
+
+@pytest.mark.parametrize("kind", ["task.report", "task.checkpoint"])
+def test_every_field_that_is_written_is_mapped(kind: str) -> None:
+    record = (
+        msgspec.structs.replace(
+            FULL,
+            interval=Interval(
+                started_at="2026-03-01T00:01:00Z",
+                finished_at="2026-03-01T00:02:00Z",
+                cpu_utilization_percent=PERCENT,
+                memory_used_mb=PERCENT,
+            ),
+        )
+        if kind == "task.checkpoint"
+        else FULL
+    )
+    name = "task-checkpoints" if kind == "task.checkpoint" else "task-reports"
+    known = dict(mapped(template(name)["template"]["mappings"]["properties"]))
+    assert set(leaves(document(record, kind).fields)) <= set(known)
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.json")), ids=lambda path: path.stem)
+def test_no_users_data_can_cause_a_mapping_conflict(path: Path) -> None:
+    loaded = template(path.stem)
+    assert loaded["index_patterns"] == [f"{path.stem}-*"]
+    mappings = loaded["template"]["mappings"]
+    assert mappings["dynamic"] is False
+    assert loaded["template"]["settings"]["index"]["mapping"] == {"ignore_malformed": True}
+    for name, field in mapped(mappings["properties"]):
+        assert field["type"] in {"keyword", "date", "float", "double", "long", "boolean", "text"}
+        if field["type"] == "keyword" and name != "record":
+            assert field["ignore_above"] >= 1024
+    assert "lifecycle" not in json.dumps(loaded)

@@ -1,0 +1,430 @@
+"""From an ended task to its document and its notice, with fakes for everything outside."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from forwarder.documents import Document
+from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
+from forwarder.notices.notice import KilledProcesses, Notice, compare
+from forwarder.search.delivery import DeliveryResult, Failure
+from forwarder.settings import NoticeSettings
+from forwarder.task.containers import LogStream
+from forwarder.task.event import StoppedTask
+from forwarder.task.run_log import ReportFinder
+from forwarder.task_stopped import Index, TaskStoppedHandler
+from tests.fakes import FakeInvocationTime
+from tests.unit.forwarder.task.test_event import container, definition, task
+
+BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
+MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
+WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
+WITHOUT_MONITOR = definition(container("batch"))
+
+
+def report(kind: str = "task.report", **record: Any) -> str:
+    metrics = {
+        "durationMs": 60000,
+        "cpuUtilizationPercent": {"avg": 50.0, "max": 90.0},
+        "memoryUtilizationPercent": {"avg": 40.0, "max": 97.0},
+        "memorySizeMB": 512,
+        "maxMemoryUsedMB": 500,
+    }
+    whole = {
+        "taskId": "4dd5853f44b341ee8281f38229bee377",
+        "family": "nightly",
+        "container": {"name": "batch"},
+        "status": "failure",
+        "exitCode": 1,
+        "startedAt": "2026-03-01T10:11:28Z",
+        "metrics": metrics,
+        **record,
+    }
+    return json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": whole})
+
+
+class World:
+    """Fakes around the handling of ended tasks."""
+
+    def __init__(
+        self, lines: dict[str, list[str]] | None = None, described: Mapping[str, Any] | None = WITH_MONITOR
+    ) -> None:
+        self.lines = lines or {}
+        self.described = described
+        self.time = FakeInvocationTime(300)
+        self.documents: list[Document] = []
+        self.notices: list[tuple[Notice, str]] = []
+        self.cluster_error: DeliveryError | None = None
+        self.slack_error: DeliveryError | None = None
+        self.index_error: SettingsError | None = None
+        self.telling_error: SettingsError | None = None
+        self.compare_error: ForwarderError | None = None
+        self.rejected: tuple[Failure, ...] = ()
+        self.reads = 0
+
+    def newest(self, place: LogStream) -> Sequence[str]:
+        self.reads += 1
+        return self.lines.get(place.stream, [])
+
+    def index(self) -> Index:
+        if self.index_error is not None:
+            raise self.index_error
+        return Index(prefix="task", writer=self, compare=self.compare)
+
+    def channel(self, settings: NoticeSettings) -> "World":
+        if self.telling_error is not None:
+            raise self.telling_error
+        return self
+
+    def compare(self, notice: Notice) -> str | None:
+        if self.compare_error is not None:
+            raise self.compare_error
+        return "As long as ever."
+
+    def describe(self, arn: str) -> Mapping[str, object] | None:
+        assert arn.endswith("nightly:5")
+        return self.described
+
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
+        if self.cluster_error is not None:
+            raise self.cluster_error
+        self.documents += documents
+        return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
+
+    def post(self, notice: Notice, kind: str) -> bool:
+        if self.slack_error is not None:
+            raise self.slack_error
+        self.notices.append((notice, kind))
+        return True
+
+    def handle(
+        self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
+    ) -> Mapping[str, object]:
+        handling = TaskStoppedHandler(
+            lambda: NoticeSettings(**settings),
+            definitions=self,
+            run_log=lambda of, name: ReportFinder(self, self.time, of.id, name),
+            index=lambda: self.index() if cluster else None,
+            channel=self.channel,
+        )
+        return handling.handle(ended or task()).as_response()
+
+
+def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
+    world = World({BATCH_STREAM: ["a line", report(), "another"]})
+    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    ((notice, kind),) = world.notices
+    assert (kind, notice.family, notice.revision, notice.exit_code) == ("failure", "nightly", "5", 1)
+    assert (notice.numbers.duration_ms, notice.numbers.cpu_maximum_percent) == (60000, 90.0)
+    assert notice.is_complete
+    (document,) = world.documents
+    assert (document.index, document.upsert) == ("task-reports-2026.03", None)
+    assert document.fields["task"]["complete"] is True
+    assert document.fields["task"]["stop_code"] == "EssentialContainerExited"
+    assert world.time.pauses == []
+
+
+def test_a_report_that_had_to_stay_in_the_monitors_stream() -> None:
+    world = World({MONITOR_STREAM: [report("task.checkpoint"), report()]})
+    world.handle()
+    assert world.notices[0][0].is_complete
+
+
+def test_the_last_checkpoint_must_do_after_the_wait() -> None:
+    world = World(
+        {MONITOR_STREAM: [report("task.checkpoint", metrics={"maxMemoryUsedMB": 7}), report("task.checkpoint")]}
+    )
+    world.handle(report_wait_seconds=5.0)
+    assert world.time.pauses == [2.0, 2.0, 1.0]
+    notice = world.notices[0][0]
+    assert not notice.is_complete
+    assert (notice.numbers.memory_maximum_mb, notice.numbers.duration_ms) == (500, 63216)
+    (document,) = world.documents
+    assert document.fields == {
+        "task": {
+            "status": "failure",
+            "exit_code": 1,
+            "stop_code": "EssentialContainerExited",
+            "stop_category": "exit",
+            "stopped_reason": "Essential container in task exited",
+            "started_by": "chronos-schedule/nightly",
+            "out_of_memory": False,
+        },
+        "event": {"outcome": "failure"},
+    }
+    assert document.upsert is not None
+    assert document.upsert["usage"]["memory"]["used_mb"]["max"] == 500
+    assert document.upsert["usage"]["duration_ms"] == 63216
+    assert document.upsert["task"]["complete"] is False
+    assert document.upsert["event"]["dataset"] == "task.report"
+    assert document.upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
+
+
+def test_without_anything_the_event_alone_is_told() -> None:
+    world = World(described=WITHOUT_MONITOR)
+    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert world.time.pauses == []
+    assert world.notices[0][0].numbers.duration_ms == 63216
+    assert (world.documents[0].index, world.documents[0].id) == (
+        "task-reports-2026.03",
+        "4dd5853f44b341ee8281f38229bee377/batch",
+    )
+
+
+def test_without_an_end_of_execution_the_end_is_known_and_the_duration_is_not() -> None:
+    world = World(described=WITHOUT_MONITOR)
+    world.handle(task(executionStoppedAt=None))
+    assert world.notices[0][0].numbers.duration_ms is None
+    document = world.documents[0].upsert
+    assert document is not None
+    assert "usage" not in document
+    assert "duration" not in document["event"]
+    assert document["event"]["end"] == document["@timestamp"] == "2026-03-01T10:12:56.341Z"
+
+
+def test_a_task_that_never_started_is_not_waited_for() -> None:
+    world = World()
+    world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))
+    assert world.time.pauses == []
+
+
+@pytest.mark.parametrize(
+    "described", [None, definition({"name": "task-monitor", "essential": False}, {"name": "batch"})]
+)
+def test_streams_that_are_not_known_are_not_waited_for(described: Mapping[str, Any] | None) -> None:
+    world = World(described=described)
+    world.handle(task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]))
+    assert (world.time.pauses, world.reads) == ([], 0)
+    assert len(world.documents) == len(world.notices) == 1
+
+
+@pytest.mark.parametrize("silent", ["task-monitor", "batch"])
+def test_one_stream_that_is_known_is_waited_for(silent: str) -> None:
+    known = [container("task-monitor", essential=False), container("batch")]
+    for one in known:
+        if one["name"] == silent:
+            del one["logConfiguration"]
+    world = World(described=definition(*known))
+    world.handle(report_wait_seconds=4.0)
+    assert world.time.pauses == [2.0, 2.0]
+
+
+def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
+    world = World()
+    world.time.left = 15
+    world.handle(report_wait_seconds=60.0)
+    assert sum(world.time.pauses) <= 5
+
+
+def test_another_containers_or_tasks_report_is_not_ours() -> None:
+    world = World({BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]})
+    world.handle(report_wait_seconds=0.0)
+    assert not world.notices[0][0].is_complete
+
+
+def test_slack_is_told_even_if_the_cluster_takes_nothing() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.cluster_error = ClusterError("The cluster is away.", status=None)
+    with pytest.raises(DeliveryError, match="The cluster is away"):
+        world.handle()
+    assert len(world.notices) == 1
+
+
+def test_the_document_is_written_even_if_slack_fails() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.slack_error = DeliveryError("Slack is away.")
+    with pytest.raises(DeliveryError, match="Slack is away"):
+        world.handle()
+    assert len(world.documents) == 1
+
+
+def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.index_error = SettingsError("The secret of the cluster cannot be read.")
+    with pytest.raises(SettingsError, match=r"^The secret of the cluster cannot be read\.$"):
+        world.handle()
+    ((notice, kind),) = world.notices
+    assert (kind, notice.exit_code, notice.comparison) == ("failure", 1, None)
+
+
+def test_the_document_is_written_even_if_slacks_settings_are_wrong() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    with pytest.raises(SettingsError, match=r"^The secret of Slack cannot be read\.$"):
+        world.handle()
+    assert len(world.documents) == 1
+
+
+def test_slacks_settings_are_not_looked_at_for_what_nobody_wants_to_hear_of() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    assert world.handle(families=("weekly",)) == {"status": "failure", "indexed": True, "notified": None}
+
+
+def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
+    world = World({BATCH_STREAM: [report()]})
+
+    def wrong() -> NoticeSettings:
+        raise SettingsError("NOTIFY is neither.")
+
+    handling = TaskStoppedHandler(
+        wrong,
+        definitions=world,
+        run_log=lambda of, name: ReportFinder(world, world.time, of.id, name),
+        index=world.index,
+        channel=world.channel,
+    )
+    with pytest.raises(SettingsError, match="NOTIFY is neither"):
+        handling.handle(task())
+    assert (len(world.documents), world.notices) == (1, [])
+
+
+def test_what_failed_twice_is_raised_once() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.index_error = SettingsError("The address is none.")
+    world.slack_error = DeliveryError("Slack is away.")
+    with pytest.raises(DeliveryError, match=r"^The address is none\. Slack is away\.$"):
+        world.handle()
+
+
+def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.compare_error = ForwarderError("no")
+    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert world.notices[0][0].comparison is None
+    world.compare_error = None
+    world.handle()
+    assert world.notices[1][0].comparison == "As long as ever."
+
+
+def test_a_refused_document_is_an_error() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.rejected = (Failure({}, "bad mapping"),)
+    with pytest.raises(DeliveryError, match="bad mapping"):
+        world.handle()
+
+
+def test_without_a_cluster_people_are_still_told() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    assert world.handle(cluster=False) == {"status": "failure", "indexed": False, "notified": "failure"}
+
+
+@pytest.mark.parametrize(
+    ("detail", "settings", "notified"),
+    [
+        ({}, {}, "failure"),
+        ({"containers": [{"name": "batch", "exitCode": 0}]}, {}, "success"),
+        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"only_failures": True}, None),
+        ({"stopCode": "UserInitiated"}, {"only_failures": True}, "failure"),
+        ({}, {"families": ("week*", "night*")}, "failure"),
+        ({}, {"families": ("week*",)}, None),
+        ({"group": "service:web"}, {}, None),
+        ({"group": "service:web"}, {"services": True}, "failure"),
+    ],
+)
+def test_who_is_told_of_what(detail: dict[str, Any], settings: dict[str, Any], notified: str | None) -> None:
+    world = World(described=WITHOUT_MONITOR)
+    assert world.handle(task(**detail), **settings)["notified"] == notified
+    assert len(world.documents) == 1
+
+
+def test_a_task_whose_batch_is_unknown_is_told_and_not_indexed() -> None:
+    world = World(described=None)
+    answer = world.handle(task(containers=[]))
+    assert (answer["indexed"], answer["notified"]) == (False, "failure")
+    assert world.documents == []
+
+
+@pytest.mark.parametrize("listed", [[], [{"name": "task-monitor", "exitCode": 0}]])
+def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name(listed: list[dict[str, Any]]) -> None:
+    never_started = {
+        "containers": listed,
+        "stopCode": "TaskFailedToStart",
+        "stoppedReason": "ResourceInitializationError: unable to pull secrets or registry auth",
+        "startedAt": None,
+        "executionStoppedAt": None,
+    }
+    world = World()
+    assert world.handle(task(**never_started)) == {"status": "failure", "indexed": True, "notified": "failure"}
+    (document,) = world.documents
+    assert (document.index, document.id) == ("task-reports-2026.03", "4dd5853f44b341ee8281f38229bee377/batch")
+    assert document.upsert is not None
+    assert document.upsert["container"] == {"name": "batch"}
+    assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
+    assert "duration_ms" not in document.upsert.get("usage", {})
+    assert world.notices[0][0].container == "batch"
+
+
+class FakeCluster:
+    def __init__(self, durations: list[float], error: ClusterError | None = None) -> None:
+        self._durations = durations
+        self._error = error
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        if self._error is not None:
+            raise self._error
+        assert index == "task-reports-*"
+        return {"hits": {"hits": [{"_source": {"usage": {"duration_ms": value}}} for value in self._durations]}}
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("durations", "duration", "sentence"),
+    [
+        ([1000.0] * 20, 3100, "3.1× longer than the median of the last 20 successful runs."),
+        ([1000.0] * 5, 400, "2.5× shorter than the median of the last 5 successful runs."),
+        ([1000.0] * 5, 1100, "About as long as the median of the last 5 successful runs."),
+        ([1000.0] * 4, 9000, None),
+        ([], 9000, None),
+        ([1000.0] * 20, None, None),
+    ],
+)
+def test_the_comparison_with_recent_runs(durations: list[float], duration: float | None, sentence: str | None) -> None:
+    cluster = FakeCluster(durations)
+    assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=duration) == sentence
+
+
+def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
+    cluster = FakeCluster([], ClusterError("away", status=None))
+    assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"hits": None},
+        {"hits": {"hits": None}},
+        {"hits": {"hits": ["no object"]}},
+        {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
+        {"hits": {"hits": [{"_source": {"usage": {"duration_ms": "long"}}}] * 9}},
+        {"hits": {"hits": [{}] * 9}},
+    ],
+)
+def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None:
+    class Odd(FakeCluster):
+        def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+            return answer
+
+    assert compare(Odd([]), prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+
+
+def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
+    advice = {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": ["Half would do."]}
+    for size, wanted in (({"vcpu": 1, "memoryMB": 2048}, 1024), ({"vcpu": 0.5, "memoryMB": 1024}, None)):
+        world = World({BATCH_STREAM: [report(taskSize=size, recommendation=advice)]})
+        world.handle(task())
+        found = world.notices[0][0].numbers.advice
+        assert found is not None
+        assert (found.memory_mb, found.reasons) == (wanted, ("Half would do.",))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int) -> None:
+    world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
+    world.handle(task())
+    assert world.notices[0][0].numbers.killed == (KilledProcesses(count=2, names=("worker",)) if count else None)

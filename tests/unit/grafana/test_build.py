@@ -1,0 +1,96 @@
+"""The dashboard for Grafana: committed as built, and of metrics that there are."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from grafana.build import FILE, built
+from grafana.model import Panel
+from grafana.panels import PANELS, ROWS, VARIABLES
+from profiler.prometheus.metrics import CATALOGUE, TASK_LABELS
+
+NAMES = {metric.full_name: metric for metric in CATALOGUE}
+# What a panel shows by another metric, or what is there to be joined with.
+NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
+by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+
+
+def used_names(panel: Panel) -> set[str]:
+    return {name for query in panel.queries for name in re.findall(r"task_profiler_\w+", query.expr)}
+
+
+def drawn() -> Iterator[dict[str, Any]]:
+    for panel in json.loads(built())["panels"]:
+        yield panel
+        yield from panel.get("panels", ())
+
+
+def test_the_file_is_as_built() -> None:
+    assert FILE.read_text() == built(), "run `make grafana`"
+
+
+@by_title
+def test_every_metric_of_a_panel_is_exported(panel: Panel) -> None:
+    assert used_names(panel)
+    assert used_names(panel) <= set(NAMES)
+
+
+@by_title
+def test_a_counter_is_drawn_as_its_growth_and_a_gauge_as_it_is(panel: Panel) -> None:
+    for query in panel.queries:
+        for name in re.findall(r"task_profiler_\w+", query.expr):
+            is_rate = re.search(rf"(?:rate|increase)\({name}\b", query.expr) is not None
+            assert is_rate == (NAMES[name].kind == "counter")
+
+
+@by_title
+def test_a_legend_names_labels_that_the_series_have(panel: Panel) -> None:
+    known = {label for name in used_names(panel) for label in NAMES[name].labels} | set(TASK_LABELS)
+    assert {label for query in panel.queries for label in re.findall(r"{{(\w+)}}", query.legend)} <= known
+
+
+def test_every_metric_is_drawn() -> None:
+    assert set(NAMES) - {name for panel in PANELS for name in used_names(panel)} == NOT_DRAWN
+
+
+def test_every_query_is_of_the_chosen_tasks() -> None:
+    for panel in PANELS:
+        for query in panel.queries:
+            selectors = re.findall(r"task_profiler_\w+(\{[^}]*\})", query.expr)
+            assert set(selectors) == {'{task_family=~"$family",task_id=~"$task"}'}
+
+
+def test_panels_stay_on_the_grid_and_cover_nothing() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in drawn():
+        place = panel["gridPos"]
+        columns, rows = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        cells = {(column, row) for column in columns for row in rows}
+        assert cells
+        assert not cells & taken, panel["title"]
+        assert max(column for column, _ in cells) < 24
+        taken |= cells
+
+
+def test_numbers_and_titles_are_each_there_once() -> None:
+    panels = list(drawn())
+    assert len({panel["id"] for panel in panels}) == len(panels) == len(PANELS) + len(ROWS)
+    assert len({panel["title"] for panel in panels}) == len(panels)
+
+
+def test_nothing_names_a_data_source_of_somebody() -> None:
+    dashboard = json.loads(built())
+    sources = [panel["datasource"] for panel in drawn() if panel["type"] != "row"]
+    sources += [target["datasource"] for panel in drawn() for target in panel.get("targets", ())]
+    sources += [one["datasource"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+    assert [one["name"] for one in dashboard["templating"]["list"]] == ["datasource", *(one.name for one in VARIABLES)]
+
+
+@by_title
+def test_a_panel_says_what_it_shows(panel: Panel) -> None:
+    assert panel.description.endswith(".")
+    assert not panel.title.endswith(".")

@@ -1,0 +1,591 @@
+"""The HTML page of past runs, and the command that makes it."""
+
+import json
+import re
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.cli.report import command
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.history.store import HistoryStore
+from profiler.history.timeline import Point
+from profiler.html_report.data import (
+    MAX_BYTES,
+    MAX_STEPS,
+    build_page_data,
+    columns,
+    outcome,
+    pack_runs,
+    series_members,
+    steps_per_run,
+)
+from profiler.html_report.page import Assets, escape_for_script, render_page, round_significant, to_script_json
+from profiler.html_report.runs import Run, Step, downsample, find_run, group_runs, steps_of_checkpoints, steps_of_points
+from profiler.record.model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, Status, encode
+from tests.fakes import FakeClock
+from tests.runs import checkpoint as one_checkpoint
+from tests.runs import report as sized_run
+
+INJECTIONS = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]><img src=x onerror=alert(1)>",
+    "&lt;b&gt;",
+    "\u2028\u2029\u202e",
+    "\"'`${alert(1)}",
+    "\x00\x1b[31m",
+    "%{x}<br><a href='javascript:alert(1)'>",
+)
+ASSETS = Assets(body="<main></main>", style="main {}", plotly="var a = '</script>';", programs=("one();", "two();"))
+
+
+def report(
+    task_id: str = "t",
+    *,
+    day: int = 1,
+    family: str | None = "etl",
+    status: Status = "success",
+    kind: RecordType = "task.report",
+    minute: int = 0,
+    metrics: Metrics | None = None,
+    interval: Interval | None = None,
+    out_of_memory: bool | None = None,
+) -> Report:
+    record = Record(
+        task_id=task_id,
+        family=family,
+        container=Container(name="batch"),
+        status=status,
+        likely_out_of_memory=out_of_memory,
+        started_at=f"2026-11-{day:02d}T06:00:00.000Z",
+        metrics=metrics or Metrics(),
+        interval=interval,
+    )
+    return Report(time=f"2026-11-{day:02d}T06:{minute:02d}:00.000Z", type=kind, record=record)
+
+
+def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb: float | None = 100.0) -> Report:
+    interval = Interval(
+        finished_at=f"2026-11-01T06:{minute:02d}:00.000Z",
+        vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
+        memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
+    )
+    return report(task_id, status="running", kind="task.checkpoint", minute=minute, interval=interval)
+
+
+def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0, **more: Any) -> Step:
+    return Step(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_mb=memory_mb, **more)
+
+
+def io_checkpoint(minute: int, read_bytes: int | None, write_bytes: int | None) -> Report:
+    """A checkpoint with what was read and written since the run's start."""
+    one = checkpoint("a", minute)
+    totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
+    return replace(one, record=replace(one.record, metrics=totals))
+
+
+def content(runs: Sequence[Run]) -> Any:
+    return unpacked(build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
+
+
+def unpacked(data: str) -> Any:
+    """What the page's program makes of the block."""
+    found = json.loads(data)
+
+    def text(value: Any) -> Any:
+        return [text(one) for one in value] if isinstance(value, list) else found["texts"][value]
+
+    found["runs"] = [
+        {
+            field: text(value) if field in found["shared"] else value
+            for field, value in zip(found["fields"], run, strict=True)
+            if value is not None
+        }
+        for run in found["runs"]
+    ]
+    return found
+
+
+# --- the course of a run -------------------------------------------------------------------------
+
+
+def test_a_point_of_the_history_is_a_step() -> None:
+    points = (Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=3 * 2**20),)
+    assert steps_of_points(points) == (step(1000, 0.5, 3.0),)
+    more = replace(points[0], block_read_bytes=7, block_write_bytes=0, gpu_percent=50.0, gpu_memory_bytes=2**31)
+    assert steps_of_points([more]) == (
+        step(1000, 0.5, 3.0, block_read_bytes=7, block_write_bytes=0, gpu_percent=50.0, gpu_memory_mb=2048.0),
+    )
+
+
+def test_what_a_point_does_not_know_its_step_does_not_know() -> None:
+    assert steps_of_points((Point(elapsed_ms=7, vcpu_used=None, memory_used_bytes=None),)) == (step(7, None, None),)
+
+
+def test_checkpoints_are_steps_in_the_order_of_time() -> None:
+    assert steps_of_checkpoints([checkpoint("a", 2), checkpoint("a", 1, vcpu=None, memory_mb=None)]) == (
+        step(60_000, None, None),
+        step(120_000, 0.5, 100.0),
+    )
+
+
+def test_a_checkpoint_that_knows_only_the_percentage_tells_the_vcpu_by_the_size() -> None:
+    interval = Interval(cpu_utilization_percent=Distribution(avg=50.0), memory_used_mb=Distribution(avg=5.0))
+    one = report(minute=1, kind="task.checkpoint", metrics=Metrics(vcpu_size=0.5), interval=interval)
+    assert steps_of_checkpoints([one]) == (step(60_000, 0.25, 5.0),)
+
+
+def test_between_checkpoints_the_totals_have_grown_by_what_was_read_and_written() -> None:
+    lines = [io_checkpoint(2, 150, 8), io_checkpoint(1, 100, None), io_checkpoint(3, None, 8), io_checkpoint(4, 175, 9)]
+    steps = steps_of_checkpoints(lines)
+    assert [(one.block_read_bytes, one.block_write_bytes) for one in steps] == [
+        (100, None),
+        (50, 8),
+        (None, 0),
+        (25, 1),
+    ]
+    assert all(one.gpu_percent is None and one.gpu_memory_mb is None for one in steps)
+
+
+def test_totals_that_began_again_between_two_checkpoints_are_no_negative_growth() -> None:
+    steps = steps_of_checkpoints([io_checkpoint(1, 100, 5), io_checkpoint(2, 30, 6)])
+    assert [(one.block_read_bytes, one.block_write_bytes) for one in steps] == [(100, 5), (30, 1)]
+
+
+def test_thinning_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_memory() -> None:
+    steps = (
+        step(1000, block_read_bytes=5, gpu_percent=10.0, gpu_memory_mb=1.0),
+        step(4000, block_read_bytes=7, block_write_bytes=1, gpu_percent=30.0, gpu_memory_mb=3.0),
+        step(5000, gpu_memory_mb=2.0),
+        step(6000),
+    )
+    assert downsample(steps, 2) == (
+        step(4000, block_read_bytes=12, block_write_bytes=1, gpu_percent=25.0, gpu_memory_mb=3.0),
+        step(6000, gpu_memory_mb=2.0),
+    )
+
+
+@given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
+def test_thinning_keeps_every_byte(grown_bytes: list[int | None], most: int) -> None:
+    steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
+    total_bytes = sum(grown or 0 for grown in grown_bytes)
+    assert sum(one.block_read_bytes or 0 for one in downsample(steps, most)) == total_bytes
+
+
+def test_thinning_keeps_the_largest_memory_and_the_average_cpu() -> None:
+    steps = (step(1000, 1.0, 10.0), step(4000, 2.0, 30.0), step(5000, None, 20.0), step(6000, 3.0, None))
+    assert downsample(steps, 2) == (step(4000, 1.75, 30.0), step(6000, 3.0, 20.0))
+
+
+@given(st.lists(st.floats(0, 64), max_size=300), st.integers(1, 50))
+def test_thinning_keeps_cpu_time_and_peak(vcpus: list[float], most: int) -> None:
+    steps = [step(1000 * place, vcpu, vcpu) for place, vcpu in enumerate(vcpus, start=1)]
+    thin = downsample(steps, most)
+    assert len(thin) <= most
+    starts = [0, *(one.elapsed_ms for one in thin)]
+    cpu_ms = sum((one.vcpu_used or 0) * (one.elapsed_ms - start) for one, start in zip(thin, starts, strict=False))
+    assert cpu_ms == pytest.approx(1000 * sum(vcpus))
+    assert max((one.memory_used_mb or 0 for one in thin), default=0) == max(vcpus, default=0)
+
+
+def test_a_course_has_a_column_for_each_kind_of_number_that_was_measured() -> None:
+    steps = (step(2000, None, 1.26, block_read_bytes=3 * 2**20), step(3000, 0.5, None, gpu_percent=33.33))
+    assert columns(steps) == {
+        "ms": [2000, 3000],
+        "vcpu": [None, 0.5],
+        "mb": [1.3, None],
+        "read": [1.5, None],
+        "gpu": [None, 33.3],
+    }
+    assert columns([step(1000, None, None)]) == columns([]) == {}
+
+
+def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
+    steps = (step(1000, block_write_bytes=2**20), step(2000), step(3000, block_write_bytes=2**20), step(3000))
+    assert columns(steps)["written"] == [1, None, 0.5, None]
+    assert "read" not in columns(steps)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, 0), (2.0, 2), (12.345, 12.3), (98765.4, 98800), (0.00012345, 0.000123)]
+)
+def test_three_digits_are_enough_for_a_rate(value: float, shown: float) -> None:
+    assert repr(round_significant(value)) == repr(shown)
+
+
+def test_a_course_without_any_number_is_none() -> None:
+    assert list(series_members([Run(report=report(), steps=(step(1000, None, None),))], MAX_BYTES)) == []
+
+
+# --- lines to runs -------------------------------------------------------------------------------
+
+
+def test_a_report_and_its_checkpoints_are_one_run() -> None:
+    end = report("a", minute=3)
+    (run,) = group_runs([checkpoint("a", 1), end, checkpoint("a", 2)])
+    assert run.report == end
+    assert [one.elapsed_ms for one in run.steps] == [60_000, 120_000]
+
+
+def test_without_a_report_the_last_checkpoint_counts() -> None:
+    (run,) = group_runs([checkpoint("a", 2), checkpoint("a", 1)])
+    assert run.report.time == "2026-11-01T06:02:00.000Z"
+    assert outcome(run.report.record) == "running"
+
+
+def test_runs_come_newest_first() -> None:
+    runs = group_runs([report("a", day=1), report("c", day=3), report("b", day=2), report("b", day=2)])
+    assert [run.report.record.task_id for run in runs] == ["c", "b", "a"]
+
+
+def test_a_run_is_chosen_by_its_id_or_a_beginning_that_no_other_has() -> None:
+    runs = group_runs([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
+    assert find_run(runs, "abc").began == "2026-11-03T06:00:00.000Z"
+    assert find_run(runs, "abd").report.record.task_id == "abd"
+    with pytest.raises(TaskProfilerError, match="3 runs have an id that begins with 'ab'"):
+        find_run(runs, "ab")
+    for name in ("x", ""):
+        with pytest.raises(TaskProfilerError, match="There is no run with the id"):
+            find_run(runs, name)
+
+
+# --- the data block ------------------------------------------------------------------------------
+
+
+def test_numbers_that_were_not_measured_are_absent() -> None:
+    (run,) = content(group_runs([report("a")]))["runs"]
+    assert run.keys() == {"id", "family", "container", "outcome", "began"}
+
+
+def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
+    (run,) = content(group_runs([report("a", status="failure", out_of_memory=True)]))["runs"]
+    assert run["outcome"] == "out of memory"
+
+
+def test_numbers_without_an_end_are_left_out() -> None:
+    (run,) = content([Run(report=report(metrics=Metrics(duration_ms=float("inf"), vcpu_size=2.0)))])["runs"]
+    assert "ms" not in run
+    assert run["vcpuSize"] == 2
+
+
+def test_the_page_has_a_bounded_number_of_steps_and_leaves_out_the_oldest_courses() -> None:
+    steps = tuple(step(1000 * place) for place in range(1, 101))
+    shown = content([Run(report=report(str(place)), steps=steps) for place in range(3000)])
+    total = sum(len(course["ms"]) for course in shown["courses"].values())
+    assert MAX_STEPS - 100 < total <= MAX_STEPS
+    assert set(shown["courses"]) == {str(place) for place in range(len(shown["courses"]))}
+    assert steps_per_run(1) > steps_per_run(1000) == 100
+    assert steps_per_run(100_000) == 60
+
+
+LABELS = {f"label{place}": "x" * 200 for place in range(30)}
+
+
+def labelled(task_id: str, labels: Mapping[str, str]) -> Run:
+    one = report(task_id)
+    return Run(report=replace(one, record=replace(one.record, labels=labels)), steps=(step(1000),))
+
+
+def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
+    runs = [labelled(str(place), {**LABELS, "own": f"{place}" * 200}) for place in range(100)]
+    made = build_page_data(runs, generated_at="", version="", max_bytes=30_000)
+    shown = unpacked(made.text)
+    assert len(made.text) <= 30_000
+    assert (made.runs, len(shown["runs"])) == (100, 100)
+    labels = ["labels" in run for run in shown["runs"]]
+    assert labels == sorted(labels, reverse=True)
+    assert labels.count(False) == made.without_details == shown["leftOut"]["details"] == 100 - labels.count(True)
+    assert 0 < made.without_details < 100
+    assert set(shown["courses"]) == {str(place) for place in range(100)}
+
+
+def test_labels_that_runs_have_in_common_cost_their_length_once() -> None:
+    made = build_page_data(
+        [labelled(str(place), LABELS) for place in range(100)], generated_at="", version="", max_bytes=50_000
+    )
+    assert made.without_details == 0
+
+
+def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
+    runs = [Run(report=report(f"{place:0200}")) for place in range(100)]
+    made = build_page_data(runs, generated_at="", version="", max_bytes=10_000)
+    shown = unpacked(made.text)
+    assert len(made.text) <= 10_000
+    assert 30 < made.runs < 100
+    assert shown["leftOut"] == {"runs": 100 - made.runs, "details": 0}
+    assert [run["id"] for run in shown["runs"]] == [f"{place:0200}" for place in range(made.runs)]
+
+
+VALUES = st.fixed_dictionaries(
+    {"id": st.text(max_size=30)},
+    optional={
+        "family": st.sampled_from(["a", "b", "<c>", "d" * 50]),
+        "ms": st.integers(0, 10**9),
+        "labels": st.lists(st.text(max_size=40), max_size=4),
+        "gpus": st.lists(st.just({"name": "GPU"}), max_size=2),
+    },
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=40), st.integers(0, 2000))
+def test_packed_runs_are_no_longer_than_they_may_be_and_the_newest_is_there(
+    runs: list[dict[str, Any]], max_bytes: int
+) -> None:
+    kept = pack_runs(runs, max_bytes)
+    length = sum(len(to_script_json(row)) + 1 for row in kept.rows) + sum(
+        len(to_script_json(text)) + 1 for text in kept.texts
+    )
+    assert len(kept.rows) >= 1
+    assert length <= max_bytes or len(kept.rows) == 1
+    for row, run in zip(kept.rows, runs, strict=False):
+        assert row[kept.fields.index("id")] == run["id"]
+        if "family" in run:
+            place = row[kept.fields.index("family")]
+            assert isinstance(place, int)
+            assert kept.texts[place] == run["family"]
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_no_text_ends_the_script_that_it_stands_in(text: str) -> None:
+    data = build_page_data([Run(report=report(text, family=text))], generated_at=text, version=text).text
+    assert not set("<>&\u2028\u2029") & set(data)
+    assert unpacked(data)["runs"][0]["family"] == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_family_comes_out_as_it_went_in(family: str) -> None:
+    data = build_page_data([Run(report=report(family=family))], generated_at="", version="").text
+    assert data.isascii()
+    assert not set("<>&") & set(data)
+    assert unpacked(data)["runs"][0]["family"] == family
+
+
+def test_escaping_changes_nothing_but_the_spelling() -> None:
+    assert json.loads(escape_for_script('["<&>"]')) == ["<&>"]
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+class _Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_names_nothing_to_fetch() -> None:
+    tags = _Tags(render_page("{}", ASSETS, title="a")).found
+    assert {value for _, attributes in tags for name, value in attributes.items() if name in {"src", "href"}} == {
+        "data:,"
+    }
+    policies = [attributes["content"] for _, attributes in tags if "http-equiv" in attributes]
+    assert policies
+    assert "default-src 'none'" in (policies[0] or "")
+    assert "http" not in (policies[0] or "")
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_no_text_adds_an_element(text: str) -> None:
+    def tags(family: str) -> list[str]:
+        data = build_page_data([Run(report=report(family=family))], generated_at="", version="").text
+        return [tag for tag, _ in _Tags(render_page(data, ASSETS, title=family)).found]
+
+    assert tags(text) == tags("etl")
+
+
+def test_a_program_with_an_end_tag_in_it_is_not_cut_short() -> None:
+    text = render_page("{}", ASSETS, title="a")
+    assert text.count("</script>") == 3
+    assert r"var a = '<\/script>';" in text
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASK_PROFILER_HISTORY", str(tmp_path / "history.sqlite3"))
+    return tmp_path
+
+
+def call(*words: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(command, words, input=given)
+
+
+def data_of(file: Path) -> Any:
+    found = re.search(r'<script type="application/json" id="task-data">(.*)</script>', file.read_text())
+    assert found is not None
+    return unpacked(found[1])
+
+
+def keep(file: Path, *task_ids: str) -> None:
+    history = HistoryStore(file, FakeClock())
+    for day, task_id in enumerate(task_ids, start=1):
+        point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
+        assert history.add(encode(report(task_id, day=day)), (point,), max_runs=100) is None
+
+
+def test_the_history_becomes_a_page(here: Path) -> None:
+    keep(here / "history.sqlite3", "a", "b")
+    result = call()
+    assert result.exit_code == 0
+    file = here / "task-report.html"
+    assert result.output == f"task-report.html: 2 runs, {file.stat().st_size / 1e6:.1f} MB\n"
+    assert file.stat().st_size < 8_000_000
+    data = data_of(file)
+    assert [run["id"] for run in data["runs"]] == ["b", "a"]
+    assert data["courses"]["0"] == {"ms": [1000], "vcpu": [0.5], "mb": [1]}
+    assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
+
+
+def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
+    point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
+    history = HistoryStore(here / "history.sqlite3", FakeClock())
+    assert history.add(encode(report("a")), (point,), max_runs=100) is None
+    assert call().exit_code == 0
+    course = data_of(here / "task-report.html")["courses"]["0"]
+    assert course == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
+
+
+def test_a_history_from_before_io_and_gpus_draws_as_before(here: Path) -> None:
+    keep(here / "history.sqlite3", "a")
+    with closing(sqlite3.connect(here / "history.sqlite3")) as connection, connection:
+        connection.execute("UPDATE run SET points = '[[1000,0.5,1048576],[2000,null,2097152]]'")
+    assert call().exit_code == 0
+    course = data_of(here / "task-report.html")["courses"]["0"]
+    assert course == {"ms": [1000, 2000], "vcpu": [0.5, None], "mb": [1, 2]}
+
+
+def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:
+    ids = [f"{place:02}" + "i" * 40_000 for place in range(80)]
+    lines = b"\n".join(encode(labelled(task_id, {"own": task_id * 10}).report) for task_id in ids)
+    result = call("--from", "-", given=lines)
+    assert result.exit_code == 0
+    shown = data_of(here / "task-report.html")
+    kept = len(shown["runs"])
+    assert 50 < kept < 80
+    assert result.stdout.startswith(f"task-report.html: {kept} runs, ")
+    runs, details = result.stderr.splitlines()
+    assert runs.startswith(f"task-profiler: The oldest {80 - kept} of 80 runs do not fit into a page of 8 MB")
+    assert details.startswith(f"task-profiler: Labels, warnings and GPUs of {kept} runs do not fit")
+    assert (here / "task-report.html").stat().st_size < 8_000_000
+
+
+def test_one_run_is_all_there_is_with_run(here: Path) -> None:
+    keep(here / "history.sqlite3", "aa", "b")
+    assert call("--run", "a", "-o", "one.html").exit_code == 0
+    data = data_of(here / "one.html")
+    assert data["onlyOne"]
+    assert [run["id"] for run in data["runs"]] == ["aa"]
+
+
+def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
+    for words in ((), ("--from", "-")):
+        error = call(*words).exception
+        assert isinstance(error, TaskProfilerError)
+        assert error.exit_code == 1
+        assert str(error).startswith("There are no runs in ")
+    assert list(here.glob("*.html")) == []
+
+
+def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
+    lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
+    result = call("--from", "-", given=lines)
+    assert result.exit_code == 0
+    assert result.stderr == "task-profiler: standard input: 3 lines are no records and are left out: 1, 4, 5\n"
+    assert data_of(here / "task-report.html")["courses"]["0"]["ms"] == [60_000]
+
+
+def test_a_long_list_of_lines_is_cut(here: Path) -> None:
+    (here / "lines").write_bytes(b"x\n" * 7 + encode(report("a")))
+    assert call("--from", "lines").stderr.endswith("7 lines are no records and are left out: 1, 2, 3, 4, 5, …\n")
+    (here / "lines").write_bytes(b"x\n" + encode(report("a")))
+    assert call("--from", "lines").stderr.endswith("1 line is no record and is left out: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--from", "nowhere"), "nowhere cannot be read"),
+        (("--from", "."), ". cannot be read"),
+        (("-o", "no/such/folder.html"), "cannot be written"),
+    ],
+)
+def test_files_that_cannot_be_used_are_a_sentence(here: Path, words: tuple[str, ...], sentence: str) -> None:
+    keep(here / "history.sqlite3", "a")
+    error = call(*words).exception
+    assert isinstance(error, TaskProfilerError)
+    assert sentence in str(error)
+
+
+@pytest.mark.parametrize("words", [("--from", "a", "--history", "b"), ("-o", "")])
+def test_options_that_make_no_sense_are_refused(here: Path, words: tuple[str, ...]) -> None:
+    assert isinstance(call(*words).exception, UsageError)
+
+
+def test_without_plotly_a_sentence_says_what_to_install(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    keep(here / "history.sqlite3", "a")
+    error = call().exception
+    assert isinstance(error, TaskProfilerError)
+    assert "pip install 'task-profiler[dashboard]'" in str(error)
+
+
+def test_open_shows_the_page_and_says_when_it_cannot(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(here / "history.sqlite3", "a")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    result = call("--open")
+    assert opened == [(here / "task-report.html").as_uri()]
+    assert result.exit_code == 0
+    assert "No browser could be started here: open task-report.html" in result.stderr
+
+
+def test_a_page_can_go_into_a_pipe_or_device(here: Path) -> None:
+    keep(here / "history.sqlite3", "a")
+    assert call("-o", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+# --- the right size ------------------------------------------------------------------------------
+
+
+def test_the_right_size_of_each_family_comes_from_the_same_engine_as_recommend() -> None:
+    runs = [Run(report=sized_run(number)) for number in range(3)]
+    (row,) = content(runs)["sizing"]
+    assert (row["family"], row["size"], row["changes"], row["saving"]) == (
+        "nightly",
+        {"vcpu": 0.25, "mb": 512},
+        True,
+        75.0,
+    )
+    assert row["reasons"][0].startswith("3 runs used at most 400 MB of memory (sampled)")
+
+
+def test_runs_that_go_on_and_runs_without_numbers_have_no_right_size() -> None:
+    going_on = Run(report=one_checkpoint(sized_run()))
+    bare = Run(report=sized_run(1, peak_mb=None, p95=None))
+    assert content([going_on, bare])["sizing"] == []
+
+
+def test_the_right_sizes_are_no_longer_than_their_share_of_the_page() -> None:
+    runs = [Run(report=sized_run(number, family=f"family-{number}")) for number in range(200)]
+    made = json.loads(build_page_data(runs, generated_at="", version="", max_bytes=100_000).text)
+    assert 0 < len(made["sizing"]) < 200
+    assert len(to_script_json(made["sizing"])) <= 5_000

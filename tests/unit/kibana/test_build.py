@@ -1,0 +1,299 @@
+"""The saved objects: committed as built, drawn as far as rules can tell, and of fields that documents have."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
+from kibana.aggregations import search_body
+from kibana.build import FOLDER, built
+from kibana.lint import findings
+from kibana.model import Panel, fields_of
+from kibana.objects import object_id
+from kibana.panels import DASHBOARDS, PANELS
+
+CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
+FILES = (CLASSIC, LENS)
+HEATMAP = object_id("lens", "task-usage-cpu")
+CLASSIC_HEATMAP = object_id("visualization", "task-usage-cpu")
+BARS = object_id("lens", "task-count-by-family")
+CLASSIC_BARS = object_id("visualization", "task-count-by-family")
+DASHBOARD = object_id("dashboard", "task-overview")
+REPORTS = object_id("data-view", "reports")
+
+Objects = list[dict[str, Any]]
+by_key = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
+each_file = pytest.mark.parametrize("name", FILES)
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return built()
+
+
+def loaded(text: str) -> Objects:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def by_id(objects: Objects, identity: str) -> dict[str, Any]:
+    return next(one for one in objects if one["id"] == identity)
+
+
+@each_file
+def test_the_committed_file_is_what_the_generator_writes(name: str, files: dict[str, str]) -> None:
+    """If this fails: `make kibana`."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == files[name]
+
+
+def test_the_script_writes_both_files_wherever_it_is_called(tmp_path: Path, files: dict[str, str]) -> None:
+    folder = tmp_path / "kibana"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ndjson", "__pycache__"))
+    subprocess.run([sys.executable, str(folder / "build.py")], check=True, cwd="/", timeout=60)
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.ndjson")} == files
+
+
+@each_file
+def test_the_lint_finds_nothing(name: str, files: dict[str, str]) -> None:
+    assert findings(files[name]) == []
+
+
+@each_file
+def test_every_panel_stands_on_its_dashboard_in_order(name: str, files: dict[str, str]) -> None:
+    objects = loaded(files[name])
+    kind = "visualization" if name == CLASSIC else "lens"
+    for dashboard in DASHBOARDS:
+        written = by_id(objects, object_id("dashboard", dashboard.key))
+        shown = [entry["id"] for entry in written["references"] if entry["type"] == kind]
+        wanted = [object_id(kind, panel.key) for panel in dashboard.panels]
+        assert shown[-len(wanted) :] == wanted
+    assert len({panel.key for panel in PANELS}) == len(PANELS)
+
+
+@each_file
+def test_the_notice_of_slack_finds_its_dashboard(name: str, files: dict[str, str]) -> None:
+    found = by_id(loaded(files[name]), str(TASK_RUN_DASHBOARD_ID))
+    assert (found["type"], found["attributes"]["title"]) == ("dashboard", "Task run")
+    assert found["attributes"]["timeRestore"] is False  # the address says the time
+
+
+@each_file
+def test_dashboards_offer_their_choices(name: str, files: dict[str, str]) -> None:
+    for dashboard in DASHBOARDS:
+        objects = loaded(files[name])
+        if name == CLASSIC:
+            controls = by_id(objects, object_id("visualization", f"{dashboard.key}-filters"))
+            offered = [one["fieldName"] for one in json.loads(controls["attributes"]["visState"])["params"]["controls"]]
+        else:
+            written = by_id(objects, object_id("dashboard", dashboard.key))
+            source = json.loads(written["attributes"]["kibanaSavedObjectMeta"]["searchSourceJSON"])
+            offered = [one["meta"]["key"] for one in source["filter"]]
+            assert all(one["meta"]["disabled"] for one in source["filter"])
+        assert offered == [choice.field for choice in dashboard.choices]
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------
+
+NUMBERS = {"long", "float", "double"}
+FITTING = {
+    "count_distinct": {"keyword"},
+    "rows": {"keyword"},
+    "filter": {"keyword"},
+    "choice": {"keyword"},
+    "time": {"date"},
+    "latest": {"keyword", "date"} | NUMBERS,
+    **dict.fromkeys(("average", "sum", "max", "percentile"), NUMBERS),
+}
+
+
+def template_fields(index: str) -> dict[str, str]:
+    template = json.loads((FOLDER / "index-templates" / f"task-{index}.json").read_text())
+    return dict(leaves(template["template"]["mappings"]["properties"]))
+
+
+def leaves(properties: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, mapping in properties.items():
+        if "properties" in mapping:
+            yield from leaves(mapping["properties"], f"{path}{name}.")
+        elif mapping.get("doc_values", True):
+            yield f"{path}{name}", mapping["type"]
+
+
+@by_key
+def test_every_field_of_a_panel_is_in_the_template_and_of_a_fitting_type(panel: Panel) -> None:
+    known = template_fields(panel.index)
+    assert {(field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]} == set()
+
+
+def test_every_choice_is_a_keyword_of_reports() -> None:
+    known = template_fields("reports")
+    fields = {choice.field for dashboard in DASHBOARDS for choice in dashboard.choices}
+    assert {known.get(field) for field in fields} == FITTING["choice"]
+
+
+@each_file
+def test_every_format_of_a_data_view_is_of_a_field_that_is_there(name: str, files: dict[str, str]) -> None:
+    for index in ("reports", "checkpoints"):
+        attributes = by_id(loaded(files[name]), object_id("data-view", index))["attributes"]
+        assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
+        assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
+
+
+# --- the three ways of writing a panel say the same -----------------------------------------------------------------
+
+
+def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and fields of a search body, from the outermost to the innermost."""
+    buckets = {name: one for name, one in aggregations.items() if "aggs" in one}
+    for name, one in buckets.items():
+        (kind,) = set(one) - {"aggs"}
+        return [(name, one[kind]["field"]), *nested(one["aggs"])]
+    return [(name, "") for name in aggregations]
+
+
+@by_key
+def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: dict[str, str]) -> None:
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    wanted = nested(search_body(panel, moment, moment, interval="1h")["aggs"])
+    classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))
+    aggs = json.loads(classic["attributes"]["visState"])["aggs"]
+    buckets = [(one["id"], one["params"]["field"]) for one in aggs if one["schema"] != "metric"]
+    assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
+    lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
+    (layer,) = lens["indexpattern"]["layers"].values()
+    columns = [layer["columns"][column] for column in layer["columnOrder"]]
+    fields = [field for _, field in wanted if field] + [metric.field for metric in panel.metrics]
+    assert [column["sourceField"] for column in columns] == fields
+    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric"] == fields[len(buckets) :]
+
+
+# --- the lint -------------------------------------------------------------------------------------------------------
+
+Change = Callable[[Objects], object]
+
+
+def inside(objects: Objects, identity: str, member: str, change: Callable[[Any], object]) -> None:
+    """Change the JSON in a string."""
+    attributes = by_id(objects, identity)["attributes"]
+    value = json.loads(attributes[member])
+    change(value)
+    attributes[member] = json.dumps(value)
+
+
+def on_vis(identity: str, change: Callable[[Any], object]) -> Change:
+    return lambda objects: inside(objects, identity, "visState", change)
+
+
+def on_panel(change: Callable[[Any], object]) -> Change:
+    return lambda objects: inside(objects, DASHBOARD, "panelsJSON", lambda panels: change(panels[0]))
+
+
+def on_lens(identity: str, change: Callable[[Any, Any], object]) -> Change:
+    """Change the layer and the drawing of a Lens chart."""
+
+    def apply(objects: Objects) -> None:
+        state = by_id(objects, identity)["attributes"]["state"]
+        (layer,) = state["datasourceStates"]["indexpattern"]["layers"].values()
+        change(layer, state["visualization"])
+
+    return apply
+
+
+def dialect_of_8(objects: Objects) -> None:
+    states = by_id(objects, BARS)["attributes"]["state"]["datasourceStates"]
+    states["formBased"] = states["indexpattern"]
+
+
+def renamed_layer(objects: Objects) -> None:
+    by_id(objects, BARS)["attributes"]["state"]["visualization"]["layers"][0]["layerId"] = "another"
+
+
+def precise_duration(formats: dict[str, Any]) -> None:
+    formats["usage.duration_ms"]["params"]["outputFormat"] = "humanizePrecise"
+
+
+MUTATIONS: list[tuple[str, str, Change]] = [
+    ("I01", CLASSIC, lambda o: o.append(by_id(o, CLASSIC_BARS))),
+    ("I02", CLASSIC, lambda o: o.append({"exportedCount": 3})),
+    ("I02", LENS, lambda o: by_id(o, BARS).pop("references")),
+    ("I03", CLASSIC, lambda o: o.append({**by_id(o, REPORTS), "type": "map"})),
+    ("I04", LENS, lambda o: by_id(o, BARS).pop("migrationVersion")),
+    ("I05", CLASSIC, lambda o: by_id(o, DASHBOARD)["attributes"].update(owner="me")),
+    ("I06", CLASSIC, lambda o: by_id(o, DASHBOARD).update(migrationVersion={"dashboard": "7.11.0"})),
+    ("I06", CLASSIC, lambda o: by_id(o, REPORTS).update(coreMigrationVersion="7.10.0")),
+    ("I06", LENS, lambda o: by_id(o, BARS).update(coreMigrationVersion="8.0.0")),
+    ("I07", CLASSIC, lambda o: o.append({**by_id(o, REPORTS), "id": "task-reports-*"})),
+    ("I08", CLASSIC, lambda o: inside(o, REPORTS, "fieldFormatMap", precise_duration)),
+    ("J01", CLASSIC, lambda o: by_id(o, CLASSIC_BARS)["attributes"].update(visState="{")),
+    ("J01", LENS, lambda o: by_id(o, DASHBOARD)["attributes"].update(panelsJSON=[])),
+    ("J01", LENS, lambda o: by_id(o, DASHBOARD)["attributes"].pop("kibanaSavedObjectMeta")),
+    ("R01", CLASSIC, lambda o: by_id(o, CLASSIC_BARS)["references"][0].pop("name")),
+    ("R01", LENS, lambda o: by_id(o, BARS)["references"].append(by_id(o, BARS)["references"][0])),
+    ("R02", LENS, lambda o: o.remove(by_id(o, REPORTS))),
+    ("R03", CLASSIC, lambda o: o.remove(by_id(o, CLASSIC_BARS))),
+    ("R04", CLASSIC, lambda o: by_id(o, CLASSIC_BARS)["references"].clear()),
+    ("R04", LENS, lambda o: by_id(o, BARS)["references"].pop()),
+    ("R05", LENS, lambda o: by_id(o, BARS)["references"].append({**by_id(o, BARS)["references"][0], "name": "x"})),
+    ("D01", CLASSIC, on_panel(lambda panel: panel["gridData"].update(i="99"))),
+    ("D02", LENS, on_panel(lambda panel: panel.pop("version"))),
+    ("D03", LENS, on_panel(lambda panel: panel["gridData"].update(x=-1))),
+    ("D03", LENS, on_panel(lambda panel: panel["gridData"].update(h=20))),
+    ("D04", LENS, on_panel(lambda panel: panel.pop("panelRefName"))),
+    ("A01", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["aggs"][1]["params"].update(orderBy="9"))),
+    ("A02", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["params"]["seriesParams"][0]["data"].update(id="9"))),
+    ("A03", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["aggs"][2].update(id="2"))),
+    ("H01", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"].pop())),
+    ("H02", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"].pop("times"))),
+    ("H04", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"].update(setColorRange=False))),
+    ("H06", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"].reverse())),
+    ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop())),
+    ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop(2))),
+    ("L01", LENS, dialect_of_8),
+    ("L02", LENS, renamed_layer),
+    ("L03", LENS, on_lens(BARS, lambda layer, _: layer["columnOrder"].pop())),
+    ("L04", LENS, on_lens(BARS, lambda _, drawing: drawing["layers"][0].update(splitAccessor="nothing"))),
+    ("L06", LENS, on_lens(BARS, lambda layer, _: layer["columnOrder"].reverse())),
+    ("L07", LENS, on_lens(BARS, lambda layer, _: layer["columns"]["rows-0"]["params"]["orderBy"].update(columnId="x"))),
+    ("H02", LENS, on_lens(HEATMAP, lambda _, drawing: drawing.pop("legend"))),
+    ("H02", LENS, on_lens(HEATMAP, lambda _, drawing: drawing.pop("gridConfig"))),
+    ("H03", LENS, on_lens(HEATMAP, lambda _, drawing: drawing.pop("xAccessor"))),
+    ("H04", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"].update(rangeType="percent"))),
+    ("H04", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"].update(name="status"))),
+    ("H05", LENS, on_lens(HEATMAP, lambda _, drawing: drawing.update(yAccessor="nothing"))),
+    ("H05", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"].update(accessor="nothing"))),
+    ("H06", LENS, on_lens(HEATMAP, lambda layer, _: layer["columnOrder"].insert(0, layer["columnOrder"].pop(1)))),
+    ("H07", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"]["stops"].pop())),
+]
+# One missing object is missed by all that show it, and what it pointed at stays named.
+ALSO = {("R02", LENS): {"R02"}, ("I02", LENS): {"I02", "R03"}, ("D04", LENS): {"D04", "R05"}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "change"), MUTATIONS, ids=[f"{m[0]}-{m[1][0]}-{n}" for n, m in enumerate(MUTATIONS)]
+)
+def test_a_rule_fires_and_no_other(rule: str, name: str, change: Change, files: dict[str, str]) -> None:
+    objects = loaded(files[name])
+    change(objects)
+    found = findings("".join(f"{json.dumps(one)}\n" for one in objects))
+    counts = Counter(finding.rule for finding in found)
+    assert set(counts) == ALSO.get((rule, name), {rule})
+    if rule != "R02":
+        assert counts[rule] == 1, found
+    assert all(finding.text.endswith(".") for finding in found)
+
+
+def test_every_rule_of_the_lint_has_a_mutation() -> None:
+    source = "".join(path.read_text() for path in FOLDER.glob("lint*.py"))
+    assert set(re.findall(r'"([A-Z]\d\d)"', source)) == {rule for rule, _, _ in MUTATIONS}
+
+
+def test_a_line_that_is_no_json_is_found() -> None:
+    assert [finding.rule for finding in findings("not json\n[]\n")] == ["I02", "I02"]

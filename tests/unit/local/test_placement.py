@@ -1,0 +1,75 @@
+from profiler.aggregation.build_record import ResourceLimits
+from profiler.local.build_record import Placement, apply_placement, apply_placement_limits
+from profiler.record.model import Container, Metrics, Record, TaskSize
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host
+from tests.fakes import START_NS, seconds
+
+GIB = 2**30
+OWN = ContainerMetadata(
+    name="batch",
+    docker_id="b",
+    image="etl:7",
+    log_driver="awslogs",
+    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123"},
+)
+TASK = TaskMetadata(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    family="nightly",
+    revision="7",
+    launch_type="FARGATE",
+    vcpu_limit=0.5,
+    memory_limit_bytes=2 * GIB,
+    pull_started_ns=START_NS - seconds(20),
+    containers=(OWN,),
+)
+LOCAL = Record(
+    task_id="local",
+    family="etl.py",
+    launch_type="LOCAL",
+    container=Container(name="etl.py"),
+    status="success",
+    exit_code=0,
+    metrics=Metrics(duration_ms=100_000, cpu_seconds=5.0),
+)
+
+
+def place(placement: Placement, *, is_named: bool = False) -> Record:
+    return apply_placement(
+        LOCAL, placement, is_named=is_named, started_ns=START_NS, finished_ns=START_NS + seconds(100)
+    )
+
+
+def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
+    record = place(Placement(task=TASK, container=OWN))
+    assert (record.task_id, record.family, record.launch_type, record.region) == (
+        "0123",
+        "nightly",
+        "FARGATE",
+        "eu-west-1",
+    )
+    assert record.container == Container(name="batch", id="b", image="etl:7")
+    assert (record.log_group, record.log_stream) == ("/ecs/jobs", "ecs/batch/0123")
+    assert record.task_size == TaskSize(vcpu=0.5, memory_mb=2048)
+    assert record.metrics == Metrics(
+        duration_ms=100_000, cpu_seconds=5.0, init_duration_ms=20_000, billed_duration_ms=120_000
+    )
+    assert (record.status, record.exit_code) == ("success", 0)
+
+
+def test_a_given_name_stays_the_family() -> None:
+    assert place(Placement(task=TASK, container=OWN), is_named=True).family == "etl.py"
+
+
+def test_what_ecs_does_not_say_stays_as_it_was() -> None:
+    record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
+    assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
+    assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
+
+
+def test_the_tasks_limits_bound_the_command() -> None:
+    cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
+    assert apply_placement_limits(cgroup, Placement(task=TASK, container=OWN), Host(vcpu=4)) == ResourceLimits(
+        vcpu=0.5, memory_bytes=2 * GIB
+    )
+    assert apply_placement_limits(cgroup, Placement(task=TaskMetadata(), container=OWN), Host(vcpu=4)) == cgroup

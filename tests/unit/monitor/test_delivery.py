@@ -1,0 +1,113 @@
+import pytest
+
+from profiler.monitor.delivery import Delivery, log_target
+from profiler.settings import MonitorSettings
+from profiler.sinks import DeliveryFailure
+from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from tests.fakes import FakeLog, FakeLogsSink, FakeRunWithTimeout, FakeStdout
+
+TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
+AWSLOGS = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/batch/0123"}
+SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_region="us-west-2")
+
+
+class Parts:
+    def __init__(
+        self, streams: FakeLogsSink | None = None, output: FakeStdout | None = None, *, slow: bool = False
+    ) -> None:
+        self.streams = streams or FakeLogsSink()
+        self.output = output or FakeStdout()
+        self.log = FakeLog()
+        self.budget = FakeRunWithTimeout(times_out=slow)
+        self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
+
+
+def test_a_line_that_arrives_is_not_printed() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", TARGET, 24)
+    assert parts.streams.lines == [(TARGET, b"line")]
+    assert parts.output.lines == []
+    assert parts.log.lines == []
+    assert parts.budget.seconds == [24]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
+        (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
+        (Parts(slow=True), "did not take it within 24 s"),
+    ],
+)
+def test_a_line_that_does_not_arrive_is_printed_and_one_error_says_why(parts: Parts, said: str) -> None:
+    parts.delivery.deliver(b"line", TARGET, 24)
+    assert parts.output.lines == [b"line"]
+    (error,) = parts.log.events("error")
+    assert said in error
+
+
+def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", TARGET, 0)
+    assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
+    (error,) = parts.log.events("error")
+    assert "Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS)" in error
+
+
+def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", DeliveryFailure("Set the log group."), 24)
+    assert parts.output.lines == [b"line"]
+    assert parts.budget.seconds == []
+
+
+def test_when_even_the_output_is_gone_that_is_logged() -> None:
+    parts = Parts(output=FakeStdout(failure=DeliveryFailure("Disk full.")))
+    parts.delivery.print(b"line")
+    assert parts.log.events("error") == ["A line of the monitor is lost: Disk full."]
+
+
+def container(**fields: object) -> ContainerMetadata:
+    return ContainerMetadata(name="batch", **fields)  # type: ignore[arg-type]
+
+
+def settings(**fields: object) -> MonitorSettings:
+    return MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_region="us-west-2", **fields)  # type: ignore[arg-type]
+
+
+def test_the_stream_comes_from_the_containers_awslogs_options() -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    assert log_target(batch, TASK, SETTINGS) == LogTarget(
+        group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1"
+    )
+
+
+def test_settings_win_over_the_options() -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    wanted = settings(log_group="/mine", log_stream="s")
+    assert log_target(batch, TASK, wanted) == LogTarget(group="/mine", stream="s", region="us-west-2")
+
+
+def test_a_prefix_alone_is_resolved_as_the_agent_does() -> None:
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
+    assert log_target(container(log_driver="awslogs", log_options=options), TASK, SETTINGS) == LogTarget(
+        group="/ecs/jobs", stream="ecs/batch/0123", region="us-west-2"
+    )
+
+
+def test_without_any_region_the_tasks_own_is_used() -> None:
+    plain = MonitorSettings(endpoint_address="http://x", endpoint_version=4, log_group="/mine", log_stream="s")
+    target = log_target(container(), TASK, plain)
+    assert isinstance(target, LogTarget)
+    assert target.region == "us-east-1"
+
+
+@pytest.mark.parametrize(
+    "batch", [container(), container(log_driver="awsfirelens", log_options=AWSLOGS), container(log_driver="awslogs")]
+)
+def test_an_unknown_stream_names_the_settings(batch: ContainerMetadata) -> None:
+    target = log_target(batch, TASK, SETTINGS)
+    assert isinstance(target, DeliveryFailure)
+    assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in target.reason

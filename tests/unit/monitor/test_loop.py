@@ -1,0 +1,832 @@
+"""The monitor's life on a fake clock, with a task that is a function of time."""
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.core.clock import ClockJumpDetector, Ticker
+from profiler.monitor.delivery import Delivery
+from profiler.monitor.loop import MonitorLoop
+from profiler.monitor.observation import Observation
+from profiler.monitor.reporter import Reporter
+from profiler.record.model import Gpu, Record
+from profiler.settings import MonitorSettings
+from profiler.sinks import DeliveryFailure
+from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sources import Unavailable
+from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host, OwnUsage
+from tests.fakes import (
+    START_NS,
+    FakeClock,
+    FakeLog,
+    FakeLogsSink,
+    FakeRunWithTimeout,
+    FakeStdout,
+    FakeStop,
+    FakeTaskSource,
+    sample,
+    seconds,
+)
+
+MIB = 1024 * 1024
+OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
+
+
+class FakeCollector:
+    """Writes down what the monitor does with it, and how many reports were out by then."""
+
+    name = "fake"
+    has_data = True
+    startup_error = None
+    child_pid = None
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.told: list[tuple[str, int]] = []
+        self.records: list[Record] = []
+
+    def _note(self, what: str) -> None:
+        self.told.append((what, len(self._world.streams.lines)))
+
+    def start(self) -> None:
+        self._note("start")
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        self._note(f"seen {container.docker_id}")
+
+    def final_reading(self, max_seconds: float) -> None:
+        assert max_seconds < 1
+        self._note("settle")
+
+    def stop(self, max_seconds: float) -> None:
+        self._note("stop")
+
+    def add_to_record(self, record: Record) -> Record:
+        self.records.append(record)
+        return replace(record, gpus=(Gpu(uuid="GPU-a"),))
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("A warning.",)
+
+    def latest(self) -> None:
+        return None
+
+
+class FakeExporter:
+    """Writes down at which second of the fake clock it is told what."""
+
+    def __init__(self, clock: FakeClock, problem: str | None = None) -> None:
+        self._clock = clock
+        self._problem = problem
+        self.told: list[tuple[str, float]] = []
+
+    def _note(self, what: str) -> None:
+        self.told.append((what, self._clock.now_ns / seconds(1)))
+
+    def start(self) -> str | None:
+        self._note("start")
+        return self._problem
+
+    def publish(self) -> None:
+        self._note("publish")
+
+    def close(self) -> None:
+        self._note("close")
+
+
+class World:
+    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
+
+    def __init__(
+        self,
+        *,
+        batch_ends: float | None = None,
+        exit_code: int | None = 0,
+        stop_at: float | None = None,
+        **settings: Any,
+    ) -> None:
+        self.batch_ends = batch_ends
+        self.exit_code = exit_code
+        self.memory_mib: Callable[[float], int] = lambda _at: 100
+        self.task_at: Callable[[float], TaskMetadata | Unavailable] = self.usual_task
+        self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
+        self.others: tuple[ContainerMetadata, ...] = ()
+        self.collectors: tuple[FakeCollector, ...] = ()
+        self.exporter: FakeExporter | None = None
+        self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
+        self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
+        self.clock = FakeClock()
+        self.stop = FakeStop(self.clock, stop_at)
+        self.log = FakeLog()
+        self.streams = FakeLogsSink()
+        self.output = FakeStdout()
+        self.budget = FakeRunWithTimeout()
+        self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
+        self.source = FakeTaskSource(self.clock, self._task_at, self._stats_at, OWN)
+
+    def _task_at(self, at: float) -> TaskMetadata | Unavailable:
+        return self.task_at(at)
+
+    def _stats_at(self, at: float) -> StatsReading | Unavailable:
+        return self.stats_at(at)
+
+    def batch(self, at: float) -> ContainerMetadata:
+        running = ContainerMetadata(
+            name="batch",
+            docker_id="b",
+            known_status="RUNNING",
+            started_ns=START_NS,
+            memory_limit_bytes=1024 * MIB,
+            log_driver="awslogs",
+            log_options={
+                "awslogs-group": "/ecs/jobs",
+                "awslogs-region": "eu-west-1",
+                "awslogs-stream": "ecs/batch/0123",
+            },
+        )
+        if self.batch_ends is None or at < self.batch_ends:
+            return running
+        return replace(
+            running, known_status="STOPPED", exit_code=self.exit_code, finished_ns=START_NS + seconds(self.batch_ends)
+        )
+
+    def usual_task(self, at: float) -> TaskMetadata:
+        return TaskMetadata(
+            arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+            family="etl",
+            vcpu_limit=1.0,
+            memory_limit_bytes=2048 * MIB,
+            pull_started_ns=START_NS - seconds(20),
+            containers=(self.batch(at), OWN, *self.others),
+        )
+
+    def usual_stats(self, at: float) -> StatsReading:
+        samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
+        without = {"b"}
+        if at > 0 and (self.batch_ends is None or at < self.batch_ends):
+            samples["b"] = self.batch_sample(at)
+            without = set()
+        return StatsReading(samples=samples, without_stats=frozenset(without), refused={})
+
+    def batch_sample(self, at: float) -> ContainerSample:
+        return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
+
+    def run(self) -> "World":
+        interval_ns = seconds(self.settings.interval_seconds)
+        observation = Observation(self.source, self.clock, self.log, interval_ns, self.on_sample)
+        grid = Ticker(self.clock.monotonic_ns(), interval_ns)
+        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
+        reporter = Reporter(
+            self.settings,
+            observation,
+            ticker=grid,
+            clock=self.clock,
+            host=host,
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
+            collectors=self.collectors,
+            notes=self.notes,
+        )
+        delivery = Delivery(self.streams, self.output, self.log, self.budget)
+        monitor = MonitorLoop(
+            self.settings,
+            observation,
+            reporter,
+            delivery,
+            ticker=grid,
+            clock=self.clock,
+            stop=self.stop,
+            log=self.log,
+            collectors=self.collectors,
+            exporter=self.exporter,
+        )
+        monitor.run()
+        return self
+
+    def report(self) -> dict[str, Any]:
+        ((_, line),) = self.streams.lines
+        document: dict[str, Any] = json.loads(line)
+        assert document["type"] == "task.report"
+        record: dict[str, Any] = document["record"]
+        return record
+
+    def printed(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.output.lines]
+
+
+def test_the_end_is_seen_by_polling() -> None:
+    world = World(batch_ends=30.5).run()
+    record = world.report()
+    assert world.clock.now_ns == seconds(31)
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("success", 0, False)
+    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
+    assert record["finishedAt"] == "2025-11-20T00:53:50.500Z"
+    metrics = record["metrics"]
+    assert (metrics["durationMs"], metrics["initDurationMs"], metrics["billedDurationMs"]) == (30500, 20000, 60000)
+    assert (metrics["cpuSeconds"], metrics["vcpuSize"], metrics["memorySizeMB"]) == (15.0, 1, 1024)
+    assert metrics["vcpuUsed"]["avg"] == 0.5
+    assert metrics["cpuUtilizationPercent"]["max"] == 50.0
+    assert metrics["maxMemoryUsedMB"] == 100
+    assert metrics["memoryUtilizationPercent"]["max"] == pytest.approx(9.766)
+    assert record["sampling"] == {
+        "intervalMs": 1000,
+        "samples": 30,
+        "duplicates": 0,
+        "failures": 0,
+        "missedTicks": 0,
+        "longestGapMs": 1000,
+        "statsPeriodMs": 1000,
+        "sources": ["task-metadata-v4"],
+    }
+    assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
+    assert record["containers"][0]["name"] == "task-monitor"
+    assert record["monitor"] == {"version": "0.1.0", "cpuSeconds": 0.5, "maxRssMB": 27.1, "restarts": 0, "warnings": []}
+    assert world.log.lines == []
+    assert world.output.lines == []
+
+
+def test_the_task_is_asked_for_only_when_something_may_have_changed() -> None:
+    world = World(batch_ends=100.5).run()
+    assert world.source.stats_reads == 102
+    # at the start, when the batch's stats came, every 10 s, and at the end
+    assert world.source.task_reads == 1 + 1 + 9 + 1
+
+
+def test_fargate_statistics_that_move_every_ten_seconds() -> None:
+    world = World(batch_ends=61.5)
+    world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
+    sampling = world.run().report()["sampling"]
+    assert (sampling["samples"], sampling["statsPeriodMs"]) == (6, 10000)
+    assert sampling["duplicates"] == 61 - 10 + 1 - 6
+    assert world.report()["metrics"]["vcpuUsed"]["avg"] == 0.5
+
+
+def test_stop_after_the_batch_has_ended() -> None:
+    """The batch's exit and our SIGTERM come together, between two ticks."""
+    world = World(batch_ends=20.3, exit_code=3, stop_at=20.4).run()
+    assert world.clock.now_ns == seconds(20.4)
+    assert (world.report()["status"], world.report()["exitCode"]) == ("failure", 3)
+    assert world.budget.seconds == [24]
+
+
+def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
+    world = World(stop_at=15.5).run()
+    record = world.report()
+    assert seconds(17.5) <= world.clock.now_ns <= seconds(17.6)
+    assert record["status"] == "stopped"
+    assert record["likelyOutOfMemory"] is False
+    assert "exitCode" not in record
+    assert "finishedAt" not in record
+    assert record["metrics"]["durationMs"] == 17500
+    assert world.budget.seconds == [pytest.approx(22, abs=0.1)]
+
+
+def slow_from(world: World, at_seconds: float, lasts: float) -> None:
+    """From then on the stats take so long and fail."""
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        if at < at_seconds:
+            return world.usual_stats(at)
+        world.clock.advance(lasts)
+        return Unavailable("/task/stats did not answer", timed_out=True)
+
+    world.stats_at = stats_at
+
+
+def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> None:
+    """The signal comes while a reading is waited for."""
+    world = World(stop_at=15.2, stop_seconds=10)
+    slow_from(world, 15, lasts=1.7)
+    assert world.run().report()["status"] == "stopped"
+    assert world.clock.now_ns == pytest.approx(seconds(16.7 + 2), abs=seconds(0.1))
+    assert world.budget.seconds == [pytest.approx(10 - 1.5 - 2 - 1, abs=0.1)]
+
+
+def test_the_task_is_asked_even_if_the_signal_was_long_ago() -> None:
+    world = World(batch_ends=16, stop_at=15.2)
+    slow_from(world, 15, lasts=8)
+    assert world.run().report()["status"] == "success"
+    assert world.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
+
+
+def test_of_a_budget_that_is_nearly_used_up_half_is_left_for_the_put() -> None:
+    world = World(stop_at=15.2, stop_seconds=4)
+    slow_from(world, 15, lasts=3.2)
+    world.run()
+    assert world.clock.now_ns == pytest.approx(seconds(18.2 + 0.5), abs=seconds(0.1))
+
+
+def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> None:
+    world = World(batch_ends=14.9, exit_code=3, stop_at=15.2)
+    slow_from(world, 15, lasts=0.7)  # as long as a reading is waited for that the signal comes into
+    prompt = world.source.task
+
+    def slow_task(max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        if max_seconds is None:
+            return prompt()
+        world.clock.advance(min(max_seconds, 1.7))
+        return prompt() if max_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
+
+    world.source.task = slow_task  # type: ignore[method-assign]
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("failure", 3)
+
+
+def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> None:
+    world = World(batch_ends=10.5, stop_at=11.5, stop_seconds=6)
+    put = world.streams.put
+
+    def slow_put(line: bytes, target: LogTarget) -> DeliveryFailure | None:
+        world.clock.advance(3)
+        return put(line, target)
+
+    world.streams.put = slow_put  # type: ignore[method-assign]
+    world.task_at = lambda at: replace(
+        world.usual_task(at), containers=(world.batch(at), replace(world.batch(at), name="web", docker_id="w"), OWN)
+    )
+    world.run()
+    assert world.budget.seconds == [5, 6 - 2.5 - 1]
+
+
+@pytest.mark.parametrize(("stop_seconds", "left"), [(25, 24), (4, 3), (2, 1.5), (1, 0.75)])
+def test_a_short_budget_leaves_most_of_it_to_the_put(stop_seconds: float, left: float) -> None:
+    world = World(batch_ends=3.5, stop_seconds=stop_seconds).run()
+    assert world.budget.seconds == [left]
+    assert world.report()["status"] == "success"
+
+
+def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time_to_ask_again() -> None:
+    world = World(batch_ends=15.0, exit_code=None, stop_at=15.1)
+
+    def task_at(at: float) -> TaskMetadata:
+        if at >= 15:
+            world.clock.advance(0.85)
+        return world.usual_task(at)
+
+    world.task_at = task_at
+    record = world.run().report()
+    assert (record["status"], record["finishedAt"]) == ("unknown", "2025-11-20T00:53:35.000Z")
+    assert record["metrics"]["durationMs"] == 15000
+
+
+def test_an_end_that_shows_shortly_after_the_stop_is_waited_for() -> None:
+    world = World(batch_ends=21.2, stop_at=20.1).run()
+    assert (world.report()["status"], world.report()["exitCode"]) == ("success", 0)
+    assert world.clock.now_ns <= seconds(21.4)
+
+
+def test_a_batch_stopped_before_us_counts_as_stopped() -> None:
+    """The layout in which the batch depends on the monitor: ECS stops the batch first."""
+    world = World(batch_ends=35.0, exit_code=143)
+    world.task_at = lambda at: replace(world.usual_task(at), desired_status="STOPPED" if at > 25 else "RUNNING")
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", 143)
+    assert record["metrics"]["durationMs"] == 35000
+
+
+def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
+    world = World(batch_ends=20.0, stop_at=20.6)
+    ended_at = 20.0
+    late = {"batch": 21.0}
+
+    def task_at(at: float) -> TaskMetadata:
+        shown = world.usual_task(at if at >= late["batch"] else min(at, ended_at - 0.1))
+        return replace(shown, desired_status="STOPPED" if at >= ended_at else "RUNNING")
+
+    world.task_at = task_at
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+
+
+def test_a_batch_that_was_gone_before_the_first_tick() -> None:
+    world = World(batch_ends=-1.0, exit_code=5).run()
+    record = world.report()
+    assert record["status"] == "failure"
+    assert record["sampling"]["samples"] == 0
+    assert set(record["metrics"]) == {"billedDurationMs", "initDurationMs", "memorySizeMB", "vcpuSize"}
+
+
+def test_a_batch_that_is_killed_near_its_limit() -> None:
+    world = World(batch_ends=10.5, exit_code=137)
+    world.memory_mib = lambda at: 100 + int(at) * 90
+    record = world.run().report()
+    assert (record["status"], record["likelyOutOfMemory"]) == ("failure", True)
+
+
+def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
+    world = World()
+    world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
+    )
+    record = world.run().report()
+    assert world.clock.now_ns == seconds(22)
+    assert record["status"] == "unknown"
+    assert record["finishedAt"] == "2025-11-20T00:53:39.000Z"
+    assert record["metrics"]["cpuSeconds"] == 9.5
+    assert {"exitCode"}.isdisjoint(record)
+    assert {"durationMs", "billedDurationMs"}.isdisjoint(record["metrics"])
+
+
+def test_stopped_without_an_exit_code_is_believed_at_the_third_look() -> None:
+    world = World(batch_ends=10.0, exit_code=None).run()
+    assert world.clock.now_ns == seconds(12)
+    assert world.report()["status"] == "unknown"
+    assert world.report()["metrics"]["durationMs"] == 10000
+
+
+def test_an_endpoint_that_fails_for_a_while_costs_samples_and_two_log_lines() -> None:
+    world = World(batch_ends=40.5)
+    world.stats_at = lambda at: Unavailable("HTTP 500") if 10 <= at < 20 else world.usual_stats(at)
+    record = world.run().report()
+    assert (record["sampling"]["failures"], record["sampling"]["samples"]) == (10, 30)
+    assert record["sampling"]["longestGapMs"] == 11000
+    assert record["metrics"]["cpuSeconds"] == 20.0
+    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
+    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
+
+
+def test_an_endpoint_that_dies_for_good_leaves_an_unknown_end() -> None:
+    world = World(stop_at=50.0)
+    world.stats_at = lambda at: Unavailable("refused") if at > 30 else world.usual_stats(at)
+    world.task_at = lambda at: Unavailable("refused") if at > 30 else world.usual_task(at)
+    record = world.run().report()
+    assert record["status"] == "unknown"
+    assert record["metrics"]["cpuSeconds"] == 15.0
+    assert world.clock.now_ns <= seconds(52.2)
+
+
+def test_an_endpoint_that_never_answers_is_said_so() -> None:
+    world = World(stop_at=5.0)
+    world.stats_at = lambda _at: Unavailable("refused")
+    world.task_at = lambda _at: Unavailable("refused")
+    world.run()
+    assert world.streams.lines == []
+    assert "never answered" in world.log.events("error")[-1]
+
+
+def test_checkpoints_are_cumulative_and_carry_their_interval() -> None:
+    world = World(batch_ends=150.5, checkpoint_seconds=60.0)
+    world.memory_mib = lambda at: 100 if at <= 60 else 200
+    world.run()
+    first, second = world.printed()
+    assert (first["type"], first["record"]["status"]) == ("task.checkpoint", "running")
+    assert "likelyOutOfMemory" not in first["record"]
+    assert first["record"]["metrics"]["cpuSeconds"] == 30.0
+    assert second["record"]["metrics"]["cpuSeconds"] == 60.0
+    assert second["record"]["metrics"]["durationMs"] == 120_000
+    assert second["record"]["interval"]["startedAt"] == "2025-11-20T00:54:20.000Z"
+    assert second["record"]["interval"]["finishedAt"] == "2025-11-20T00:55:20.000Z"
+    assert second["record"]["interval"]["cpuSeconds"] == 30.0
+    assert second["record"]["interval"]["memoryUsedMB"]["avg"] == 200
+    assert "interval" not in world.report()
+
+
+def test_checkpoints_can_be_switched_off() -> None:
+    assert World(batch_ends=300.5, checkpoint_seconds=0.0).run().output.lines == []
+
+
+AT_THE_END = {"task.report": {"family": "etl", "durationMs": 90_500, "failed": 0}}
+ON_THE_WAY = {"task.checkpoint": {"family": "etl", "durationMs": 60_000}}
+
+
+@pytest.mark.parametrize(
+    ("emf", "carried"), [("off", {}), ("report", AT_THE_END), ("live", {**ON_THE_WAY, **AT_THE_END})]
+)
+def test_lines_carry_metrics_for_cloudwatch_where_these_are_wanted(emf: str, carried: dict[str, Any]) -> None:
+    world = World(batch_ends=90.5, checkpoint_seconds=60.0, emf=emf, emf_metrics=("durationMs", "failed")).run()
+    ((_, put),) = world.streams.lines
+    own = {"time", "type", "schemaVersion", "record", "_aws"}
+    assert {
+        document["type"]: {name: value for name, value in document.items() if name not in own}
+        for document in [*world.printed(), json.loads(put)]
+        if "_aws" in document
+    } == carried
+
+
+def test_a_put_that_fails_prints_the_report() -> None:
+    world = World(batch_ends=5.5)
+    world.streams.failure = DeliveryFailure(
+        "The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it."
+    )
+    world.run()
+    assert [document["type"] for document in world.printed()] == ["task.report"]
+    (error,) = world.log.events("error")
+    assert "logs:PutLogEvents" in error
+
+
+def test_several_candidates_get_a_report_each_and_one_error() -> None:
+    world = World(batch_ends=10.5)
+    world.others = (
+        ContainerMetadata(
+            name="web",
+            docker_id="w",
+            known_status="STOPPED",
+            exit_code=0,
+            started_ns=START_NS,
+            finished_ns=START_NS + seconds(2),
+        ),
+    )
+    world.run()
+    (error,) = world.log.events("error")[:1]
+    assert "batch, web" in error
+    assert len(world.log.events("error")) == 2  # the other is web's unknown log stream
+    assert [target.stream for target, _ in world.streams.lines] == ["ecs/batch/0123"]
+    assert [document["record"]["container"]["name"] for document in world.printed()] == ["web"]
+    assert world.report()["monitor"]["warnings"] == [error]
+
+
+def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
+    world = World(stop_at=12.0, container="bach").run()
+    (document,) = world.printed()
+    assert document["record"]["container"] == {"name": "bach"}
+    assert document["record"]["status"] == "unknown"
+    assert any("'bach'" in error for error in world.log.events("error"))
+
+
+@pytest.mark.parametrize("container", [None, "batch"])
+def test_a_batch_that_is_listed_late_leaves_no_complaint_in_the_record(container: str | None) -> None:
+    world = World(batch_ends=30.5, container=container)
+    world.task_at = lambda at: world.usual_task(at) if at >= 2 else replace(world.usual_task(at), containers=(OWN,))
+    record = world.run().report()
+    assert len(world.log.events("error")) == 1
+    assert (record["status"], record["monitor"]["warnings"]) == ("success", [])
+
+
+@pytest.mark.parametrize("container", [None, "batch"])
+def test_a_batch_that_is_listed_no_more_is_no_fault_of_the_settings(container: str | None) -> None:
+    world = World(container=container)
+    world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
+    )
+    assert world.run().report()["monitor"]["warnings"] == []
+    assert world.log.events("error") == []
+
+
+def test_bad_settings_stand_in_the_log_and_in_the_record() -> None:
+    world = World(batch_ends=3.5, problems=("TASK_PROFILER_GPU='x' is not auto, on or off",)).run()
+    assert "TASK_PROFILER_GPU" in world.log.events("warning")[0]
+    assert "TASK_PROFILER_GPU" in world.report()["monitor"]["warnings"][0]
+
+
+def test_a_batch_that_starts_after_the_monitor() -> None:
+    """The layout in which the batch depends on the monitor: at first it is listed without id and start."""
+    world = World(batch_ends=30.5)
+    pulled = ContainerMetadata(name="batch", known_status="PULLED")
+
+    def task_at(at: float) -> TaskMetadata:
+        return world.usual_task(at) if at >= 5 else replace(world.usual_task(at), containers=(pulled, OWN))
+
+    world.task_at = task_at
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at >= 6 else StatsReading(samples={}, without_stats=frozenset("b"), refused={})
+    )
+    record = world.run().report()
+    assert (record["status"], record["sampling"]["samples"]) == ("success", 25)
+    assert record["metrics"]["cpuSeconds"] == 15.0
+
+
+def test_a_restarted_monitor_goes_on_from_the_counters_and_says_so() -> None:
+    world = World(batch_ends=130.5)
+    world.clock.advance(100)
+    world.source.own = replace(OWN, restart_count=2)
+    record = world.run().report()
+    assert record["monitor"]["restarts"] == 2
+    assert record["metrics"]["cpuSeconds"] == 65.0
+    assert record["metrics"]["vcpuUsed"]["avg"] == 0.5
+
+
+def test_refused_entries_are_counted_and_cost_nothing_else() -> None:
+    world = World(batch_ends=10.5)
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        samples = {key: value for key, value in usual.samples.items() if key != "m"}
+        return StatsReading(samples=samples, without_stats=frozenset(), refused={"m": "Expected `object`, got `str`"})
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    assert record["sampling"]["samples"] == 10
+    assert record["sampling"]["failures"] > 0
+    assert len(world.log.events("warning")) == 1
+
+
+def test_memory_is_flat_over_three_simulated_days() -> None:
+    world = World(batch_ends=72 * 3600 + 0.5, interval_seconds=10.0, checkpoint_seconds=600.0)
+    world.stop.max_simulated_seconds = 80 * 3600
+    world.memory_mib = lambda at: 100 + int(at) % 900
+    traced_bytes: dict[float, int] = {}
+
+    def stats_at(at: float) -> StatsReading:
+        if at in (6 * 3600, 72 * 3600):
+            world.output.lines.clear()
+            traced_bytes[at] = tracemalloc.get_traced_memory()[0]
+        return world.usual_stats(at)
+
+    world.stats_at = stats_at
+    tracemalloc.start()
+    try:
+        record = world.run().report()
+    finally:
+        tracemalloc.stop()
+    early_bytes, late_bytes = traced_bytes.values()
+    assert late_bytes - early_bytes < 20_000
+    assert record["sampling"]["samples"] == 72 * 360
+    assert record["metrics"]["cpuSeconds"] == 72 * 1800
+
+
+def test_accelerators_are_settled_before_the_report_and_ended_after_it() -> None:
+    world = World(batch_ends=25.5)
+    accelerator = FakeCollector(world)
+    world.collectors = (accelerator,)
+    record = world.run().report()
+    steps = list(dict.fromkeys(accelerator.told))
+    assert steps == [("start", 0), ("seen b", 0), ("settle", 0), ("stop", 1)]
+    assert [gpu["uuid"] for gpu in record["gpus"]] == ["GPU-a"]
+    assert record["sampling"]["sources"] == ["task-metadata-v4", "fake"]
+    assert record["monitor"]["warnings"] == ["A warning."]
+
+
+def test_accelerators_are_ended_after_a_stop_too() -> None:
+    world = World(stop_at=15.5)
+    accelerator = FakeCollector(world)
+    world.collectors = (accelerator,)
+    assert world.run().report()["status"] == "stopped"
+    assert accelerator.told[-2:] == [("settle", 0), ("stop", 1)]
+
+
+def test_live_readings_are_published_after_each_tick_until_the_report_is_out() -> None:
+    world = World(batch_ends=2.5)
+    world.exporter = FakeExporter(world.clock)
+    world.run()
+    assert world.exporter.told == [
+        ("start", 0),
+        ("publish", 0),
+        ("publish", 1),
+        ("publish", 2),
+        ("publish", 3),
+        ("close", 3),
+    ]
+    assert world.log.lines == []
+
+
+def test_live_readings_that_cannot_be_shown_are_one_error_and_the_run_is_reported() -> None:
+    world = World(batch_ends=2.5)
+    world.exporter = FakeExporter(world.clock, "Nothing can listen on port 8000.")
+    record = world.run().report()
+    assert world.log.lines == [("error", "Nothing can listen on port 8000.", {})]
+    assert record["monitor"]["warnings"] == ["Nothing can listen on port 8000."]
+    assert record["status"] == "success"
+
+
+def test_notes_on_the_instance_stand_in_the_record() -> None:
+    world = World(batch_ends=2.5)
+    world.notes = lambda task: (f"A note on {task.family}.",)
+    assert world.run().report()["monitor"]["warnings"] == ["A note on etl."]
+
+
+def test_each_fresh_sample_is_heard_of_once() -> None:
+    world = World(batch_ends=61.5)
+    world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
+    heard: list[tuple[str, int]] = []
+    world.on_sample = lambda name, taken: heard.append((name, taken.read_ns))
+    world.run()
+    assert [read_ns for name, read_ns in heard if name == "batch"] == [
+        START_NS + seconds(at) for at in range(10, 70, 10)
+    ]
+    assert {name for name, _ in heard} == {"batch", "task-monitor"}
+
+
+def test_who_completes_a_checkpoint_sees_its_interval() -> None:
+    world = World(batch_ends=70.5)
+    accelerator = FakeCollector(world)
+    world.collectors = (accelerator,)
+    world.run()
+    checkpoint, report = accelerator.records
+    assert checkpoint.interval is not None
+    assert checkpoint.interval.cpu_seconds == 30.0
+    assert report.interval is None
+
+
+@pytest.mark.parametrize(
+    ("hours", "direction", "duration_ms"), [(1, "forward", 40_000 + 3_600_000), (-1, "back", None)]
+)
+def test_a_wall_clock_that_is_set_costs_no_cpu_time_and_is_said(
+    hours: int, direction: str, duration_ms: int | None
+) -> None:
+    """Start and end are stamps of the container runtime, so the duration holds the jump; the record says so."""
+    world = World(batch_ends=40.0)
+    jump_ns = hours * seconds(3600)
+
+    def jump_at(at: float) -> int:
+        return jump_ns if at >= 20 else 0
+
+    def stats_at(at: float) -> StatsReading:
+        world.clock.wall_offset_ns = START_NS + jump_at(at)
+        usual = world.usual_stats(at)
+        moved = {key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.samples.items()}
+        return StatsReading(samples=moved, without_stats=usual.without_stats, refused={})
+
+    def task_at(at: float) -> TaskMetadata:
+        task = world.usual_task(at)
+        batch = task.containers[0]
+        if batch.finished_ns is not None:
+            batch = replace(batch, finished_ns=batch.finished_ns + jump_ns)
+        return replace(task, containers=(batch, OWN))
+
+    world.stats_at, world.task_at = stats_at, task_at
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["metrics"].get("durationMs") == duration_ms
+    assert (record["metrics"]["cpuSeconds"], record["metrics"]["vcpuUsed"]["max"]) == (19.5, 0.5)
+    assert (record["sampling"]["samples"], record["sampling"]["longestGapMs"]) == (39, 1000)
+    (warning,) = record["monitor"]["warnings"]
+    assert f"set {direction} by 3600 s" in warning
+    assert world.log.events("warning") == [warning]
+
+
+def test_a_process_that_stood_still_is_no_jump_of_the_clock() -> None:
+    """SIGSTOP, or a machine that is busy, between two readings of the clocks or between two looks."""
+
+    class StandingStill(FakeClock):
+        def wall_ns(self) -> int:
+            self.advance(30)
+            return super().wall_ns()
+
+    clock = FakeClock()
+    for looking in (ClockJumpDetector(StandingStill()), ClockJumpDetector(clock)):
+        for _ in range(3):
+            assert looking.check() == 0
+            clock.advance(30)
+        assert looking.jumped_ns == 0
+
+
+def test_a_clock_that_is_steered_does_not_jump() -> None:
+    clock = FakeClock()
+    looking = ClockJumpDetector(clock)
+    for _ in range(1000):
+        clock.advance(1)
+        clock.wall_offset_ns += seconds(0.5)
+        assert looking.check() == 0
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: bool) -> None:
+    """The endpoint may go on to list the old container, and to repeat its last reading."""
+    world = World(batch_ends=60.5)
+    changed = 30
+
+    def new(at: float) -> ContainerMetadata:
+        return replace(world.batch(at), docker_id="b2", started_ns=START_NS + seconds(changed))
+
+    def task_at(at: float) -> TaskMetadata:
+        old = replace(world.batch(0), known_status="STOPPED" if at >= changed else "RUNNING", exit_code=1)
+        batches = (new(at), old) if at >= changed else (old,)
+        return replace(world.usual_task(at), containers=(*batches, OWN))
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        if at <= changed or "b" not in usual.samples:
+            return usual
+        samples = {"m": usual.samples["m"], "b2": sample(START_NS + seconds(at), (at - changed) * 0.5, 200 * MIB)}
+        if stale:
+            samples["b"] = world.batch_sample(changed)
+        return StatsReading(samples=samples, without_stats=frozenset(), refused={})
+
+    world.task_at, world.stats_at = task_at, stats_at
+    record = world.run().report()
+    assert (record["status"], record["exitCode"], record["container"]["id"]) == ("success", 0, "b2")
+    metrics = record["metrics"]
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (30.0, 0.5, 200)
+    assert metrics["durationMs"] == 30_500
+    assert [text for text in record["monitor"]["warnings"] if "replaced by a new one once" in text]
+
+
+def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
+    """Half of the minute it does not answer in time, then the timeout is long enough."""
+    world = World(batch_ends=200.5)
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        if 60 <= at < 90:
+            world.clock.advance(1.8)
+            return Unavailable("/task/stats did not answer within 1.8 s", timed_out=True)
+        if 90 <= at < 120:
+            world.clock.advance(2.5)
+        return world.usual_stats(world.clock.now_ns / seconds(1))
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    assert record["metrics"]["cpuSeconds"] == 100.0
+    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
+    assert record["metrics"]["durationMs"] == 200_500
+    sampling = record["sampling"]
+    assert sampling["failures"] == 15
+    assert sampling["longestGapMs"] == 33_500
+    assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
+    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]

@@ -1,0 +1,317 @@
+"""From what the main loop knows to a snapshot, on a fake clock."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.collectors.base import Collector
+from profiler.collectors.neuron.collector import NeuronCollector, NeuronSource
+from profiler.collectors.neuron.reports import NeuronReport, RuntimeReport
+from profiler.collectors.nvidia.collector import GpuCollector
+from profiler.collectors.nvidia.ownership import GpuScope
+from profiler.core.clock import Ticker
+from profiler.core.log import NullLog
+from profiler.monitor.observation import Observation
+from profiler.prometheus.snapshot import (
+    MAX_CONTAINERS,
+    ContainerSnapshot,
+    Snapshot,
+    SnapshotBuilder,
+    TaskSnapshot,
+    without_readings,
+)
+from profiler.sources import Unavailable
+from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
+from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host, InstanceReading, OwnUsage
+from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds, stats
+from tests.unit.collectors.nvidia.test_collector import ScriptedSource, reading
+
+MIB = 2**20
+OWN = ContainerMetadata(name="task-monitor", docker_id="m", started_ns=START_NS)
+BATCH = ContainerMetadata(name="batch", docker_id="b", started_ns=START_NS, memory_limit_bytes=512 * MIB)
+TASK = TaskMetadata(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    cluster="arn:aws:ecs:eu-west-1:111122223333:cluster/jobs",
+    family="etl",
+    revision="7",
+    launch_type="EC2",
+    vcpu_limit=2.0,
+    containers=(BATCH, OWN),
+)
+
+
+class World:
+    """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
+
+    def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
+        self.clock = FakeClock()
+        self.task: TaskMetadata | Unavailable = task
+        self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: stats({"b": self.batch(at)})
+        self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
+        self.instance_reads = 0
+        source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
+        self.observation = Observation(source, self.clock, FakeLog(), seconds(1))
+        self.gather = SnapshotBuilder(
+            self.observation,
+            accelerators,
+            ticker=Ticker(0, seconds(1)),
+            clock=self.clock,
+            host=Host(vcpu=8, memory_bytes=2**35),
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
+            read_instance=self.read_instance,
+            interval_ns=seconds(1),
+        )
+
+    def _stats_at(self, at: float) -> StatsReading | Unavailable:
+        return self.stats_at(at)
+
+    def read_instance(self) -> InstanceReading | Unavailable:
+        self.instance_reads += 1
+        return self.instance
+
+    @staticmethod
+    def batch(at: float, **more: int) -> ContainerSample:
+        return sample(START_NS + seconds(at), at * 0.5, 100 * MIB, **more)
+
+    def tick(self, ticks: int = 1) -> Snapshot:
+        for _ in range(ticks):
+            self.clock.advance(1)
+            self.observation.tick(())
+            snapshot = self.gather.snapshot()
+        return snapshot
+
+
+def test_a_container_by_its_last_sample() -> None:
+    world = World()
+    (first,) = world.tick().containers.containers
+    assert first == ContainerSnapshot(
+        name="batch",
+        started_seconds=START_NS / 1e9,
+        cpu_seconds=0.5,
+        vcpu_limit=2.0,
+        memory_used_bytes=100 * MIB,
+        memory_limit_bytes=512 * MIB,
+    )
+    (second,) = world.tick().containers.containers
+    assert (second.cpu_seconds, second.vcpu_used) == (1.0, 0.5)
+
+
+def test_who_it_is_and_how_the_monitor_does() -> None:
+    snapshot = World().tick()
+    assert snapshot.task == TaskSnapshot(family="etl", task_id="0123", revision="7", cluster="jobs", launch_type="EC2")
+    assert (snapshot.monitor.cpu_seconds, snapshot.monitor.memory_peak_bytes) == (0.5, round(27.5 * MIB))
+    assert snapshot.sources == {"task-metadata-v4": True, "instance": True}
+
+
+def test_statistics_that_stand_still_keep_their_last_step() -> None:
+    """Fargate renews them every 10 s."""
+    world = World()
+    world.stats_at = lambda at: stats({"b": world.batch(at // 10 * 10)})
+    assert [world.tick().containers.containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
+
+
+def test_a_counter_that_was_set_back_gives_no_rate() -> None:
+    world = World()
+    world.tick(2)
+    world.stats_at = lambda at: stats({"b": world.batch(at - 3)})
+    (batch,) = world.tick().containers.containers
+    assert (batch.cpu_seconds, batch.vcpu_used) == (0.0, None)
+
+
+def test_a_container_vanishes_with_its_stats() -> None:
+    world = World()
+    world.tick(3)
+    world.stats_at = lambda _at: stats({}, without=("b",))
+    assert world.tick().containers.containers == ()
+
+
+def test_a_container_whose_stats_no_longer_move_vanishes_after_a_minute() -> None:
+    world = World()
+    world.stats_at = lambda at: stats({"b": world.batch(min(at, 5))})
+    assert len(world.tick(65).containers.containers) == 1
+    assert world.tick().containers.containers == ()
+
+
+def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
+    world = World()
+    world.tick(3)
+    usual, world.stats_at = world.stats_at, lambda _at: Unavailable("refused")
+    assert len(world.tick(10).containers.containers) == 1
+    gone = world.tick()
+    assert gone.containers.containers == ()
+    assert gone.sources["task-metadata-v4"] is False
+    assert gone.task.family == "etl"
+    assert gone.monitor.read_failures == 11
+    world.stats_at = usual
+    back = world.tick()
+    assert back.sources["task-metadata-v4"] is True
+    assert back.containers.containers[0].name == "batch"
+
+
+def test_before_the_task_is_known_there_is_only_the_monitor() -> None:
+    world = World()
+    world.task = Unavailable("refused")
+    snapshot = world.tick()
+    assert snapshot.task == TaskSnapshot()
+    assert snapshot.containers.containers == ()
+
+
+def test_of_containers_with_one_name_the_last_started_is_shown() -> None:
+    late = replace(BATCH, docker_id="c", started_ns=START_NS + 1)
+    world = World(task=replace(TASK, containers=(late, BATCH)))
+    world.stats_at = lambda at: stats({"b": world.batch(at), "c": sample(START_NS + seconds(at), 0.25)})
+    assert [one.cpu_seconds for one in world.tick().containers.containers] == [0.25]
+
+
+def test_no_more_containers_than_ecs_has_in_a_task() -> None:
+    many = tuple(ContainerMetadata(name=f"c{n}", docker_id=f"{n}") for n in range(100))
+    world = World(task=replace(TASK, containers=many))
+    world.stats_at = lambda at: stats({f"{n}": world.batch(at) for n in range(100)})
+    assert len(world.tick().containers.containers) == MAX_CONTAINERS >= 10
+
+
+def test_a_network_of_ones_own_is_the_containers() -> None:
+    world = World()
+    world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)})
+    now = world.tick().containers
+    assert (now.containers[0].network_rx_bytes, now.containers[0].network_tx_bytes) == (5, 6)
+    assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
+
+
+def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
+    """The containers' samples of it are of different moments, and one of them may end."""
+    both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
+    world = World(task=replace(TASK, containers=both))
+    answers = [{"b": 10, "m": 12}, {"b": 15, "m": 12}, {"m": 14}, {"m": 20}]
+
+    def stats_at(at: float) -> StatsReading:
+        return stats({docker_id: world.batch(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()})
+
+    world.stats_at = stats_at
+    snapshots = [world.tick().containers for _ in range(4)]
+    assert [one.task_rx_bytes for one in snapshots] == [12, 15, 15, 20]
+    assert {one.network_rx_bytes for now in snapshots for one in now.containers} == {None}
+
+
+def test_a_shared_network_vanishes_with_the_last_container_whose_stats_move() -> None:
+    both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
+    world = World(task=replace(TASK, containers=both))
+
+    def stats_at(at: float) -> StatsReading:
+        moments = {"b": min(at, 5), "m": min(at, 10)}
+        return stats(
+            {
+                docker_id: world.batch(moment, network_rx_bytes=7, network_tx_bytes=8)
+                for docker_id, moment in moments.items()
+            }
+        )
+
+    world.stats_at = stats_at
+    now = world.tick(70).containers
+    assert ([one.name for one in now.containers], now.task_rx_bytes, now.task_tx_bytes) == (["task-monitor"], 7, 8)
+    gone = world.tick().containers
+    assert (gone.containers, gone.task_rx_bytes, gone.task_tx_bytes) == ((), None, None)
+    world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=6)})
+    assert world.tick().containers.task_rx_bytes == 7
+
+
+# --- the instance ---------------------------------------------------------------------------------------------------
+
+
+def test_the_instance_is_read_every_ten_seconds() -> None:
+    world = World()
+    assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
+    assert world.instance_reads == 3
+
+
+@pytest.mark.parametrize("launch_type", ["FARGATE", None])
+def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> None:
+    world = World(task=replace(TASK, launch_type=launch_type))
+    snapshot = world.tick()
+    assert (snapshot.instance, world.instance_reads) == (None, 0)
+    assert "instance" not in snapshot.sources
+
+
+def test_an_instance_that_cannot_be_read_is_down() -> None:
+    world = World()
+    world.instance = Unavailable("no /proc")
+    snapshot = world.tick()
+    assert (snapshot.instance, snapshot.sources["instance"]) == (None, False)
+
+
+# --- accelerators ---------------------------------------------------------------------------------------------------
+
+
+def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
+    source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
+    return GpuCollector(source, scope or GpuScope(()), clock, NullLog(), seconds(1), is_required=False)
+
+
+def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
+    watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b")
+    world = World(watch)
+    assert "nvml" not in world.tick().sources
+    watch.tick()
+    now = world.tick()
+    assert [gpu.sample.facts.uuid for gpu in now.gpus.gpus] == ["GPU-a", "GPU-b"]
+    assert (now.gpus.scope, now.sources["nvml"]) == ("instance", True)
+    watch.tick()
+    assert len(world.tick(10).gpus.gpus) == 2
+    gone = world.tick()
+    assert (gone.gpus.gpus, gone.sources["nvml"]) == ((), False)
+
+
+def test_only_the_gpus_of_the_batch_are_shown_where_these_are_known() -> None:
+    watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b", scope=GpuScope(("GPU-b",)))
+    watch.tick()
+    now = World(watch).tick()
+    assert [gpu.sample.facts.uuid for gpu in now.gpus.gpus] == ["GPU-b"]
+    assert now.gpus.scope == "batch"
+
+
+class SilentSource:
+    """A neuron-monitor whose reports the test makes."""
+
+    name = "neuron-monitor"
+    restarts = 0
+    pid = None
+
+    def start(self) -> None: ...
+
+    def stop(self, max_seconds: float) -> None: ...
+
+
+def neuron_watch() -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
+    listeners: list[Callable[[NeuronReport], None]] = []
+
+    def make(listener: Callable[[NeuronReport], None]) -> NeuronSource:
+        listeners.append(listener)
+        return SilentSource()
+
+    return NeuronCollector(make, 1, NullLog(), is_required=False), listeners[0]
+
+
+def test_neuron_cores_vanish_with_the_reports() -> None:
+    watch, hear = neuron_watch()
+    world = World(watch)
+    assert world.tick().neuron is None
+    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    now = world.tick().neuron
+    assert now is not None
+    assert (now.utilization_percent, now.completed) == ({0: 60.0}, 5)
+    hear(NeuronReport(device_count=1))
+    idle = world.tick().neuron
+    assert idle is not None
+    assert (idle.utilization_percent, idle.completed) == ({}, 5)
+    gone = world.tick(11)
+    assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
+
+
+def test_a_snapshot_without_readings_says_who_and_that_nothing_answers() -> None:
+    snapshot = World().tick()
+    old = without_readings(snapshot)
+    assert (old.task, old.monitor) == (snapshot.task, snapshot.monitor)
+    assert (old.containers.containers, old.instance) == ((), None)
+    assert set(old.sources.values()) == {False}

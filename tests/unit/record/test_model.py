@@ -1,0 +1,184 @@
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from profiler.record import model as record_module
+from profiler.record.json_line import (
+    MAX_ARGUMENTS_LENGTH,
+    MAX_LINE_BYTES,
+    MAX_WARNING_CHARACTERS,
+    MAX_WARNING_LENGTH,
+    encode_line,
+)
+from profiler.record.model import (
+    Container,
+    Distribution,
+    Gpu,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    Neuron,
+    NeuronCore,
+    OtherContainer,
+    Process,
+    Record,
+    Report,
+    Sampling,
+    decode,
+    encode,
+    json_schema,
+)
+
+SCHEMA_FILE = Path(record_module.__file__).parents[1] / "schema" / "task-report.v1.json"
+FULL = Distribution(avg=1.125, p50=2.25, p95=3.5, p99=4.75, max=123456.789)
+
+
+def report(**fields: object) -> Report:
+    record = msgspec.structs.replace(Record(task_id="t", container=Container(name="batch"), status="success"), **fields)
+    return Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
+
+
+def test_the_committed_schema_is_the_models() -> None:
+    assert json.loads(SCHEMA_FILE.read_text()) == json.loads(json.dumps(json_schema())), "run: make schema"
+
+
+def test_names_are_those_of_the_contract() -> None:
+    metrics = Metrics(
+        duration_ms=1, memory_size_mb=2, max_memory_used_mb=3, vcpu_size=0.5, memory_used_mb=FULL, network_rx_bytes=0
+    )
+    gpu = Gpu(uuid="GPU-1", sm_clock_mhz=FULL)
+    document = json.loads(encode(report(metrics=metrics, gpus=(gpu,), monitor=Monitor(max_rss_mb=27.1, restarts=0))))
+    assert list(document) == ["time", "type", "schemaVersion", "record"]
+    assert document["schemaVersion"] == "1.0"
+    assert set(document["record"]["metrics"]) == {
+        "durationMs", "memorySizeMB", "maxMemoryUsedMB", "vcpuSize", "memoryUsedMB", "networkRxBytes",
+    }  # fmt: skip
+    assert document["record"]["gpus"] == [
+        {
+            "uuid": "GPU-1",
+            "smClockMHz": {"avg": 1.125, "p50": 2.25, "p95": 3.5, "p99": 4.75, "max": 123456.789},
+            "xids": [],
+        }
+    ]
+    assert document["record"]["monitor"] == {"maxRssMB": 27.1, "restarts": 0, "warnings": []}
+
+
+def test_absent_numbers_are_left_out_and_false_and_zero_are_kept() -> None:
+    document = json.loads(encode(report(likely_out_of_memory=False, exit_code=0, sampling=Sampling(samples=0))))
+    assert document["record"] == {
+        "taskId": "t",
+        "container": {"name": "batch"},
+        "status": "success",
+        "exitCode": 0,
+        "likelyOutOfMemory": False,
+        "sampling": {"samples": 0, "sources": []},
+        "metrics": {},
+    }
+
+
+def test_readers_ignore_unknown_fields_and_bear_missing_ones() -> None:
+    newer = {
+        "time": "2027-01-01T00:00:00Z",
+        "type": "task.report",
+        "schemaVersion": "1.7",
+        "nonsense": [1],
+        "record": {
+            "taskId": "t",
+            "container": {"name": "batch", "color": "red"},
+            "status": "failure",
+            "metrics": {"durationMs": 12.5, "quarks": 3},
+            "monitor": {},
+        },
+    }
+    decoded = decode(json.dumps(newer))
+    assert decoded.schema_version == "1.7"
+    assert decoded.record.metrics.duration_ms == 12.5
+    assert decoded.record.exit_code is None
+    assert decoded.record.monitor == Monitor()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        '{"type": "platform.report"}',
+        '{"time":"x","type":"task.report","record":{"taskId":5}}',
+    ],
+)
+def test_other_lines_are_no_records(line: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(line)
+
+
+def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
+    full = report(
+        metrics=Metrics(duration_ms=5, vcpu_used=FULL, memory_peak_source="sampled"),
+        containers=(OtherContainer(name="task-monitor", status="RUNNING", metrics=Metrics(cpu_seconds=1.5)),),
+        gpus=(Gpu(uuid="GPU-1", throttle_reasons={"swPowerCap": 12.0}, xids=(79,)),),
+        neuron=Neuron(cores=(NeuronCore(index=0, utilization_percent=FULL),)),
+        processes=(Process(name="python3", count=1, cpu_seconds=1.5, max_memory_used_mb=10),),
+        likely_out_of_memory=True,
+        out_of_memory_evidence="kernel-counter",
+        memory_kills=MemoryKills(count=1, processes=(Process(name="worker"),)),
+        monitor=Monitor(version="1", warnings=("careful",)),
+    )
+    line = encode_line(full)
+    Draft202012Validator(json_schema()).validate(json.loads(line))
+    assert decode(line) == full
+
+
+def test_the_lists_come_last() -> None:
+    """Logs Insights reads the first 200 fields of a line, and each container or GPU has thirty."""
+    names = list(json_schema()["$defs"]["Record"]["properties"])
+    lists = ["processes", "containers", "gpus", "neuron"]
+    assert min(map(names.index, lists)) > max(
+        map(names.index, ["metrics", "taskSize", "cost", "recommendation", "status"])
+    )
+
+
+def test_a_small_record_is_not_cut() -> None:
+    assert "truncated" not in json.loads(encode_line(report()))["record"]
+
+
+@given(
+    containers=st.integers(0, 300), gpus=st.integers(0, 70), cores=st.integers(0, 400), warnings=st.integers(0, 60),
+    long=st.integers(0, 100_000), processes=st.integers(0, 30),
+)  # fmt: skip
+def test_a_line_stays_below_its_limit_whatever_the_task(
+    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int
+) -> None:
+    metrics = Metrics(
+        vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
+    )
+    huge = report(
+        metrics=metrics,
+        containers=tuple(OtherContainer(name=f"c{index}", metrics=metrics) for index in range(containers)),
+        gpus=tuple(
+            Gpu(uuid=f"GPU-{index}", utilization_percent=FULL, memory_used_mb=FULL, power_watts=FULL, sm_clock_mhz=FULL)
+            for index in range(gpus)
+        ),
+        neuron=Neuron(
+            cores=tuple(
+                NeuronCore(index=index, utilization_percent=FULL, memory_used_mb=FULL) for index in range(cores)
+            )
+        ),
+        monitor=Monitor(warnings=tuple("é" * long for _ in range(warnings))),
+        processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
+    )
+    line = encode_line(huge)
+    assert len(line) < MAX_LINE_BYTES
+    assert b"\n" not in line
+    record = decode(line).record
+    assert record.metrics == metrics
+    lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20 or processes > 10
+    warnings_are_cut = warnings and (long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS)
+    cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH)
+    assert record.truncated or not cut

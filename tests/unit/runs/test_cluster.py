@@ -1,0 +1,51 @@
+"""What a cluster answers, as far as no real server is needed for it: the documents may be anybody's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from profiler.runs.cluster import ClusterRuns
+from profiler.search.setup import Method, ServerResponse
+from tests.runs import lines, report
+
+NOTHING: Mapping[str, Any] = {"doc_count": 0, "value": None, "hits": {"hits": []}}
+
+
+class PlayedCluster:
+    """One family with one run whose whole record is ``text``; of all else there is nothing."""
+
+    def __init__(self, text: str) -> None:
+        self._hit = {"hits": {"hits": [{"_source": {"record": text, "task": {"launch_type": "FARGATE"}}}]}}
+
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        found = body["aggs"]["families"]
+        if "composite" in found:
+            starts = [{"key": 1_000, "peak": {"value": 400.0}}]
+            families: Any = {"buckets": [{"key": {"family": "nightly"}, "starts": {"buckets": starts}}]}
+        else:
+            families = {"buckets": {"0": {name: self._answer(asked) for name, asked in found["aggs"].items()}}}
+        return ServerResponse(status=200, body={"aggregations": {"families": families}})
+
+    def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "top_hits" in asked:
+            return self._hit
+        of_it = {name: self._answer(one) for name, one in asked.get("aggs", {}).items()}
+        return {**NOTHING, **of_it, "doc_count": 1 if "newest" in of_it else 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "container"),
+    [
+        (lines([report()]).decode(), "batch"),
+        ("no JSON", None),
+        ('{"more": ' + "[" * 200_000, None),
+        ("\ud800", None),
+    ],
+    ids=["a record", "no JSON", "too deep", "half a character"],
+)
+def test_of_a_record_that_cannot_be_read_what_the_document_says_is_taken(text: str, container: str | None) -> None:
+    (found,) = ClusterRuns(PlayedCluster(text), "task").families((), 50)
+    assert found.evidence is not None
+    assert found.evidence.runs == 1
+    assert (found.evidence.latest.launch_type, found.evidence.latest.container) == ("FARGATE", container)

@@ -1,0 +1,109 @@
+"""Importing dashboards, against answers in the shapes of real servers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from profiler.core.errors import TaskProfilerError
+from profiler.search.dashboards import ImportResult, detect_flavour, import_dashboards, parse_objects
+from profiler.search.setup import Method, ServerResponse
+
+OBJECTS: list[dict[str, Any]] = [
+    {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}},
+    {"type": "dashboard", "id": "b"},
+]
+
+
+class FakeUi:
+    def __init__(self, *, version: str = "8.11.0", answer: ServerResponse | None = None) -> None:
+        self._version = version
+        self._answer = answer
+        self.files: list[tuple[str, list[Any]]] = []
+
+    def status(self) -> ServerResponse:
+        return ServerResponse(status=200, body={"name": "ui", "version": {"number": self._version}})
+
+    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
+        objects = [json.loads(line) for line in content.splitlines()]
+        self.files.append((file_name, objects))
+        return self._answer or ServerResponse(status=200, body={"success": True, "successCount": len(objects)})
+
+    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("version", "flavour"),
+    [
+        ("1.3.0", "classic"),
+        ("2.19.2", "classic"),
+        ("3.0.0", "classic"),
+        ("7.10.2", "classic"),
+        ("7.15.1", "classic"),
+        ("7.16.0", "lens"),
+        ("7.17.29", "lens"),
+        ("8.0.0", "lens"),
+        ("9.2.3", "lens"),
+        ("8.11.0-SNAPSHOT", "lens"),
+    ],
+)
+def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> None:
+    assert detect_flavour(FakeUi(version=version)) == flavour
+
+
+@pytest.mark.parametrize("version", ["", "x", "8", "8.x"])
+def test_something_else_at_the_address_is_said(version: str) -> None:
+    with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
+        detect_flavour(FakeUi(version=version))
+
+
+def test_all_objects_go_in_one_file() -> None:
+    ui = FakeUi()
+    assert import_dashboards(ui, OBJECTS, "lens") == ImportResult(flavour="lens", objects=2)
+    assert ui.files == [("task-profiler-lens.ndjson", OBJECTS)]
+
+
+def test_a_prefix_renames_the_data_views() -> None:
+    content = "\n".join(json.dumps(one) for one in OBJECTS).encode()
+    assert parse_objects(content, "team")[0]["attributes"]["title"] == "team-reports-*"
+    assert parse_objects(content, "task") == OBJECTS
+
+
+REFUSALS: list[tuple[ServerResponse, str]] = [
+    (ServerResponse(status=422, body={"message": "belongs to a more recent version"}), "another --flavour may fit"),
+    (ServerResponse(status=401), "HTTP 401: no reason given"),
+    (ServerResponse(status=500, body={"message": "Invalid Version"}), "Invalid Version"),
+    (ServerResponse(status=200, body={"success": True, "successCount": 1}), "1 of 2 objects"),
+    (
+        ServerResponse(
+            status=200,
+            body={
+                "success": False,
+                "successCount": 0,
+                "errors": [
+                    {
+                        "type": "dashboard",
+                        "id": "b",
+                        "error": {"type": "missing_references", "references": [{"type": "index-pattern", "id": "x"}]},
+                    }
+                ],
+            },
+        ),
+        "dashboard b: missing_references .x.",
+    ),
+    (
+        ServerResponse(
+            status=200,
+            body={"success": False, "errors": [{"type": "lens", "id": "l", "error": {"type": "unsupported_type"}}]},
+        ),
+        "lens l: unsupported_type",
+    ),
+    (ServerResponse(status=200, body="<html>"), "0 of 2 objects"),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), REFUSALS)
+def test_http_200_is_not_success(answer: ServerResponse, said: str) -> None:
+    with pytest.raises(TaskProfilerError, match=said):
+        import_dashboards(FakeUi(answer=answer), OBJECTS, "lens")

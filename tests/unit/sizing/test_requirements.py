@@ -1,0 +1,54 @@
+"""What the forwarder adds up for the cluster is what the profiler finds in the record."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.task_need import task_requirements
+from profiler.record.model import Container, Distribution, Metrics, OtherContainer, Record, TaskSize
+from profiler.sizing.requirements import requirements_of
+
+numbers = st.none() | st.floats(min_value=0, max_value=200_000)
+metrics = st.builds(
+    Metrics,
+    memory_size_mb=numbers,
+    vcpu_size=numbers,
+    max_memory_used_mb=numbers,
+    vcpu_used=st.none() | st.builds(Distribution, p95=numbers),
+)
+records = st.builds(
+    Record,
+    task_id=st.just("0123"),
+    container=st.just(Container(name="batch")),
+    status=st.just("success"),
+    metrics=metrics,
+    containers=st.lists(
+        st.builds(OtherContainer, name=st.just("side"), metrics=st.none() | metrics), min_size=1, max_size=4
+    ).map(tuple),
+    task_size=st.none() | st.builds(TaskSize, vcpu=numbers, memory_mb=numbers),
+)
+
+
+@given(records)
+def test_both_say_the_same(record: Record) -> None:
+    need = requirements_of(record)
+    told = task_requirements(record)
+    assert told["memory_mb"] == (None if need.memory_mb is None else pytest.approx(need.memory_mb))
+    assert told["vcpu_p95"] == (None if need.vcpu is None else pytest.approx(need.vcpu))
+
+
+def test_a_batch_alone_needs_nothing_said_beside_its_own_numbers() -> None:
+    alone = Record(
+        task_id="1", container=Container(name="batch"), status="success", metrics=Metrics(max_memory_used_mb=5)
+    )
+    assert task_requirements(alone) == {}
+
+
+@pytest.mark.parametrize("kind", ["reports", "checkpoints"])
+def test_the_index_has_both_as_numbers_that_keep_their_digits(kind: str) -> None:
+    template = json.loads((Path(__file__).parents[3] / f"kibana/index-templates/task-{kind}.json").read_text())
+    usage = template["template"]["mappings"]["properties"]["usage"]["properties"]
+    assert usage["task"]["properties"] == {"memory_mb": {"type": "double"}, "vcpu_p95": {"type": "double"}}

@@ -1,0 +1,325 @@
+"""The dialects of /task/stats, each as the agents write it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.sources import Unavailable
+from profiler.sources.ecs.container_stats import ContainerSample, StatsReading, decode_stats
+
+READ = "2026-03-01T10:00:02.500000001Z"
+READ_NS = 1772359202500000001
+
+CGROUP_V1 = {
+    "read": READ,
+    "preread": "2026-03-01T09:59:52.5Z",
+    "pids_stats": {},
+    "blkio_stats": {
+        "io_service_bytes_recursive": [
+            {"major": 259, "minor": 1, "op": "Read", "value": 1000},
+            {"major": 259, "minor": 1, "op": "Write", "value": 7},
+            {"major": 259, "minor": 1, "op": "Sync", "value": 1000},
+            {"major": 259, "minor": 1, "op": "Async", "value": 7},
+            {"major": 259, "minor": 1, "op": "Discard", "value": 0},
+            {"major": 259, "minor": 1, "op": "Total", "value": 1007},
+            {"major": 259, "minor": 0, "op": "Read", "value": 200},
+            {"major": 259, "minor": 0, "op": "Write", "value": 0},
+            {"major": 259, "minor": 0, "op": "Total", "value": 200},
+        ],
+        "io_serviced_recursive": [],
+    },
+    "num_procs": 0,
+    "storage_stats": {},
+    "cpu_stats": {
+        "cpu_usage": {
+            "total_usage": 322633383,
+            "percpu_usage": [1, 2],
+            "usage_in_kernelmode": 5,
+            "usage_in_usermode": 18,
+        },
+        "system_cpu_usage": 2121630000000,
+        "online_cpus": 2,
+        "throttling_data": {"periods": 0, "throttled_periods": 0, "throttled_time": 0},
+    },
+    "precpu_stats": {"cpu_usage": {"total_usage": 0}},
+    "memory_stats": {
+        "usage": 84111360,
+        "max_usage": 84238336,
+        "failcnt": 3,
+        "stats": {
+            "cache": 42442752,
+            "inactive_file": 1,
+            "total_cache": 42442752,
+            "total_inactive_file": 39100416,
+            "hierarchical_memory_limit": 536870912,
+        },
+        "limit": 9223372036854771712,
+    },
+    "name": "batch",
+    "id": "t-1",
+    "networks": {"eth1": {"rx_bytes": 129, "tx_bytes": 34, "rx_packets": 8}, "eth0": {"rx_bytes": 1, "tx_bytes": 2}},
+    "network_rate_stats": {"rx_bytes_per_sec": 2.5, "tx_bytes_per_sec": 1.2},
+}
+CGROUP_V2 = {
+    "read": READ,
+    "pids_stats": {"current": 33, "limit": 404},
+    "blkio_stats": {
+        "io_service_bytes_recursive": [
+            {"major": 259, "minor": 0, "op": "read", "value": 60960768},
+            {"major": 259, "minor": 0, "op": "write", "value": 57344},
+        ],
+        "io_serviced_recursive": None,
+    },
+    "cpu_stats": {"cpu_usage": {"total_usage": 331125000}, "online_cpus": 2},
+    "memory_stats": {
+        "usage": 65249280,
+        "stats": {"anon": 37691392, "file": 25296896, "inactive_file": 17641472, "active_file": 7655424},
+        "limit": 268435456,
+    },
+    "networks": {"eth0": {"rx_bytes": 101869, "tx_bytes": 43958}},
+}
+
+
+def decode(document: object) -> StatsReading:
+    reading = decode_stats(json.dumps(document).encode())
+    assert isinstance(reading, StatsReading)
+    return reading
+
+
+def changed(document: dict[str, Any], **parts: object) -> ContainerSample:
+    return decode({"id": {**document, **parts}}).samples["id"]
+
+
+def test_reads_cgroup_v1() -> None:
+    assert decode({"id": CGROUP_V1}).samples["id"] == ContainerSample(
+        read_ns=READ_NS,
+        cpu_ns=322633383,
+        memory_used_bytes=84111360 - 39100416,
+        memory_usage_peak_bytes=84238336,
+        memory_limit_bytes=9223372036854771712,
+        memory_limit_hits=3,
+        network_rx_bytes=130,
+        network_tx_bytes=36,
+        block_read_bytes=1200,
+        block_write_bytes=7,
+    )
+
+
+def test_reads_cgroup_v2() -> None:
+    assert decode({"id": CGROUP_V2}).samples["id"] == ContainerSample(
+        read_ns=READ_NS,
+        cpu_ns=331125000,
+        memory_used_bytes=65249280 - 17641472,
+        memory_limit_bytes=268435456,
+        network_rx_bytes=101869,
+        network_tx_bytes=43958,
+        block_read_bytes=60960768,
+        block_write_bytes=57344,
+        pids=33,
+    )
+
+
+@pytest.mark.parametrize(
+    ("memory", "used"),
+    [
+        ({"usage": 100, "stats": {"total_cache": 30}}, 70),
+        ({"usage": 100, "stats": {"cache": 40}}, 60),
+        ({"usage": 100, "stats": {"inactive_file": 250}}, 0),
+        ({"usage": 100, "stats": {}}, 100),
+        ({"usage": 100}, 100),
+        ({"stats": {"inactive_file": 5}}, None),
+        ({}, None),
+    ],
+)
+def test_memory_used_is_the_working_set(memory: object, used: int | None) -> None:
+    assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used
+
+
+@pytest.mark.parametrize("none", [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}])
+def test_every_dialect_of_no_stats(none: object) -> None:
+    reading = decode({"gone": none, "here": CGROUP_V2})
+    assert reading.without_stats == {"gone"}
+    assert list(reading.samples) == ["here"]
+    assert reading.refused == {}
+
+
+def test_stacked_block_devices_count_once_at_the_lowest_layer() -> None:
+    stack = [(202, 26368, 500), (253, 1, 500), (253, 2, 480), (253, 5, 480)]
+    entries = [{"major": major, "minor": minor, "op": "Read", "value": value} for major, minor, value in stack]
+    assert changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": entries}).block_read_bytes == 500
+    only_mapped = {"io_service_bytes_recursive": entries[1:]}
+    assert changed(CGROUP_V1, blkio_stats=only_mapped).block_read_bytes == 500
+
+
+def test_the_entries_of_one_mapped_device_are_one_device() -> None:
+    entries = [{"major": 253, "minor": minor, "op": "Read", "value": value} for minor, value in ((1, 300), (2, 400))]
+    again = {"major": 253, "minor": 1, "op": "Read", "value": 200}
+    blocks = {"io_service_bytes_recursive": [*entries, again]}
+    assert changed(CGROUP_V1, blkio_stats=blocks).block_read_bytes == 500
+
+
+def test_a_block_entry_without_value_or_device_is_survived() -> None:
+    entries = [
+        {"op": "read", "value": 5},
+        {"major": 8, "minor": 0, "op": "read"},
+        {"major": 8, "op": "READ", "value": 6},
+    ]
+    sample = changed(CGROUP_V2, blkio_stats={"io_service_bytes_recursive": entries})
+    assert (sample.block_read_bytes, sample.block_write_bytes) == (11, None)
+
+
+@pytest.mark.parametrize("blocks", [{"io_service_bytes_recursive": None}, {"io_service_bytes_recursive": []}, {}, None])
+def test_an_idle_container_has_no_block_numbers(blocks: object) -> None:
+    assert changed(CGROUP_V2, blkio_stats=blocks).block_read_bytes is None
+
+
+def test_old_fargate_spelling_of_networks() -> None:
+    document = {key: value for key, value in CGROUP_V1.items() if key != "networks"}
+    assert changed(document, network={"eth0": {"rx_bytes": 9, "tx_bytes": 8}}).network_rx_bytes == 9
+    assert changed(document).network_rx_bytes is None
+
+
+WRONG: list[Any] = ["1", True, -1, 1.5, [1], {"a": 1}, None]
+LEAVES = {
+    ("cpu_stats", "cpu_usage", "total_usage"): "cpu_ns",
+    ("memory_stats", "usage"): "memory_used_bytes",
+    ("memory_stats", "max_usage"): "memory_usage_peak_bytes",
+    ("memory_stats", "limit"): "memory_limit_bytes",
+    ("memory_stats", "failcnt"): "memory_limit_hits",
+    ("pids_stats", "current"): "pids",
+}
+
+
+def with_leaf(path: tuple[str, ...], value: Any) -> Any:
+    """A whole document with another value at one place."""
+    document: dict[str, Any] = {**json.loads(json.dumps(CGROUP_V1)), "pids_stats": {"current": 33}}
+    parent = document
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    return document
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(("path", "field"), LEAVES.items())
+def test_a_number_of_a_wrong_type_is_absent_and_costs_no_other(path: tuple[str, ...], field: str, wrong: Any) -> None:
+    whole = changed(CGROUP_V1, pids_stats={"current": 33})
+    assert changed(with_leaf(path, wrong)) == replace(whole, **{field: None})
+
+
+PARTS = {
+    "cpu_stats": ("cpu_ns",),
+    "memory_stats": ("memory_used_bytes", "memory_usage_peak_bytes", "memory_limit_bytes", "memory_limit_hits"),
+    "networks": ("network_rx_bytes", "network_tx_bytes"),
+    "blkio_stats": ("block_read_bytes", "block_write_bytes"),
+    "pids_stats": ("pids",),
+}
+
+
+@pytest.mark.parametrize("missing", [None, {}])
+@pytest.mark.parametrize(("part", "fields"), PARTS.items())
+def test_a_part_that_is_missing_costs_its_own_numbers_alone(part: str, fields: tuple[str, ...], missing: Any) -> None:
+    document = {**CGROUP_V1, "pids_stats": {"current": 33}}
+    assert changed({**document, part: missing}) == replace(changed(document), **dict.fromkeys(fields))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_device_or_network_with_a_wrong_number_leaves_the_others(wrong: Any) -> None:
+    whole = changed(CGROUP_V1)
+    network = {"eth0": {"rx_bytes": wrong, "tx_bytes": 2}, "eth1": {"rx_bytes": 7, "tx_bytes": wrong}}
+    assert changed(CGROUP_V1, networks=network) == replace(whole, network_rx_bytes=7, network_tx_bytes=2)
+    good = {"major": 259, "minor": 0, "op": "Read", "value": 5}
+    for odd in ({"op": wrong}, {"value": wrong}):
+        sample = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, **odd}, good]})
+        assert sample == replace(whole, block_read_bytes=5, block_write_bytes=None)
+    odd_major = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, "major": wrong}, good]})
+    assert odd_major.block_read_bytes == 10
+    mapped = {**good, "major": 253}
+    odd_minor = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**mapped, "minor": wrong}, mapped]})
+    assert odd_minor.block_read_bytes == 5
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_without_a_readable_cache_of_one_name_that_of_the_next_counts(wrong: Any) -> None:
+    caches = {"total_inactive_file": 1, "inactive_file": 2, "total_cache": 3, "cache": 4}
+    for reclaimable, name in enumerate(caches, start=1):
+        assert changed(CGROUP_V1, memory_stats={"usage": 100, "stats": caches}).memory_used_bytes == 100 - reclaimable
+        caches = {**caches, name: wrong}
+    assert changed(CGROUP_V1, memory_stats={"usage": 100, "stats": caches}).memory_used_bytes == 100
+
+
+@pytest.mark.parametrize("wrong", ["yesterday", "", True, 1772359202, [READ], None])
+def test_without_a_readable_time_there_are_no_stats(wrong: Any) -> None:
+    reading = decode({"id": {**CGROUP_V2, "read": wrong}})
+    assert reading.without_stats == {"id"}
+    assert reading.refused == {}
+
+
+def test_one_field_of_a_wrong_type_costs_that_field_alone() -> None:
+    memory = {"usage": "84111360", "max_usage": 5, "limit": -1, "stats": {"inactive_file": True}}
+    sample = changed(CGROUP_V1, memory_stats=memory)
+    assert (sample.memory_used_bytes, sample.memory_usage_peak_bytes, sample.memory_limit_bytes) == (None, 5, None)
+    assert sample.cpu_ns == 322633383
+
+
+def test_an_entry_that_cannot_be_read_costs_only_itself() -> None:
+    reading = decode({"bad": {**CGROUP_V1, "cpu_stats": [1]}, "odd": "text", "good": CGROUP_V2})
+    assert set(reading.samples) == {"good"}
+    assert set(reading.refused) == {"bad", "odd"}
+    assert "cpu_stats" in reading.refused["bad"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b"\xff\xfe", b"[" * 100_000])
+def test_a_broken_answer_is_a_reason(body: bytes) -> None:
+    reading = decode_stats(body)
+    assert isinstance(reading, Unavailable)
+    assert reading.reason.startswith("/task/stats answered with something else than a JSON object: ")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    """A real document with some of its parts, at any depth, replaced by anything or removed."""
+
+    def mutate(value: Any) -> Any:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(json_values)
+        if isinstance(value, dict):
+            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
+        if isinstance(value, list):
+            return [mutate(child) for child in value]
+        return value
+
+    return mutate(draw(st.sampled_from([CGROUP_V1, CGROUP_V2])))
+
+
+@given(mutated())
+def test_any_mutated_document_gives_a_reading_or_a_reason(document: object) -> None:
+    reading = decode({"mutated": document, "other": CGROUP_V2})
+    assert "other" in reading.samples
+    assert ("mutated" in reading.samples) + ("mutated" in reading.without_stats) + ("mutated" in reading.refused) == 1
+    sample = reading.samples.get("mutated")
+    for name in ContainerSample.__struct_fields__ if sample else ():
+        value = getattr(sample, name)
+        assert value is None or (isinstance(value, int) and 0 <= value < 2**63)
+
+
+@given(st.binary() | st.tuples(st.integers(0, 4000), st.integers(0, 255)))
+def test_any_bytes_give_a_reading_or_a_reason(change: bytes | tuple[int, int]) -> None:
+    body = json.dumps({"a": CGROUP_V1, "b": CGROUP_V2}).encode()
+    if isinstance(change, bytes):
+        body = change
+    else:
+        position, byte = change
+        body = body[:position] + bytes([byte]) + body[position + 1 :]
+    assert isinstance(decode_stats(body), StatsReading | Unavailable)
