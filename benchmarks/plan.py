@@ -2,7 +2,7 @@
 
     python -m benchmarks.plan
 
-prints the tables of docs/explanation/scale.md. Change benchmarks/plan_inputs.py to your own numbers
+prints the tables of docs/contributing/scale.md. Change benchmarks/plan_inputs.py to your own numbers
 and print again.
 """
 

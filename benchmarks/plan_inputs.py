@@ -1,6 +1,6 @@
 """What the plan on AWS reckons with: what was measured, what was assumed, AWS's prices and quotas.
 
-Sources and dates stand in docs/explanation/scale.md. Prices are USD in US East (N. Virginia); GB are
+Sources and dates stand in docs/contributing/scale.md. Prices are USD in US East (N. Virginia); GB are
 10^9 bytes.
 """
 

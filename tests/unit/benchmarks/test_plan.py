@@ -82,6 +82,6 @@ def test_tuned_is_never_dearer(runs_per_day: float) -> None:
 
 @pytest.mark.parametrize("table", [loads_table, steps_table, prices_table], ids=lambda table: table.__name__)
 def test_the_page_shows_these_tables(table: object) -> None:
-    page = Path(__file__).parents[3] / "docs" / "explanation" / "scale.md"
+    page = Path(__file__).parents[3] / "docs" / "contributing" / "scale.md"
     assert callable(table)
     assert table() in page.read_text()

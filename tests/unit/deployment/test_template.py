@@ -153,7 +153,7 @@ def test_parameters_that_make_sense_together_pass() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"TaskStopped": "false"}, "Nothing would be made"),
+        ({"TaskStopped": "false"}, "The stack would contain no function"),
         ({**DOMAIN, "SearchEngine": "elasticsearch"}, "set SearchEngine=opensearch"),
         ({**DOMAIN, "ElasticsearchSecretId": "x"}, "two ways to sign in"),
         ({**DOMAIN, "ElasticsearchUrl": ""}, "set ElasticsearchUrl"),
