@@ -4,11 +4,8 @@ The tests run these requests on real servers.
 """
 
 from datetime import datetime
-from typing import Any
 
-from kibana.model import TIME_FIELD, Metric, Panel
-
-Json = dict[str, Any]
+from kibana.model import TIME_FIELD, Json, Metric, Panel
 
 _MISSING = "__missing__"
 

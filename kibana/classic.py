@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kibana.aggregations import metric_id, terms_id, time_id
-from kibana.model import TIME_FIELD, Dashboard, Metric, Panel, Terms
+from kibana.model import TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
     GridPosition,
-    Json,
     dashboard_object,
     data_view,
     data_view_reference,

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kibana.model import TIME_FIELD, Dashboard, Metric, Panel, Terms
+from kibana.model import TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
-    Json,
     dashboard_object,
     data_view,
     data_view_reference,

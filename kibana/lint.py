@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-Json = dict[str, Any]
+from kibana.model import Json
 
 _UUID_VERSION = 5
 _GRID_COLUMNS = 48

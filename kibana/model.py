@@ -1,8 +1,9 @@
 """Panels and dashboards, independent of the product that draws them."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+Json = dict[str, Any]
 Index = Literal["reports", "checkpoints"]
 Kind = Literal["line", "bars", "ranking", "heatmap", "table"]
 Operation = Literal["count_distinct", "average", "sum", "max", "percentile", "latest"]

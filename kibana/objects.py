@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.model import TIME_FIELD, Control, Dashboard, Index, Panel
-
-Json = dict[str, Any]
+from kibana.model import TIME_FIELD, Control, Dashboard, Index, Json, Panel
 
 _GRID_COLUMNS = 48
 # Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
