@@ -53,7 +53,7 @@ def browser() -> Iterator[Browser]:
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("history") / "history.sqlite3"
     store = History(file, FakeClock())
-    for report, points in runs(RUNS, most_points=300):
+    for report, points in runs(RUNS, max_points=300):
         assert store.add(encode(report), points, most_runs=RUNS) is None
     return file
 
@@ -69,6 +69,6 @@ def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """5,000 runs of a history, each with its course."""
     file = tmp_path_factory.mktemp("long") / "history.sqlite3"
     store = History(file, FakeClock())
-    for report, points in runs(MANY, most_points=60):
+    for report, points in runs(MANY, max_points=60):
         assert store.add(encode(report), points, most_runs=MANY) is None
     return make_page(file.with_name("page.html"), "--history", str(file))

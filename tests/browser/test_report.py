@@ -94,7 +94,7 @@ def wait_for_count(tab: Page, expected: int) -> None:
 
 def families() -> dict[str, int]:
     found: dict[str, int] = {}
-    for report, _ in runs(RUNS, most_points=300):
+    for report, _ in runs(RUNS, max_points=300):
         family = report.record.family or ""
         found[family] = found.get(family, 0) + 1
     return found
@@ -186,7 +186,7 @@ def test_search_and_sorting(opened: Opener, dashboard: Path) -> None:
     tab.fill("#search", "MAIL success")
     expected = sum(
         1
-        for one, _ in runs(RUNS, most_points=300)
+        for one, _ in runs(RUNS, max_points=300)
         if one.record.family == "mail-digest" and one.record.status == "success"
     )
     wait_for_count(tab, expected)
@@ -275,7 +275,7 @@ def test_a_course_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_
 
 
 def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
-    *_, (last, _) = runs(RUNS, most_points=300)
+    *_, (last, _) = runs(RUNS, max_points=300)
     page = make_page(tmp_path / "one.html", "--history", str(history), "--run", last.record.task_id)
     tab = opened(page, width=400)
     assert tab.is_hidden("#all")
