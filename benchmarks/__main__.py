@@ -1,6 +1,6 @@
 """Run all benchmarks, compare the results with their targets, and write a table (Markdown) and JSON.
 
-    python -m benchmarks [--quick] [--rivals .venv-rivals/bin] [--only PART …] [--output build/bench]
+    python -m benchmarks [--quick] [--rivals .venv-rivals/bin] [--only BENCHMARK …] [--output build/bench]
 
 Each benchmark runs in its own process, and can also run alone (``python -m benchmarks.monitor --help``). If a benchmark
 fails, the table contains the reason, and the other benchmarks still run.
@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from benchmarks.figures import Part, report_page
+from benchmarks.figures import BenchmarkResult, report_page
 from benchmarks.machine import Machine, describe
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -37,14 +37,14 @@ def all_benchmarks(rivals: Path) -> tuple[Benchmark, ...]:
     """All benchmarks. ``rivals`` is the bin folder of the environment with the other profilers."""
     return (
         Benchmark("monitor", "Monitor", quick=("--seconds", "8")),
-        Benchmark("local", "Local runs, beside rivals from PyPI", (str(rivals),), (str(rivals), "--quick")),
+        Benchmark("local", "Local runs, compared with other profilers", (str(rivals),), (str(rivals), "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),
     )
 
 
-def measure(benchmark: Benchmark, *, quick: bool) -> Part:
+def measure(benchmark: Benchmark, *, quick: bool) -> BenchmarkResult:
     """Run one benchmark. If it fails, the result contains the reason."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "part.json"
@@ -52,20 +52,20 @@ def measure(benchmark: Benchmark, *, quick: bool) -> Part:
         command = [sys.executable, "-m", f"benchmarks.{benchmark.module}", *options, "--json", str(path)]
         result = subprocess.run(command, cwd=_ROOT, check=False, stderr=subprocess.PIPE, text=True)
         if result.returncode == 0:
-            return msgspec.json.decode(path.read_bytes(), type=Part)
+            return msgspec.json.decode(path.read_bytes(), type=BenchmarkResult)
     sys.stderr.write(result.stderr)
     last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
-    return Part(title=benchmark.title, skip_reason=last[0])
+    return BenchmarkResult(title=benchmark.title, skip_reason=last[0])
 
 
-def write(folder: Path, machine: Machine, measured_at: datetime, parts: Sequence[Part]) -> None:
+def write(folder: Path, machine: Machine, measured_at: datetime, results: Sequence[BenchmarkResult]) -> None:
     """Write ``bench.json`` and ``bench.md``."""
     folder.mkdir(parents=True, exist_ok=True)
     measured = {"measuredAt": measured_at.isoformat(timespec="seconds"), "machine": msgspec.to_builtins(machine)}
-    document = {**measured, "parts": msgspec.to_builtins(parts)}
+    document = {**measured, "parts": msgspec.to_builtins(results)}
     (folder / "bench.json").write_text(json.dumps(document, indent=2) + "\n")
     head = f"Measured on {measured_at:%Y-%m-%d}: {machine.sentence()}."
-    (folder / "bench.md").write_text(f"{head}\n\n{report_page(parts)}")
+    (folder / "bench.md").write_text(f"{head}\n\n{report_page(results)}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -94,14 +94,14 @@ def main(arguments: Sequence[str]) -> int:
     ]
     if not selected:
         parser.error(f"unknown benchmark {' '.join(options.only)}: see --help")
-    parts = []
+    results = []
     for benchmark in selected:
         print(f"\n{benchmark.title}", flush=True)
-        parts.append(measure(benchmark, quick=options.quick))
+        results.append(measure(benchmark, quick=options.quick))
         # Write after each benchmark, so that an interrupted run keeps its results.
-        write(options.output, machine, measured_at, parts)
+        write(options.output, machine, measured_at, results)
     print("\n" + (options.output / "bench.md").read_text())
-    return 0 if all(part.skip_reason is None for part in parts) else 1
+    return 0 if all(result.skip_reason is None for result in results) else 1
 
 
 if __name__ == "__main__":

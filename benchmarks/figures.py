@@ -50,7 +50,7 @@ class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.name}: {self.measured}{result}{note}"
 
 
-class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BenchmarkResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The results of one benchmark. ``skip_reason`` is the reason why it has none."""
 
     title: str
@@ -68,22 +68,22 @@ def figures_table(figures: Sequence[Figure]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def report_page(parts: Sequence[Part]) -> str:
+def report_page(results: Sequence[BenchmarkResult]) -> str:
     """Format the results as Markdown: the number of met targets, and a section for each benchmark."""
-    results = [figure.is_met for part in parts for figure in part.figures if figure.is_met is not None]
-    sections = [f"{sum(results)} of {len(results)} targets met."]
-    for part in parts:
-        body = [figures_table(part.figures)] if part.figures else []
-        reason = [] if part.skip_reason is None else [f"Not measured: {part.skip_reason}"]
-        sections.append("\n\n".join([f"## {part.title}", *body, *part.tables, *reason]))
+    met = [figure.is_met for result in results for figure in result.figures if figure.is_met is not None]
+    sections = [f"{sum(met)} of {len(met)} targets met."]
+    for result in results:
+        body = [figures_table(result.figures)] if result.figures else []
+        reason = [] if result.skip_reason is None else [f"Not measured: {result.skip_reason}"]
+        sections.append("\n\n".join([f"## {result.title}", *body, *result.tables, *reason]))
     return "\n\n".join(sections) + "\n"
 
 
-def print_and_save(part: Part, path: Path | None) -> None:
+def print_and_save(result: BenchmarkResult, path: Path | None) -> None:
     """Print the results of a benchmark, and write them as JSON if a path is given."""
-    for figure in part.figures:
+    for figure in result.figures:
         print(figure.line())
-    for table_text in part.tables:
+    for table_text in result.tables:
         print(table_text)
     if path is not None:
-        path.write_text(json.dumps(msgspec.to_builtins(part), indent=2))
+        path.write_text(json.dumps(msgspec.to_builtins(result), indent=2))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import requests
 
-from benchmarks.figures import Figure, Part, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, install_templates, load_handler
 from forwarder.forward import sort_lines  # benchmarks.subscription adds lambda/ to the path
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--reports", type=int, default=100_000, help="reports to deliver to the real server")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    print_and_save(Part(title="Forwarder", figures=measure(options.reports)), options.json)
+    print_and_save(BenchmarkResult(title="Forwarder", figures=measure(options.reports)), options.json)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import Figure, Part, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 
 _PHASES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 _QUICK_PHASES = (0.0, 0.45)
@@ -292,7 +292,8 @@ def main(arguments: Sequence[str]) -> None:
     rows = [measure(tool, no_op, quick=options.quick) for tool, no_op in zip(compared, overheads, strict=True)]
     result = figures(rows[0], measure_steady_cpu_percent())
     print_and_save(
-        Part(title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)), options.json
+        BenchmarkResult(title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)),
+        options.json,
     )
 
 

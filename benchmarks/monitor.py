@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.endpoint import TASK_ID
-from benchmarks.figures import Figure, Part, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tests.aws import PlayedAws, played_aws
 
@@ -233,7 +233,7 @@ def main(arguments: Sequence[str]) -> None:
                 figures += telegraf_figures(containers, ours, measure_telegraf(program, containers, options.seconds))
         for trigger in _SHUTDOWN_NAMES:
             figures += shutdown_figures(trigger, measure_shutdown(trigger, aws))
-    print_and_save(Part(title="Monitor", figures=tuple(figures)), options.json)
+    print_and_save(BenchmarkResult(title="Monitor", figures=tuple(figures)), options.json)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import Figure, Part, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import read_memory
 from profiler.accelerators.neuron_usage import NeuronUsage
 from profiler.sources.neuron.lines import LineSplitter
@@ -179,7 +179,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--lines", type=int, default=100_000, help="lines for the memory measurement")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    print_and_save(Part(title="AWS Neuron", figures=figures(measure(options.lines))), options.json)
+    print_and_save(BenchmarkResult(title="AWS Neuron", figures=figures(measure(options.lines))), options.json)
 
 
 if __name__ == "__main__":

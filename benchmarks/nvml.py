@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.figures import Figure, Part, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.accelerators.gpu_scope import GpuScope
 from profiler.accelerators.gpu_watch import GpuWatch
@@ -144,7 +144,7 @@ def main() -> None:
     ours = measure_cpu_seconds(watch_work(_READINGS)) / _READINGS
     baseline = measure_cpu_seconds(bare_calls_work(_READINGS)) / _READINGS
     results = figures(ours, baseline, monitor_peak_mib(), options.gpus, is_real=options.real)
-    print_and_save(Part(title="NVIDIA GPUs", figures=results), options.json)
+    print_and_save(BenchmarkResult(title="NVIDIA GPUs", figures=results), options.json)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class _Forwarder:
                 if number % _CHECKPOINTS_EVERY == 0:
                     if (report.record.metrics.duration_ms or 0) > _LONG_RUN_MS:
                         self.example = report
-                    lines = [encode(one).decode() for one in checkpoints(report)]
+                    lines = [encode(checkpoint).decode() for checkpoint in checkpoints(report)]
                     yield from (("checkpoints", list(part)) for part in _parts(lines))
 
 

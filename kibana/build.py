@@ -17,7 +17,9 @@ FOLDER = Path(__file__).parent
 def build_files() -> dict[str, str]:
     """Generate the text of each file, by file name."""
     flavours = {"opensearch-dashboards.ndjson": build_classic_objects, "kibana.ndjson": build_lens_objects}
-    return {name: "".join(f"{to_json(one)}\n" for one in objects()) for name, objects in flavours.items()}
+    return {
+        name: "".join(f"{to_json(saved_object)}\n" for saved_object in objects()) for name, objects in flavours.items()
+    }
 
 
 def main() -> int:

@@ -88,8 +88,8 @@ def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precis
     formats = {
         **dict.fromkeys(_DURATIONS, duration),
         **{
-            name: one
-            for name, one in _FORMATS.items()
+            name: field_format
+            for name, field_format in _FORMATS.items()
             if index == "checkpoints" or not name.startswith(_CHECKPOINT_PREFIX)
         },
     }

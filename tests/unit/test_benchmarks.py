@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.__main__ import all_benchmarks, write
-from benchmarks.figures import Figure, Part, figures_table, print_and_save, report_page
+from benchmarks.figures import BenchmarkResult, Figure, figures_table, print_and_save, report_page
 from benchmarks.local import NoOpOverhead, Row
 from benchmarks.local import table as rivals_table
 from benchmarks.machine import Machine, cpu_model
@@ -72,26 +72,30 @@ def test_on_a_terminal_a_figure_is_one_line() -> None:
 
 
 def test_a_page_counts_what_is_met_and_names_what_was_not_measured() -> None:
-    parts = (
-        Part(title="Monitor", figures=(Figure(name="CPU", value=1, unit="%", at_most=2),), tables=("| a |",)),
-        Part(title="Forwarder", skip_reason="Java is not there."),
+    results = (
+        BenchmarkResult(
+            title="Monitor", figures=(Figure(name="CPU", value=1, unit="%", at_most=2),), tables=("| a |",)
+        ),
+        BenchmarkResult(title="Forwarder", skip_reason="Java is not there."),
     )
-    text = report_page(parts)
+    text = report_page(results)
     assert text.startswith("1 of 1 targets met.\n\n## Monitor\n\n| name |")
     assert "\n\n| a |\n\n" in text
     assert text.endswith("## Forwarder\n\nNot measured: Java is not there.\n")
 
 
 def test_a_part_comes_back_from_its_file_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    part = Part(title="Monitor", figures=(Figure(name="CPU", value=1.5, unit="%", at_most=2),), tables=("| a |",))
-    print_and_save(part, tmp_path / "part.json")
-    assert msgspec.json.decode((tmp_path / "part.json").read_bytes(), type=Part) == part
+    result = BenchmarkResult(
+        title="Monitor", figures=(Figure(name="CPU", value=1.5, unit="%", at_most=2),), tables=("| a |",)
+    )
+    print_and_save(result, tmp_path / "part.json")
+    assert msgspec.json.decode((tmp_path / "part.json").read_bytes(), type=BenchmarkResult) == result
     assert capsys.readouterr().out == "CPU: 1.50 % (≤ 2: met)\n| a |\n"
 
 
 def test_the_machine_and_the_time_stand_in_both_files(tmp_path: Path) -> None:
     machine = Machine(cpu="A CPU", cores=2, memory_gib=23.4, kernel="6.1", python="3.11.2", load=1.25)
-    write(tmp_path / "new", machine, START, [Part(title="Monitor", skip_reason="No.")])
+    write(tmp_path / "new", machine, START, [BenchmarkResult(title="Monitor", skip_reason="No.")])
     text = (tmp_path / "new" / "bench.md").read_text()
     assert text.startswith(
         "Measured on 2026-11-01: A CPU, 2 cores, 23 GiB, Linux 6.1, Python 3.11.2; load 1.2 at the start"
