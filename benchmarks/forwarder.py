@@ -27,7 +27,7 @@ import requests
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, install_templates, load_handler
-from forwarder.forward import sort_lines  # benchmarks.subscription adds lambda/ to the path
+from forwarder.forward import classify_lines  # benchmarks.subscription adds lambda/ to the path
 from forwarder.payload import decode_payload
 from forwarder.settings import ForwarderSettings
 from profiler.record import encode
@@ -56,7 +56,7 @@ def measure_decode_and_map(reports: int) -> tuple[float, float]:
     settings = ForwarderSettings()
     started_at = time.process_time()
     for payload in events:
-        sort_lines(decode_payload(payload), settings)
+        classify_lines(decode_payload(payload), settings)
     ours = reports / (time.process_time() - started_at)
     started_at = time.process_time()
     for payload in events:

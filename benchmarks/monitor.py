@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.endpoint import TASK_ID
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4
@@ -83,7 +83,7 @@ def run_endpoint(containers: int) -> Iterator[tuple[str, subprocess.Popen[str]]]
 
 @contextmanager
 def run_monitor(
-    address: str, aws: PlayedAws, extra_environment: Mapping[str, str] | None = None
+    address: str, aws: FakeAws, extra_environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run the monitor."""
     environment = {
@@ -112,7 +112,7 @@ def measure_steady_state(pid: int, seconds: float) -> SteadyState:
 
 
 def measure_monitor(
-    containers: int, seconds: float, aws: PlayedAws, extra_environment: Mapping[str, str] | None = None
+    containers: int, seconds: float, aws: FakeAws, extra_environment: Mapping[str, str] | None = None
 ) -> SteadyState:
     """Measure the monitor of a task with this number of containers."""
     with run_endpoint(containers) as (address, _), run_monitor(address, aws, extra_environment) as process:
@@ -143,7 +143,7 @@ def measure_telegraf(program: str, containers: int, seconds: float) -> SteadySta
         return measure_steady_state(process.pid, seconds)
 
 
-def measure_shutdown(trigger: str, aws: PlayedAws) -> Shutdown:
+def measure_shutdown(trigger: str, aws: FakeAws) -> Shutdown:
     """Measure the time from the batch's end until the monitor has put the report and exited.
 
     With the trigger "sigterm" the monitor receives SIGTERM right after the batch's end.
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     figures: list[Figure] = []
     program = shutil.which("telegraf")
-    with played_aws() as aws:
+    with fake_aws() as aws:
         aws.create_log_group(_GROUP)
         aws.create_log_stream(_GROUP, f"ecs/batch/{TASK_ID}")
         for containers in _TARGETS:

@@ -20,12 +20,12 @@ from pathlib import Path
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuWatch
+from profiler.accelerators.gpu_watch import GpuCollector
 from profiler.clock import SystemClock
-from profiler.logs import SilentLog
+from profiler.logs import NullLog
 from profiler.sources.nvml.library import load_binding
 from profiler.sources.nvml.source import NvmlSource
-from tests.aws import played_aws
+from tests.aws import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
 _MAX_CPU_PERCENT = 0.1
@@ -67,8 +67,8 @@ def measure_cpu_seconds(work: Callable[[], None]) -> float:
 def watch_work(seconds: int) -> Callable[[], None]:
     """The monitor's readings, one second apart on a simulated clock."""
     clock = SimulatedClock()
-    watch = GpuWatch(
-        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, SilentLog(), _SECOND_NS, asked_for=True
+    watch = GpuCollector(
+        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, NullLog(), _SECOND_NS, is_required=True
     )
     watch.tick()
 
@@ -103,7 +103,7 @@ def bare_calls_work(seconds: int) -> Callable[[], None]:
 
 def monitor_peak_mib() -> float:
     """Measure the memory peak of a monitor that reads the GPUs, before it puts a report."""
-    with played_aws() as aws:
+    with fake_aws() as aws:
         return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
 
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.measured_process import read_memory
-from profiler.processes.batch_processes import BatchProcesses, Moment
+from profiler.processes.batch_processes import BatchProcesses, ReadingContext
 from profiler.sources import proc
 from profiler.sources.processes import ContainerProcesses
 from profiler.times import NS_PER_SECOND
@@ -89,7 +89,7 @@ def measure(count: int, ticks: int) -> Cost:
         source = ContainerProcesses(_CONTAINER_ID, time.monotonic_ns)
 
         def tick() -> None:
-            moment = Moment(life=_CONTAINER_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+            moment = ReadingContext(incarnation=_CONTAINER_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
             batch_processes.add(source.read(), None, None, moment)
 
         before_mib = resident_mib()

@@ -20,8 +20,8 @@ import requests
 
 from benchmarks.measured_process import read_memory, run_process
 from benchmarks.monitor import measure_steady_state, run_endpoint
-from profiler.prometheus.accelerator_metrics import MOST_CORES, MOST_GPUS
-from profiler.prometheus.containers import MOST_CONTAINERS
+from profiler.prometheus.accelerator_metrics import MAX_CORES, MAX_GPUS
+from profiler.prometheus.containers import MAX_CONTAINERS
 from tests.search.server import free_ports
 from tests.waiting import wait_until
 
@@ -29,11 +29,11 @@ _CONTAINERS = (3, 10, 100)
 _SIZES = (
     (3, 0, 0),
     (10, 0, 0),
-    (MOST_CONTAINERS, 0, 0),
+    (MAX_CONTAINERS, 0, 0),
     (3, 8, 0),
     (3, 0, 32),
-    (3, 0, MOST_CORES),
-    (MOST_CONTAINERS, MOST_GPUS, MOST_CORES),
+    (3, 0, MAX_CORES),
+    (MAX_CONTAINERS, MAX_GPUS, MAX_CORES),
 )
 _WARM_UP_SCRAPES, _SCRAPES = 20, 300
 _START_SECONDS = 30

@@ -13,12 +13,19 @@ from collections.abc import Callable
 from profiler.accelerators.gpu_usage import THROTTLE_REASONS, LatestGpu
 from profiler.accelerators.neuron_usage import NeuronReadings
 from profiler.clock import SystemClock
-from profiler.logs import SilentLog
-from profiler.prometheus.rendered import Rendered
+from profiler.logs import NullLog
+from profiler.prometheus.rendered import RenderCache
 from profiler.prometheus.server import MetricsServer
-from profiler.prometheus.snapshot import ContainerNow, ContainersNow, GpusNow, MonitorNow, Snapshot, TaskNow
+from profiler.prometheus.snapshot import (
+    ContainerSnapshot,
+    ContainersSnapshot,
+    GpusSnapshot,
+    MonitorSnapshot,
+    Snapshot,
+    TaskSnapshot,
+)
 from profiler.prometheus.text import CONTENT_TYPE, metrics_text
-from profiler.sources.instance import Disk, InstanceReading, Swapped
+from profiler.sources.instance import Disk, InstanceReading, SwapCounters
 from profiler.sources.neuron.reports import Latency
 from profiler.sources.nvml.readings import GpuFacts, GpuSample
 
@@ -26,9 +33,9 @@ _GIB = 2**30
 _CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
 
 
-def make_container(number: int, tick: int) -> ContainerNow:
+def make_container(number: int, tick: int) -> ContainerSnapshot:
     """A container on an EC2 instance, with its own network."""
-    return ContainerNow(
+    return ContainerSnapshot(
         name=f"container-{number}",
         started_seconds=1_763_600_000.0 + number,
         cpu_seconds=0.4 * tick + number,
@@ -81,18 +88,18 @@ def make_snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot
     """A task on an EC2 instance."""
     return Snapshot(
         taken_ns=tick,
-        monitor=MonitorNow(version="0.1.0", cpu_seconds=0.001 * tick, memory_peak_bytes=30_000_000),
+        monitor=MonitorSnapshot(version="0.1.0", cpu_seconds=0.001 * tick, memory_peak_bytes=30_000_000),
         sources={"task-metadata-v4": True, "nvml": True, "instance": True},
-        task=TaskNow(family="bench", task_id="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
-        containers=ContainersNow(containers=tuple(make_container(number, tick) for number in range(containers))),
-        gpus=GpusNow(gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
+        task=TaskSnapshot(family="bench", task_id="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
+        containers=ContainersSnapshot(containers=tuple(make_container(number, tick) for number in range(containers))),
+        gpus=GpusSnapshot(gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
         neuron=make_neuron(cores, tick),
         instance=InstanceReading(
             memory_size_bytes=64 * _GIB,
             memory_available_bytes=32 * _GIB - tick,
             swap_size_bytes=_GIB,
             swap_free_bytes=_GIB,
-            swapped=Swapped(out_bytes=tick, in_bytes=tick),
+            swap_counters=SwapCounters(out_bytes=tick, in_bytes=tick),
             disks=(Disk(mount_point="/", size_bytes=100 * _GIB, available_bytes=50 * _GIB),),
         ),
     )
@@ -104,15 +111,15 @@ def scrape_function(containers: int, gpus: int, cores: int, *, ticks: bool) -> C
     It uses snapshots that exist before the scrape, because the monitor does not create them during a scrape either.
     """
     snapshots = [make_snapshot(containers, gpus, cores, tick) for tick in range(1, 3 if ticks else 2)]
-    rendered, cycle = Rendered(metrics_text), itertools.cycle(snapshots)
-    return lambda: rendered.of(next(cycle))
+    rendered, cycle = RenderCache(metrics_text), itertools.cycle(snapshots)
+    return lambda: rendered.render(next(cycle))
 
 
 def main(arguments: list[str]) -> None:
     """Serve the metrics."""
     port, containers, gpus, cores = map(int, arguments[:4])
     render = scrape_function(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
-    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), SilentLog()).start()
+    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), NullLog()).start()
     threading.Event().wait()
 
 

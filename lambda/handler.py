@@ -10,25 +10,25 @@ from typing import Any, Protocol
 
 from forwarder.cluster import Cluster
 from forwarder.comparison import compare
-from forwarder.delivery import Delivered, Delivery
+from forwarder.delivery import Delivery, DeliveryResult
 from forwarder.documents import Document
 from forwarder.errors import SettingsError
 from forwarder.failures import Failure, FailureStore, NoFailureStore, SqsFailureStore
 from forwarder.forward import Counts, forward
 from forwarder.notice import Notice
-from forwarder.once import once
+from forwarder.once import run_idempotently
 from forwarder.payload import decode_payload
-from forwarder.quiet import keep_libraries_quiet
-from forwarder.run_log import LogTail, RunLog
+from forwarder.quiet import configure_library_logging
+from forwarder.run_log import LogTail, ReportFinder
 from forwarder.secrets import fetch_secret, read_credentials
 from forwarder.settings import Credentials, ForwarderSettings, NoticeSettings, read_notice_settings, read_settings
 from forwarder.slack_settings import read_targets
-from forwarder.task_ended import Definitions, Ended, Index, TaskEnded, Telling
+from forwarder.task_ended import Definitions, Index, NoticeChannel, TaskStoppedHandler, TaskStoppedResult
 from forwarder.task_event import parse_stopped_task
 
 _MS_PER_SECOND = 1000
-_KEPT_FOR_SLACK_SECONDS = 20.0
-_LONGEST_LOGGED_REASON = 300
+_SLACK_RESERVE_SECONDS = 20.0
+_MAX_LOGGED_REASON_LENGTH = 300
 
 
 class Context(Protocol):
@@ -42,13 +42,13 @@ class Context(Protocol):
 class InvocationTime:
     """The time of one invocation, less what is kept for something else."""
 
-    def __init__(self, context: Context, keep_seconds: float = 0) -> None:
+    def __init__(self, context: Context, reserved_seconds: float = 0) -> None:
         self._context = context
-        self._keep_seconds = keep_seconds
+        self._reserved_seconds = reserved_seconds
 
     def remaining_seconds(self) -> float:
         """What is left of it."""
-        return self._context.get_remaining_time_in_millis() / _MS_PER_SECOND - self._keep_seconds
+        return self._context.get_remaining_time_in_millis() / _MS_PER_SECOND - self._reserved_seconds
 
     def sleep(self, seconds: float) -> None:
         """``time.sleep``."""
@@ -61,23 +61,23 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, int
     Returns ``{"indexed": n, "skipped": n, "failed": n}``. Raises what Lambda is to try again, and
     what cannot be decoded.
     """
-    keep_libraries_quiet()
+    configure_library_logging()
     payload = decode_payload(event)
     if not payload.lines:
-        return Counts().as_answer()
+        return Counts().as_response()
     settings = _settings()
-    store = _LoggedStore(_failure_store(settings.failed_items_queue_url))
-    return forward(payload, settings, _WhenThereIsSomething(settings, context), store).as_answer()
+    store = _LoggingFailureStore(_failure_store(settings.failed_items_queue_url))
+    return forward(payload, settings, _LazyDelivery(settings, context), store).as_response()
 
 
-class _WhenThereIsSomething:
+class _LazyDelivery:
     """Asks for the cluster only when it has documents for it: most lines of a batch are none."""
 
     def __init__(self, settings: ForwarderSettings, context: Context) -> None:
         self._settings = settings
         self._time = InvocationTime(context)
 
-    def deliver(self, documents: list[Document]) -> Delivered:
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
         """See forwarder.delivery."""
         return Delivery(_cluster(self._settings), self._time, random.random).deliver(documents)
 
@@ -90,17 +90,17 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     """
     task = parse_stopped_task(event)
     if task is None:
-        return Ended().as_answer()
-    keep_libraries_quiet()
-    time_left, time_for_index = InvocationTime(context), _time_before_slack(context)
-    ended = TaskEnded(
+        return TaskStoppedResult().as_response()
+    configure_library_logging()
+    time_left, index_time = InvocationTime(context), _time_excluding_slack(context)
+    ended = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),
         definitions=_definitions(),
-        run_log=lambda of, container: RunLog(_tail(), time_left, of.id, container),
-        index=lambda: _index(time_for_index),
-        telling=lambda settings: _telling(settings, time_left, context),
+        run_log=lambda of, container: ReportFinder(_tail(), time_left, of.id, container),
+        index=lambda: _index(index_time),
+        channel=lambda settings: _open_channel(settings, time_left, context),
     )
-    return ended.handle(task).as_answer()
+    return ended.handle(task).as_response()
 
 
 def _index(time_left: InvocationTime) -> Index | None:
@@ -110,27 +110,27 @@ def _index(time_left: InvocationTime) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         prefix=settings.index_prefix,
-        deliverer=Delivery(cluster, time_left, random.random),
+        writer=Delivery(cluster, time_left, random.random),
         compare=_comparison(cluster, settings.index_prefix),
     )
 
 
-def _time_before_slack(context: Context) -> InvocationTime:
+def _time_excluding_slack(context: Context) -> InvocationTime:
     """A cluster that is away must not use up the time in which Slack is to be told."""
     whole_seconds = InvocationTime(context).remaining_seconds()
-    return InvocationTime(context, keep_seconds=min(_KEPT_FOR_SLACK_SECONDS, whole_seconds / 2))
+    return InvocationTime(context, reserved_seconds=min(_SLACK_RESERVE_SECONDS, whole_seconds / 2))
 
 
-def _telling(settings: NoticeSettings, time_left: InvocationTime, context: Context) -> Telling:
-    from forwarder.telling import SlackTelling  # noqa: PLC0415  slack_sdk, which forward_logs does not need
+def _open_channel(settings: NoticeSettings, time_left: InvocationTime, context: Context) -> NoticeChannel:
+    from forwarder.telling import SlackNoticeChannel  # noqa: PLC0415  slack_sdk, which forward_logs does not need
 
     table = settings.idempotency_table
 
-    def once_each(key: str, work: Callable[[], bool]) -> bool:
-        return work() if table is None else once(table, context, key, work)
+    def run_once(key: str, work: Callable[[], bool]) -> bool:
+        return work() if table is None else run_idempotently(table, context, key, work)
 
     targets = read_targets(os.environ, fetch_secret)
-    return SlackTelling(targets, time_left, once_each, kibana_url=settings.kibana_url)
+    return SlackNoticeChannel(targets, time_left, run_once, kibana_url=settings.kibana_url)
 
 
 def _comparison(cluster: Cluster, prefix: str) -> Callable[[Notice], str | None]:
@@ -173,7 +173,7 @@ def _warn(sentence: str) -> None:
     print(json.dumps({"level": "warning", "event": sentence}))  # noqa: T201  into the function's log
 
 
-class _LoggedStore:
+class _LoggingFailureStore:
     """Says on stderr how many documents failed and why, without their content."""
 
     def __init__(self, store: FailureStore) -> None:
@@ -181,7 +181,7 @@ class _LoggedStore:
 
     def keep(self, failures: list[Failure]) -> None:
         """Log, then keep."""
-        reasons = sorted({failure.reason[:_LONGEST_LOGGED_REASON] for failure in failures})
+        reasons = sorted({failure.reason[:_MAX_LOGGED_REASON_LENGTH] for failure in failures})
         line = {
             "level": "error",
             "event": "Documents cannot be indexed.",
@@ -205,12 +205,12 @@ def _cluster(settings: ForwarderSettings) -> Cluster:
     if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
         credentials = read_credentials(settings.secret_id, fetch_secret)
     key = (credentials.api_key, credentials.basic, credentials.aws)
-    if _clients.key != key or _clients.cluster is None:
-        _clients.key, _clients.cluster = key, _connect(settings, settings.url, credentials)
-    return _clients.cluster
+    if _client_cache.key != key or _client_cache.cluster is None:
+        _client_cache.key, _client_cache.cluster = key, _connect(settings, settings.url, credentials)
+    return _client_cache.cluster
 
 
-class _Clients:
+class _ClientCache:
     """The last client and what it signed in with."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class _Clients:
         self.cluster: Cluster | None = None
 
 
-_clients = _Clients()
+_client_cache = _ClientCache()
 
 
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> Cluster:

@@ -16,53 +16,53 @@ _MONITOR_IMAGE = "task-profiler"
 _APPLICATION_TYPE = "NORMAL"
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class BatchSelection(Struct, frozen=True, kw_only=True):
     """The containers to report on, and what is wrong with the choice (None: nothing).
 
-    ``is_there`` says whether the task has them now: an agent may list a container late, or no more.
+    ``is_present`` says whether the task has them now: an agent may list a container late, or no more.
     """
 
     names: tuple[str, ...]
     problem: str | None = None
-    is_there: bool = True
+    is_present: bool = True
 
 
-def choose_batch(task: TaskMetadata, *, wanted: str | None, own: ContainerMetadata | None) -> Choice:
+def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
     """The batch container's name: the wanted one, else the only application container.
 
     ``own`` is the monitor's container, None if unknown. If several candidates remain, all of
     them are reported on and the problem names them.
     """
-    if wanted is not None:
-        return _wanted(task, wanted)
+    if requested is not None:
+        return _select_requested(task, requested)
     names = _candidates(task, own)
     if len(names) > 1:
         listed = ", ".join(names)
-        return Choice(
+        return BatchSelection(
             names=names,
             problem=f"Several containers could be the batch ({listed}): set TASK_PROFILER_CONTAINER to one of them; "
             "until then each gets a report in its own log stream.",
         )
     if not names:
-        return Choice(
+        return BatchSelection(
             names=(),
             problem="No container of this task can be the batch: the task holds only the monitor and containers "
             "injected by AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on.",
-            is_there=False,
+            is_present=False,
         )
-    return Choice(names=names)
+    return BatchSelection(names=names)
 
 
-def _wanted(task: TaskMetadata, wanted: str) -> Choice:
+def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
     present = sorted({container.name for container in task.containers})
-    if wanted in present:
-        return Choice(names=(wanted,))
+    if requested in present:
+        return BatchSelection(names=(requested,))
     listed = ", ".join(present) or "none"
-    return Choice(
-        names=(wanted,),
-        problem=f"TASK_PROFILER_CONTAINER names {wanted!r}, which is not a container of this task "
+    return BatchSelection(
+        names=(requested,),
+        problem=f"TASK_PROFILER_CONTAINER names {requested!r}, which is not a container of this task "
         f"(it has: {listed}); correct the name.",
-        is_there=False,
+        is_present=False,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-def call_within(seconds: float, function: Callable[[], _T]) -> _T | None:
+def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
     """The function's result, or None if it took longer.
 
     The function runs in a daemon thread: one that hangs is left behind and cannot keep the

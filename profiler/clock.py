@@ -22,7 +22,7 @@ class Clock(Protocol):
         ...
 
 
-class Stop(Protocol):
+class StopRequest(Protocol):
     """The request to end, which also cuts any wait short."""
 
     @property
@@ -51,7 +51,7 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class Grid:
+class Ticker:
     """Ticks at fixed distances from the start, so that lateness does not accumulate."""
 
     def __init__(self, start_ns: int, interval_ns: int) -> None:

@@ -10,50 +10,50 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from profiler.errors import TaskProfilerError
-from profiler.search_setup import Answer, Method, renamed
+from profiler.search_setup import Method, ServerResponse, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # its versions run from 1 to 3, Kibana's went on from 4
 _FIRST_LENS = (7, 16)
-_MOST_ERRORS_SHOWN = 5
+_MAX_ERRORS_SHOWN = 5
 
 
 class UiServer(Protocol):
     """Kibana or OpenSearch Dashboards."""
 
-    def status(self) -> Answer:
+    def status(self) -> ServerResponse:
         """``GET /api/status``."""
         ...
 
-    def import_objects(self, file_name: str, content: bytes) -> Answer:
+    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
         """``POST /api/saved_objects/_import?overwrite=true``."""
         ...
 
-    def console(self, method: Method, path: str, body: object | None) -> Answer:
+    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
         """The console's proxy to the cluster behind it."""
         ...
 
 
-class ClusterBehind:
-    """The cluster behind a UI server, through its console's proxy: see profiler.search_setup.Server."""
+class ProxiedCluster:
+    """The cluster behind a UI server, through its console's proxy: see profiler.search_setup.SearchServer."""
 
     def __init__(self, ui: UiServer) -> None:
         self._ui = ui
 
-    def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """One request."""
         return self._ui.console(method, path, body)
 
 
-class Imported(Struct, frozen=True, kw_only=True):
+class ImportResult(Struct, frozen=True, kw_only=True):
     """Which file was taken, and how many objects it brought."""
 
     flavour: Flavour
     objects: int
 
 
-def flavour_of(ui: UiServer) -> Flavour:
+def detect_flavour(ui: UiServer) -> Flavour:
     """Lens for Kibana from 7.16 on, the classic charts for what is older and for OpenSearch Dashboards."""
     answer = ui.status()
     version = answer.body.get("version") if answer.ok and isinstance(answer.body, dict) else None
@@ -69,31 +69,31 @@ def flavour_of(ui: UiServer) -> Flavour:
     return "lens" if is_lens else "classic"
 
 
-def objects_of(content: bytes, prefix: str) -> list[dict[str, Any]]:
+def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
     """The saved objects of a file, with the index patterns of the prefix."""
-    return [renamed(json.loads(line), prefix) for line in content.splitlines() if line.strip()]
+    return [with_index_prefix(json.loads(line), prefix) for line in content.splitlines() if line.strip()]
 
 
-def import_dashboards(ui: UiServer, objects: list[dict[str, Any]], flavour: Flavour) -> Imported:
+def import_dashboards(ui: UiServer, objects: list[dict[str, Any]], flavour: Flavour) -> ImportResult:
     """Import all objects. Raises TaskProfilerError unless the server says that it has every one of them."""
     content = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in objects).encode()
     answer = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
     body = answer.body if isinstance(answer.body, dict) else {}
     if answer.ok and body.get("success") is True and body.get("successCount") == len(objects):
-        return Imported(flavour=flavour, objects=len(objects))
-    raise TaskProfilerError(f"The dashboards were not imported: {_why(answer, body, len(objects))}.")
+        return ImportResult(flavour=flavour, objects=len(objects))
+    raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(answer, body, len(objects))}.")
 
 
-def _why(answer: Answer, body: dict[str, Any], sent: int) -> str:
+def _failure_reason(answer: ServerResponse, body: dict[str, Any], sent: int) -> str:
     if not answer.ok:
         hint = "; another --flavour may fit this server" if answer.status == 422 else ""  # noqa: PLR2004
         return f"HTTP {answer.status}: {body.get('message') or 'no reason given'}{hint}"
     errors = body.get("errors")
-    shown = [_error(error) for error in errors[:_MOST_ERRORS_SHOWN]] if isinstance(errors, list) else []
+    shown = [_format_error(error) for error in errors[:_MAX_ERRORS_SHOWN]] if isinstance(errors, list) else []
     return "; ".join(shown) or f"{body.get('successCount', 0)} of {sent} objects were taken"
 
 
-def _error(error: object) -> str:
+def _format_error(error: object) -> str:
     if not isinstance(error, dict):
         return str(error)
     detail = error.get("error")

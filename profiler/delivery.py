@@ -9,7 +9,7 @@ from typing import Protocol
 
 from profiler.logs import Log
 from profiler.settings import MonitorSettings
-from profiler.sinks import LineSink, Undelivered
+from profiler.sinks import DeliveryFailure, LineSink
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.summary import arn_part, task_id
@@ -21,29 +21,29 @@ _ARRIVED = "arrived"
 class StreamSink(Protocol):
     """Puts a line into a log stream."""
 
-    def put(self, line: bytes, target: LogTarget) -> Undelivered | None:
+    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
         """None means that the line arrived."""
         ...
 
 
 class Delivery:
-    """Delivers reports. ``call_within`` bounds the put: (seconds, call) -> its result, None if it took longer."""
+    """Delivers reports. ``run_with_timeout`` bounds the put: (seconds, call) -> its result, None if it took longer."""
 
     def __init__(
         self,
         streams: StreamSink,
         own_output: LineSink,
         log: Log,
-        call_within: Callable[[float, Callable[[], Undelivered | str]], Undelivered | str | None],
+        run_with_timeout: Callable[[float, Callable[[], DeliveryFailure | str]], DeliveryFailure | str | None],
     ) -> None:
         self._streams = streams
         self._own_output = own_output
         self._log = log
-        self._call_within = call_within
+        self._run_with_timeout = run_with_timeout
 
-    def deliver(self, line: bytes, target: LogTarget | Undelivered, seconds: float) -> None:
+    def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
         """Bring the line to its log stream within so many seconds, else print it."""
-        failure = target if isinstance(target, Undelivered) else self._put(line, target, seconds)
+        failure = target if isinstance(target, DeliveryFailure) else self._put(line, target, seconds)
         if failure is None:
             return
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")
@@ -55,29 +55,33 @@ class Delivery:
         if failure is not None:
             self._log.error(f"A line of the monitor is lost: {failure.reason}")
 
-    def _put(self, line: bytes, target: LogTarget, seconds: float) -> Undelivered | None:
+    def _put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
         if seconds <= 0:
-            return Undelivered("Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs.")
+            return DeliveryFailure(
+                "Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
+            )
         try:
-            result = self._call_within(seconds, lambda: self._streams.put(line, target) or _ARRIVED)
+            result = self._run_with_timeout(seconds, lambda: self._streams.put(line, target) or _ARRIVED)
         except Exception as error:  # noqa: BLE001  whatever breaks in the SDK, the line is printed and the run kept
-            return Undelivered(f"The put to CloudWatch Logs broke ({type(error).__name__}: {error}).")
+            return DeliveryFailure(f"The put to CloudWatch Logs broke ({type(error).__name__}: {error}).")
         if result is None:
-            return Undelivered(
+            return DeliveryFailure(
                 f"CloudWatch Logs did not take it within {seconds:.3g} s, the rest of the stop budget: "
                 "it throttles, or the task has no route to it."
             )
-        return result if isinstance(result, Undelivered) else None
+        return result if isinstance(result, DeliveryFailure) else None
 
 
-def log_target(container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings) -> LogTarget | Undelivered:
+def log_target(
+    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
+) -> LogTarget | DeliveryFailure:
     """The batch's log stream: from the settings, else from the container's awslogs options."""
     options = container.log_options if container.log_driver == _AWSLOGS else {}
     group = settings.log_group or options.get("awslogs-group")
-    stream = settings.log_stream or options.get("awslogs-stream") or _usual_stream(container, task, options)
+    stream = settings.log_stream or options.get("awslogs-stream") or _default_stream(container, task, options)
     if group is None or stream is None:
         driver = container.log_driver or "a log driver that the metadata endpoint does not tell"
-        return Undelivered(
+        return DeliveryFailure(
             f"Container {container.name} logs through {driver}, so its log stream is not known: "
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
@@ -85,7 +89,7 @@ def log_target(container: ContainerMetadata, task: TaskMetadata, settings: Monit
     return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_part(task.arn, 3))
 
 
-def _usual_stream(container: ContainerMetadata, task: TaskMetadata, options: Mapping[str, str]) -> str | None:
+def _default_stream(container: ContainerMetadata, task: TaskMetadata, options: Mapping[str, str]) -> str | None:
     """What the agent makes of ``awslogs-stream-prefix``, should it show the prefix alone."""
     prefix = options.get("awslogs-stream-prefix")
     return f"{prefix}/{container.name}/{task_id(task.arn)}" if prefix else None

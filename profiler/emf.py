@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from profiler.known import largest, mean
+from profiler.known import max_known, mean_known
 from profiler.record import Distribution, Interval, Metrics, Number, Record, Report
 from profiler.times import NS_PER_MS, parse_ns
 
@@ -26,11 +26,11 @@ NAMESPACE = "TaskProfiler"
 DIMENSION = "family"
 # What CloudWatch takes as a dimension's value: printable ASCII, not blank.
 _DIMENSION_VALUE = re.compile(r"(?=.*[!-~])[ -~]{1,1024}")
-_LARGEST_VALUE = 2**360
+_MAX_VALUE = 2**360
 _DIGITS = 3
 
 
-class Metric(Struct, frozen=True):
+class EmfMetric(Struct, frozen=True):
     """A metric that can be chosen. ``value`` is None where the record does not tell.
 
     CloudWatch has no unit for MiB: what the record calls MB stands there as Megabytes.
@@ -53,7 +53,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     if time_ns is None or record.family is None or not _DIMENSION_VALUE.fullmatch(record.family):
         return {}
     found = {name: _CATALOGUE[name].value(record) for name in names}
-    values = {name: value for name, value in found.items() if value is not None and abs(value) <= _LARGEST_VALUE}
+    values = {name: value for name, value in found.items() if value is not None and abs(value) <= _MAX_VALUE}
     if not values:
         return {}
     directive = {
@@ -77,11 +77,11 @@ def _max(distribution: Distribution | None) -> float | None:
 
 
 def _mean(*values: float | None) -> float | None:
-    found = mean(*values)
+    found = mean_known(*values)
     return None if found is None else round(found, _DIGITS)
 
 
-def _lately(record: Record) -> Metrics | Interval:
+def _current_interval(record: Record) -> Metrics | Interval:
     return record.interval if record.interval is not None else record.metrics
 
 
@@ -112,7 +112,7 @@ def _gpu_memory_used_mb(record: Record) -> float | None:
 
 
 def _max_gpu_memory_used_mb(record: Record) -> float | None:
-    return largest(*(_max(gpu.memory_used_mb) for gpu in record.gpus))
+    return max_known(*(_max(gpu.memory_used_mb) for gpu in record.gpus))
 
 
 def _neuron_utilization_percent(record: Record) -> float | None:
@@ -125,26 +125,30 @@ def _max_neuron_memory_used_mb(record: Record) -> float | None:
 
 
 CATALOGUE = (
-    Metric("durationMs", "Milliseconds", lambda record: record.metrics.duration_ms),
-    Metric("billedDurationMs", "Milliseconds", lambda record: record.metrics.billed_duration_ms),
-    Metric("initDurationMs", "Milliseconds", lambda record: record.metrics.init_duration_ms),
-    Metric("cpuSeconds", "Seconds", lambda record: record.metrics.cpu_seconds),
-    Metric("cpuUtilizationPercent", "Percent", lambda record: _avg(_lately(record).cpu_utilization_percent)),
-    Metric("maxCpuUtilizationPercent", "Percent", lambda record: _max(record.metrics.cpu_utilization_percent)),
-    Metric("maxMemoryUsedMB", "Megabytes", lambda record: record.metrics.max_memory_used_mb),
-    Metric("memoryUtilizationPercent", "Percent", lambda record: _avg(_lately(record).memory_utilization_percent)),
-    Metric("maxMemoryUtilizationPercent", "Percent", lambda record: _max(record.metrics.memory_utilization_percent)),
-    Metric("networkRxBytes", "Bytes", lambda record: record.metrics.network_rx_bytes),
-    Metric("networkTxBytes", "Bytes", lambda record: record.metrics.network_tx_bytes),
-    Metric("ephemeralStorageUsedMB", "Megabytes", lambda record: record.metrics.ephemeral_storage_used_mb),
-    Metric("costUsd", "None", _cost_usd),
-    Metric("failed", "Count", _failed),
-    Metric("outOfMemory", "Count", _out_of_memory),
-    Metric("gpuUtilizationPercent", "Percent", _gpu_utilization_percent),
-    Metric("gpuMemoryUsedMB", "Megabytes", _gpu_memory_used_mb),
-    Metric("maxGpuMemoryUsedMB", "Megabytes", _max_gpu_memory_used_mb),
-    Metric("neuronUtilizationPercent", "Percent", _neuron_utilization_percent),
-    Metric("maxNeuronMemoryUsedMB", "Megabytes", _max_neuron_memory_used_mb),
+    EmfMetric("durationMs", "Milliseconds", lambda record: record.metrics.duration_ms),
+    EmfMetric("billedDurationMs", "Milliseconds", lambda record: record.metrics.billed_duration_ms),
+    EmfMetric("initDurationMs", "Milliseconds", lambda record: record.metrics.init_duration_ms),
+    EmfMetric("cpuSeconds", "Seconds", lambda record: record.metrics.cpu_seconds),
+    EmfMetric(
+        "cpuUtilizationPercent", "Percent", lambda record: _avg(_current_interval(record).cpu_utilization_percent)
+    ),
+    EmfMetric("maxCpuUtilizationPercent", "Percent", lambda record: _max(record.metrics.cpu_utilization_percent)),
+    EmfMetric("maxMemoryUsedMB", "Megabytes", lambda record: record.metrics.max_memory_used_mb),
+    EmfMetric(
+        "memoryUtilizationPercent", "Percent", lambda record: _avg(_current_interval(record).memory_utilization_percent)
+    ),
+    EmfMetric("maxMemoryUtilizationPercent", "Percent", lambda record: _max(record.metrics.memory_utilization_percent)),
+    EmfMetric("networkRxBytes", "Bytes", lambda record: record.metrics.network_rx_bytes),
+    EmfMetric("networkTxBytes", "Bytes", lambda record: record.metrics.network_tx_bytes),
+    EmfMetric("ephemeralStorageUsedMB", "Megabytes", lambda record: record.metrics.ephemeral_storage_used_mb),
+    EmfMetric("costUsd", "None", _cost_usd),
+    EmfMetric("failed", "Count", _failed),
+    EmfMetric("outOfMemory", "Count", _out_of_memory),
+    EmfMetric("gpuUtilizationPercent", "Percent", _gpu_utilization_percent),
+    EmfMetric("gpuMemoryUsedMB", "Megabytes", _gpu_memory_used_mb),
+    EmfMetric("maxGpuMemoryUsedMB", "Megabytes", _max_gpu_memory_used_mb),
+    EmfMetric("neuronUtilizationPercent", "Percent", _neuron_utilization_percent),
+    EmfMetric("maxNeuronMemoryUsedMB", "Megabytes", _max_neuron_memory_used_mb),
 )
 _CATALOGUE = {metric.name: metric for metric in CATALOGUE}
 METRIC_NAMES = tuple(_CATALOGUE)

@@ -21,8 +21,8 @@ PRICE_TABLE_DATE: Final = "2026-09"
 _MB_PER_GB = 1024
 _MS_PER_HOUR = 3_600_000
 _INCLUDED_STORAGE_GB = 20
-_LARGEST_WINDOWS_VCPU = 4
-_SMALLEST_WINDOWS_VCPU = 1
+_MAX_WINDOWS_VCPU = 4
+_MIN_WINDOWS_VCPU = 1
 _USD_DIGITS = 8
 
 
@@ -90,7 +90,7 @@ _PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]]
     ("ap-southeast-1", "ARM64"): (0.04045, 0.00442, None),
 }
 # A vCPU costs nine times a GiB in every region, so that the cheapest size is the same everywhere.
-COMPARED_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
+REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
 def priced_regions() -> tuple[tuple[str, str], ...]:
@@ -102,28 +102,28 @@ def legal_sizes(*, windows: bool = False) -> tuple[Size, ...]:
     """The sizes a task may have, smallest first. Windows has those of 1 to 4 vCPU."""
     if not windows:
         return LEGAL_SIZES
-    return tuple(size for size in LEGAL_SIZES if _SMALLEST_WINDOWS_VCPU <= size.vcpu <= _LARGEST_WINDOWS_VCPU)
+    return tuple(size for size in LEGAL_SIZES if _MIN_WINDOWS_VCPU <= size.vcpu <= _MAX_WINDOWS_VCPU)
 
 
-def prices(region: str | None, architecture: str | None, own: PriceOverrides) -> Prices | None:
+def prices(region: str | None, architecture: str | None, overrides: PriceOverrides) -> Prices | None:
     """What Fargate costs there: the settings' prices, else the table's; None if neither knows them."""
-    listed = _PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
-    vcpu_hour_usd = listed[0] if own.vcpu_hour_usd is None else own.vcpu_hour_usd
-    gb_hour_usd = listed[1] if own.gb_hour_usd is None else own.gb_hour_usd
+    table_prices = _PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
+    vcpu_hour_usd = table_prices[0] if overrides.vcpu_hour_usd is None else overrides.vcpu_hour_usd
+    gb_hour_usd = table_prices[1] if overrides.gb_hour_usd is None else overrides.gb_hour_usd
     if vcpu_hour_usd is None or gb_hour_usd is None:
         return None
     return Prices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
-        storage_gb_hour_usd=listed[2] if own.storage_gb_hour_usd is None else own.storage_gb_hour_usd,
-        basis=_basis(region, architecture, own),
+        storage_gb_hour_usd=table_prices[2] if overrides.storage_gb_hour_usd is None else overrides.storage_gb_hour_usd,
+        basis=_basis(region, architecture, overrides),
     )
 
 
-def _basis(region: str | None, architecture: str | None, own: PriceOverrides) -> str:
+def _basis(region: str | None, architecture: str | None, overrides: PriceOverrides) -> str:
     where = " ".join(part for part in (region, FARGATE, architecture) if part)
-    names = own.fargate_names()
-    uses_table = own.vcpu_hour_usd is None or own.gb_hour_usd is None
+    names = overrides.fargate_names()
+    uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
     parts = (where, PRICE_TABLE_DATE if uses_table else None, f"with {', '.join(names)}" if names else None)
     return " ".join(part for part in parts if part)
 
@@ -139,11 +139,11 @@ def run_cost(
     billed_ms: float | None,
     hour_usd: float | None,
     basis: str | None,
-    own: PriceOverrides,
+    overrides: PriceOverrides,
 ) -> Cost | None:
     """Billed duration × the price of an hour; on EC2 that of the setting. None where no price applies."""
     if launch_type == EC2:
-        hour_usd, basis = own.hour_usd, f"{EC2} with {own.HOUR_NAME}"
+        hour_usd, basis = overrides.hour_usd, f"{EC2} with {overrides.HOUR_NAME}"
     elif launch_type != FARGATE:
         return None
     if billed_ms is None or hour_usd is None:

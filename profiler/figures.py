@@ -1,14 +1,14 @@
 """Numbers as the record shows them: units converted, rounded, None kept None."""
 
 from profiler.record import Distribution, Number
-from profiler.series import TimeWeighted
+from profiler.series import TimeWeightedStatistics
 from profiler.sources.container_stats import ContainerSample
 from profiler.times import NS_PER_SECOND
 
 MIB = 1024 * 1024
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
-_MINIMUM_BILLED_SECONDS = 60
+_MIN_BILLED_SECONDS = 60
 
 
 def as_number(value: float | None) -> Number | None:
@@ -34,7 +34,7 @@ def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> flo
     return growth_ns / step_ns if step_ns > 0 and growth_ns >= 0 else None
 
 
-def percent_of(series: TimeWeighted, size: float | None) -> Distribution | None:
+def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:
     """A quantity as a percentage of what bounds it; None if the bound is not known."""
     return series.distribution(per=size / 100) if size else None
 
@@ -51,4 +51,4 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
     if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
         return None
     seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
-    return max(seconds, _MINIMUM_BILLED_SECONDS) * 1000
+    return max(seconds, _MIN_BILLED_SECONDS) * 1000

@@ -5,7 +5,7 @@ from typing import TypeVar
 _Number = TypeVar("_Number", int, float)
 
 
-def largest(*values: _Number | None) -> _Number | None:
+def max_known(*values: _Number | None) -> _Number | None:
     """The largest; None if no value is known."""
     found: _Number | None = None
     for value in values:
@@ -14,7 +14,7 @@ def largest(*values: _Number | None) -> _Number | None:
     return found
 
 
-def total(*values: _Number | None) -> _Number | None:
+def sum_known(*values: _Number | None) -> _Number | None:
     """The sum; None, not 0, if no value is known."""
     found: _Number | None = None
     for value in values:
@@ -23,7 +23,7 @@ def total(*values: _Number | None) -> _Number | None:
     return found
 
 
-def mean(*values: float | None) -> float | None:
+def mean_known(*values: float | None) -> float | None:
     """The arithmetic mean; None if no value is known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

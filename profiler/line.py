@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from profiler.record import Monitor, Process, Record, Report, encode
 
-LARGEST_LINE_BYTES = 64 * 1024
-MOST_CONTAINERS = 20
-MOST_GPUS = 32
-MOST_NEURON_CORES = 128
-MOST_PROCESSES = 10
-MOST_WARNINGS = 20
-LONGEST_WARNING = 2500  # holds one that names all settings, each with a bad value and what it may be
-MOST_WARNING_CHARACTERS = 10_000  # together
-LONGEST_TEXT = 500
+MAX_LINE_BYTES = 64 * 1024
+MAX_CONTAINERS = 20
+MAX_GPUS = 32
+MAX_NEURON_CORES = 128
+MAX_PROCESSES = 10
+MAX_WARNINGS = 20
+MAX_WARNING_LENGTH = 2500  # holds one that names all settings, each with a bad value and what it may be
+MAX_WARNING_CHARACTERS = 10_000  # together
+MAX_ARGUMENTS_LENGTH = 500
 
 
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
@@ -30,13 +30,13 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
     they do; where not even that is enough, they are left out.
     """
     if not members:
-        return _shortened(report, LARGEST_LINE_BYTES)
+        return _encode_within(report, MAX_LINE_BYTES)
     added = b"," + msgspec.json.encode(members)[1:-1]
-    line = _shortened(report, LARGEST_LINE_BYTES - len(added))[:-1] + added + b"}"
-    return line if len(line) < LARGEST_LINE_BYTES else _shortened(report, LARGEST_LINE_BYTES)
+    line = _encode_within(report, MAX_LINE_BYTES - len(added))[:-1] + added + b"}"
+    return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
 
 
-def _shortened(report: Report, limit_bytes: int) -> bytes:
+def _encode_within(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
     lists: tuple[dict[str, object], ...] = (
@@ -58,31 +58,31 @@ def _shortened(report: Report, limit_bytes: int) -> bytes:
 def _within_limits(record: Record) -> Record:
     shortened = replace(
         record,
-        containers=record.containers[:MOST_CONTAINERS],
-        gpus=record.gpus[:MOST_GPUS],
-        processes=tuple(_short_name(process) for process in record.processes[:MOST_PROCESSES]),
-        neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MOST_NEURON_CORES]),
-        monitor=record.monitor and _short_warnings(record.monitor),
+        containers=record.containers[:MAX_CONTAINERS],
+        gpus=record.gpus[:MAX_GPUS],
+        processes=tuple(_truncate_arguments(process) for process in record.processes[:MAX_PROCESSES]),
+        neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
+        monitor=record.monitor and _truncate_warnings(record.monitor),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
 
 
-def _short_warnings(monitor: Monitor) -> Monitor:
+def _truncate_warnings(monitor: Monitor) -> Monitor:
     kept: list[str] = []
-    left = MOST_WARNING_CHARACTERS
-    for text in monitor.warnings[:MOST_WARNINGS]:
+    left = MAX_WARNING_CHARACTERS
+    for text in monitor.warnings[:MAX_WARNINGS]:
         if left > 0:
-            kept.append(shortened(text, min(LONGEST_WARNING, left)))
+            kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, left)))
             left -= len(kept[-1])
     return replace(monitor, warnings=tuple(kept))
 
 
-def _short_name(process: Process) -> Process:
-    if process.arguments is None or len(process.arguments) <= LONGEST_TEXT:
+def _truncate_arguments(process: Process) -> Process:
+    if process.arguments is None or len(process.arguments) <= MAX_ARGUMENTS_LENGTH:
         return process
-    return replace(process, arguments=shortened(process.arguments, LONGEST_TEXT))
+    return replace(process, arguments=truncate_text(process.arguments, MAX_ARGUMENTS_LENGTH))
 
 
-def shortened(text: str, limit: int) -> str:
+def truncate_text(text: str, limit: int) -> str:
     """The text; one of more characters than the limit loses its end."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -14,12 +14,12 @@ from pathlib import Path
 from profiler.errors import TaskProfilerError
 
 _COMMAND = b"monitor"
-_SWITCHES = "voluntary_ctxt_switches:"
+_CONTEXT_SWITCHES = "voluntary_ctxt_switches:"
 _STEP_SECONDS = 0.25
 # The longest that it waits for one answer of the metadata endpoint, and twice for good measure.
-_PATIENCE_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 # A sampling period beyond this outlasts the patience: then only the process is looked for.
-LONGEST_PERIOD_SECONDS = 5.0
+MAX_PERIOD_SECONDS = 5.0
 
 
 def check_monitor(proc: Path, period_seconds: float, sleep: Callable[[float], None]) -> None:
@@ -28,23 +28,23 @@ def check_monitor(proc: Path, period_seconds: float, sleep: Callable[[float], No
     ``proc`` is the folder ``/proc``; ``period_seconds`` is the monitor's sampling period.
     Raises TaskProfilerError if there is no monitor in this container, or if it does not wake.
     """
-    process = _monitor(proc)
+    process = _find_monitor(proc)
     if process is None:
         raise TaskProfilerError("No monitor runs in this container: start it with 'task-profiler monitor'.")
-    before = _wakes(process)
-    if period_seconds > LONGEST_PERIOD_SECONDS and before is not None:
+    before = _wakeup_count(process)
+    if period_seconds > MAX_PERIOD_SECONDS and before is not None:
         return
-    for _ in range(int(_PATIENCE_SECONDS / _STEP_SECONDS)):
+    for _ in range(int(_TIMEOUT_SECONDS / _STEP_SECONDS)):
         sleep(_STEP_SECONDS)
-        now = _wakes(process)
+        now = _wakeup_count(process)
         if now is None:
             raise TaskProfilerError("The monitor ended while it was looked at: its container ends, too.")
         if now != before:
             return
-    raise TaskProfilerError(f"The monitor has not woken for {_PATIENCE_SECONDS:g} seconds: restart its container.")
+    raise TaskProfilerError(f"The monitor has not woken for {_TIMEOUT_SECONDS:g} seconds: restart its container.")
 
 
-def _monitor(proc: Path) -> Path | None:
+def _find_monitor(proc: Path) -> Path | None:
     """Its folder in /proc. With a shared process namespace other containers' processes are there, too."""
     group = _read(proc / "self" / "cgroup")
     for process in proc.iterdir():
@@ -56,11 +56,11 @@ def _monitor(proc: Path) -> Path | None:
     return None
 
 
-def _wakes(process: Path) -> int | None:
+def _wakeup_count(process: Path) -> int | None:
     """How often its main thread has woken, None if it is gone."""
     for line in (_read(process / "status") or b"").decode("ascii", "replace").splitlines():
         name, _, value = line.partition("\t")
-        if name == _SWITCHES and value.isdigit():
+        if name == _CONTEXT_SWITCHES and value.isdigit():
             return int(value)
     return None
 

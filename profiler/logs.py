@@ -64,7 +64,7 @@ def _serialize(event: dict[str, object], **_options: object) -> bytes:
     return msgspec.json.encode(event, enc_hook=repr)
 
 
-class SilentLog:
+class NullLog:
     """Says nothing: for a program whose output belongs to somebody else."""
 
     def info(self, event: str, **fields: object) -> None:

@@ -8,9 +8,9 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 from collections.abc import Sequence
 from typing import Protocol
 
-from profiler.accelerators.accelerator import Accelerator, settle_all, start_all, stop_all
-from profiler.batch import Choice, choose_batch
-from profiler.clock import Clock, Grid, Stop
+from profiler.accelerators.accelerator import Collector, final_readings, start_collectors, stop_collectors
+from profiler.batch import BatchSelection, select_batch
+from profiler.clock import Clock, StopRequest, Ticker
 from profiler.delivery import Delivery, log_target
 from profiler.logs import Log
 from profiler.observation import Observation
@@ -18,15 +18,15 @@ from profiler.reporting import Reporter
 from profiler.settings import MonitorSettings
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.times import NS_PER_SECOND
-from profiler.verdict import End, ended, lost, told_to_stop
+from profiler.verdict import Outcome, exited_outcome, stopped_outcome, unknown_outcome
 
 _WAIT_FOR_END_SECONDS = 2.0
-_ASK_AGAIN_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 # A batch that is not listed, or STOPPED without an exit code, is asked for so often before it
 # counts as lost: agents have shown both for a moment.
 _READS_BEFORE_LOST = 3
 # What is kept of the stop budget for printing the line if the put fails: this, or a quarter of a short one.
-_PRINT_SECONDS = 1.0
+_PRINT_RESERVE_SECONDS = 1.0
 
 
 class Exporter(Protocol):
@@ -45,18 +45,18 @@ class Exporter(Protocol):
         ...
 
 
-class Target:
+class ReportTarget:
     """One container to report on."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.container: ContainerMetadata | None = None
         self.reads_without_end = 0
-        self.stop_asked_ns: int | None = None
+        self.stop_requested_ns: int | None = None
         self.reported = False
 
 
-class Monitor:
+class MonitorLoop:
     """Runs once, from start to the last report."""
 
     def __init__(
@@ -66,25 +66,25 @@ class Monitor:
         reporter: Reporter,
         delivery: Delivery,
         *,
-        grid: Grid,
+        ticker: Ticker,
         clock: Clock,
-        stop: Stop,
+        stop: StopRequest,
         log: Log,
-        accelerators: Sequence[Accelerator] = (),
+        collectors: Sequence[Collector] = (),
         exporter: Exporter | None = None,
     ) -> None:
         self._settings = settings
         self._observation = observation
         self._reporter = reporter
         self._delivery = delivery
-        self._grid = grid
+        self._ticker = ticker
         self._clock = clock
         self._stop = stop
         self._log = log
-        self._accelerators = accelerators
+        self._collectors = collectors
         self._exporter = exporter
-        self._targets: dict[str, Target] = {}
-        self._choice = Choice(names=())
+        self._targets: dict[str, ReportTarget] = {}
+        self._selection = BatchSelection(names=())
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = clock.monotonic_ns() + self._checkpoint_ns
 
@@ -92,113 +92,117 @@ class Monitor:
         """Returns when every target has its report, or the stop has been answered."""
         for warning in self._reporter.warnings:
             self._log.warning(warning)
-        start_all(self._accelerators)
+        start_collectors(self._collectors)
         if self._exporter is not None:
-            self._complain(self._exporter.start())
-        self._watch()
+            self._add_warning(self._exporter.start())
+        self._sample_until_done()
         if self._exporter is not None:
             self._exporter.close()
-        stop_all(self._accelerators)
+        stop_collectors(self._collectors)
 
-    def _watch(self) -> None:
+    def _sample_until_done(self) -> None:
         while True:
-            if self._observation.tick(self._open_names()):
-                self._look_for_ends()
+            if self._observation.tick(self._unreported_names()):
+                self._check_ends()
             if self._exporter is not None:
                 self._exporter.publish()
-            if self._targets and not self._open_names():
+            if self._targets and not self._unreported_names():
                 return
             self._checkpoint_if_due()
-            if self._stop.wait(self._grid.seconds_to_next(self._clock.monotonic_ns())):
-                self._answer_stop()
+            if self._stop.wait(self._ticker.seconds_to_next(self._clock.monotonic_ns())):
+                self._handle_stop()
                 return
 
-    def _open_names(self) -> tuple[str, ...]:
+    def _unreported_names(self) -> tuple[str, ...]:
         return tuple(target.name for target in self._targets.values() if not target.reported)
 
-    def _choose(self, task: TaskMetadata) -> None:
-        if self._settings.container is None and not self._observation.knows_itself:
+    def _select_targets(self, task: TaskMetadata) -> None:
+        if self._settings.container is None and not self._observation.is_own_container_settled:
             return
-        choice = choose_batch(task, wanted=self._settings.container, own=self._observation.own)
-        for name in choice.names:
-            self._targets.setdefault(name, Target(name))
-        if not choice.is_there and any(target.container is not None for target in self._targets.values()):
+        selection = select_batch(task, requested=self._settings.container, own=self._observation.own)
+        for name in selection.names:
+            self._targets.setdefault(name, ReportTarget(name))
+        if not selection.is_present and any(target.container is not None for target in self._targets.values()):
             return  # it was there
-        if choice.problem != self._choice.problem:
-            if not self._choice.is_there:
-                self._withdraw(self._choice.problem)
-            self._complain(choice.problem)
-        self._choice = choice
+        if selection.problem != self._selection.problem:
+            if not self._selection.is_present:
+                self._remove_warning(self._selection.problem)
+            self._add_warning(selection.problem)
+        self._selection = selection
 
-    def _complain(self, problem: str | None) -> None:
+    def _add_warning(self, problem: str | None) -> None:
         """In the log, and in the record from now on."""
         if problem is not None:
             self._log.error(problem)
             self._reporter.warnings.append(problem)
 
-    def _withdraw(self, problem: str | None) -> None:
+    def _remove_warning(self, problem: str | None) -> None:
         """A batch that is listed after all is no problem in the record."""
         if problem is not None:
             self._reporter.warnings.remove(problem)
 
-    def _look_for_ends(self) -> None:
+    def _check_ends(self) -> None:
         """After a fresh look at the task: report on every target whose end can be seen."""
         task = self._observation.task
         if task is None:
             return
-        self._choose(task)
+        self._select_targets(task)
         for target in self._targets.values():
             if not target.reported:
-                end = self._end_of(target, task)
+                end = self._find_outcome(target, task)
                 if end is None:
-                    self._introduce(target)
+                    self._notify_started(target)
                 else:
                     self._report(target, task, end)
 
-    def _introduce(self, target: Target) -> None:
+    def _notify_started(self, target: ReportTarget) -> None:
         """What only a running batch tells of itself is asked for as long as it runs."""
         if target.container is not None:
-            for accelerator in self._accelerators:
-                accelerator.batch_seen(target.container)
+            for collector in self._collectors:
+                collector.on_batch_started(target.container)
 
-    def _end_of(self, target: Target, task: TaskMetadata) -> End | None:
+    def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
         container = task.container(target.name)
         target.container = container or target.container
         if target.container is None:
             return None
-        if container is not None and not container.stopped:
+        if container is not None and not container.is_stopped:
             target.reads_without_end = 0
-            if task.told_to_stop and target.stop_asked_ns is None:
-                target.stop_asked_ns = self._clock.wall_ns()
+            if task.is_stop_requested and target.stop_requested_ns is None:
+                target.stop_requested_ns = self._clock.wall_ns()
             return None
         if container is not None and container.exit_code is not None:
-            return self._seen_end(target, container)
+            return self._observed_outcome(target, container)
         target.reads_without_end += 1
         if target.reads_without_end < _READS_BEFORE_LOST:
             return None
-        return lost(self._last_read_ns(target.name)) if container is None else self._seen_end(target, container)
+        return (
+            unknown_outcome(self._last_read_ns(target.name))
+            if container is None
+            else self._observed_outcome(target, container)
+        )
 
-    def _seen_end(self, target: Target, container: ContainerMetadata) -> End:
+    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata) -> Outcome:
         # A batch that had finished by itself just before the task's end was only seen late.
-        asked_ns, finished_ns = target.stop_asked_ns, container.finished_ns
-        stop_was_asked = asked_ns is not None and (finished_ns is None or finished_ns > asked_ns)
-        return ended(container.exit_code, finished_ns, stop_was_asked=stop_was_asked)
+        stop_ns, finished_ns = target.stop_requested_ns, container.finished_ns
+        is_stop_requested = stop_ns is not None and (finished_ns is None or finished_ns > stop_ns)
+        return exited_outcome(container.exit_code, finished_ns, is_stop_requested=is_stop_requested)
 
-    def _answer_stop(self) -> None:
+    def _handle_stop(self) -> None:
         """SIGTERM: ECS stops the batch only after us (or has stopped it already), so be quick."""
-        patience_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
+        max_wait_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
         task_seen = False
         # Not from the signal on: it may have come into a reading or a put, and an endpoint may take 2 s for an answer.
-        left_seconds = min(patience_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
-        give_up_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
+        left_seconds = min(max_wait_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
+        deadline_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
         while left_seconds > 0:
-            if self._observation.refresh(at_most_seconds=left_seconds):
+            if self._observation.refresh(max_seconds=left_seconds):
                 task_seen = True
-                self._look_for_ends()
-                if self._targets and not self._open_names():
+                self._check_ends()
+                if self._targets and not self._unreported_names():
                     return
-            self._clock.sleep(min(_ASK_AGAIN_SECONDS, left_seconds))
-            left_seconds = (give_up_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+            self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
+            left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
         self._report_unfinished(task_seen=task_seen)
 
     def _report_unfinished(self, *, task_seen: bool) -> None:
@@ -212,35 +216,37 @@ class Monitor:
         for target in self._targets.values():
             if target.reported:
                 continue
-            self._report(target, task, self._unfinished_end(target, task.container(target.name) if task_seen else None))
+            self._report(
+                target, task, self._unfinished_outcome(target, task.container(target.name) if task_seen else None)
+            )
 
-    def _unfinished_end(self, target: Target, listed: ContainerMetadata | None) -> End:
+    def _unfinished_outcome(self, target: ReportTarget, listed: ContainerMetadata | None) -> Outcome:
         if listed is None:
-            return lost(self._last_read_ns(target.name))
+            return unknown_outcome(self._last_read_ns(target.name))
         # STOPPED without an exit code, and no time to ask again.
-        return self._seen_end(target, listed) if listed.stopped else told_to_stop(self._clock.wall_ns())
+        return self._observed_outcome(target, listed) if listed.is_stopped else stopped_outcome(self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
         usage = self._observation.usages.get(name)
         return usage.last_read_ns if usage is not None else None
 
-    def _report(self, target: Target, task: TaskMetadata, end: End) -> None:
+    def _report(self, target: ReportTarget, task: TaskMetadata, end: Outcome) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         target.reported = True
-        settle_all(self._accelerators)
+        final_readings(self._collectors)
         line = self._reporter.report(container, task, end)
         self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
 
     def _budget_seconds(self) -> float:
         """What is left for a put; the signal may have come during another."""
-        whole_seconds = self._settings.stop_seconds
-        left_seconds = whole_seconds - self._since_stop_seconds()
-        return max(left_seconds - min(_PRINT_SECONDS, whole_seconds / 4), 0)
+        budget_seconds = self._settings.stop_seconds
+        left_seconds = budget_seconds - self._since_stop_seconds()
+        return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
 
     def _since_stop_seconds(self) -> float:
         """How long ago the end was asked for; 0 if it was not."""
-        asked_ns = self._stop.requested_ns
-        return 0 if asked_ns is None else (self._clock.monotonic_ns() - asked_ns) / NS_PER_SECOND
+        stop_ns = self._stop.requested_ns
+        return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()

@@ -6,12 +6,12 @@ from profiler.clock import Clock
 from profiler.logs import Log
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import ContainerSample, StatsReading
-from profiler.sources.health import Health
+from profiler.sources.health import SourceHealth
 from profiler.sources.task import TaskSource
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.times import NS_PER_MS, NS_PER_SECOND
 from profiler.usage import ContainerUsage
-from profiler.wall_clock import WallClock
+from profiler.wall_clock import ClockJumpDetector
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
@@ -40,12 +40,12 @@ class Observation:
         self._task_read_ns: int | None = None
         self._own_attempts = 0
         self._seen_ids: frozenset[str] = frozenset()
-        self._fresh_ns: dict[str, int] = {}
-        self._stats_health = Health("/task/stats", log)
-        self._task_health = Health("/task", log)
-        self._refused: dict[str, Health] = {}
+        self._last_fresh_ns: dict[str, int] = {}
+        self._stats_health = SourceHealth("/task/stats", log)
+        self._task_health = SourceHealth("/task", log)
+        self._refused: dict[str, SourceHealth] = {}
         self._log = log
-        self._wall = WallClock(clock)
+        self._clock_jumps = ClockJumpDetector(clock)
         self._current: tuple[ContainerMetadata, ...] = ()
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
@@ -65,34 +65,34 @@ class Observation:
 
     def tick(self, watched: Collection[str]) -> bool:
         """Read the stats, and the task if there is a reason; says whether the task was read."""
-        self._look_at_the_clock()
+        self._check_clock()
         reading = self._source.stats()
         if isinstance(reading, Unavailable):
-            self._stats_health.failed(reading)
+            self._stats_health.on_failure(reading)
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
-            self._stats_health.worked()
+            self._stats_health.on_success()
             self.last_reading = reading
             self.readings += 1
-            self._note_refused(reading)
+            self._record_refused(reading)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
-            self._feed(reading)
+            self._add_samples(reading)
         return refreshed
 
-    def refresh(self, at_most_seconds: float | None = None) -> bool:
+    def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; says whether that worked. What was known stays if it did not."""
         self._task_read_ns = self._clock.monotonic_ns()
-        task = self._source.task(at_most_seconds)
+        task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
-            self._task_health.failed(task)
+            self._task_health.on_failure(task)
             return False
-        self._task_health.worked()
+        self._task_health.on_success()
         self.task = task
         # Of several with one name (one was replaced) only the last started counts on: readings of
         # both in turn would look like a restart each time.
         last_started = {container.name: task.container(container.name) for container in task.containers}
         self._current = tuple(container for container in last_started.values() if container is not None)
-        if not self.knows_itself:
+        if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
@@ -101,20 +101,20 @@ class Observation:
     def warnings(self, name: str) -> tuple[str, ...]:
         """What is to be said of the measurement of a container, as sentences."""
         usage = self.usages.get(name)
-        said = (
-            _clock_was_set(self._wall.jumped_ns) if self._wall.jumped_ns else None,
+        sentences = (
+            _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
             _was_replaced(usage.replacements) if usage is not None and usage.replacements else None,
         )
-        return tuple(sentence for sentence in said if sentence is not None)
+        return tuple(sentence for sentence in sentences if sentence is not None)
 
     @property
-    def knows_itself(self) -> bool:
+    def is_own_container_settled(self) -> bool:
         """Whether the own container is known, or was asked for often enough to go on without."""
         return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
 
     def _task_is_due(self, reading: StatsReading | None, watched: Collection[str], *, timed_out: bool) -> bool:
         now_ns = self._clock.monotonic_ns()
-        if not self.knows_itself or self.task is None or self._task_read_ns is None:
+        if not self.is_own_container_settled or self.task is None or self._task_read_ns is None:
             return True
         if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
             return True
@@ -129,14 +129,14 @@ class Observation:
         container = task.container(name)
         if container is None or container.docker_id not in reading.samples:
             return True
-        fresh_ns = self._fresh_ns.get(name)
+        fresh_ns = self._last_fresh_ns.get(name)
         if fresh_ns is None or now_ns - fresh_ns <= _STALE_STEPS * self._interval_ns:
             return False
         usual_step_ms = self.usages[name].median_step_ms
         usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else usual_step_ms * NS_PER_MS
         return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
 
-    def _feed(self, reading: StatsReading) -> None:
+    def _add_samples(self, reading: StatsReading) -> None:
         received_ns = self._clock.monotonic_ns()
         for container in self._current:
             sample = reading.samples.get(container.docker_id or "")
@@ -153,21 +153,23 @@ class Observation:
                 started_ns=started_ns,
                 shares_network=container.shares_network,
             ):
-                self._fresh_ns[container.name] = received_ns
+                self._last_fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)
 
-    def _look_at_the_clock(self) -> None:
-        jumped_ns = self._wall.look()
+    def _check_clock(self) -> None:
+        jumped_ns = self._clock_jumps.check()
         if jumped_ns:
             self._log.warning(_clock_was_set(jumped_ns))
 
-    def _note_refused(self, reading: StatsReading) -> None:
+    def _record_refused(self, reading: StatsReading) -> None:
         for docker_id in self._refused.keys() - reading.refused.keys():
             if docker_id in reading.samples:
-                self._refused[docker_id].worked()
+                self._refused[docker_id].on_success()
         for docker_id, reason in reading.refused.items():
-            health = self._refused.setdefault(docker_id, Health(f"The stats of container {docker_id[:12]}", self._log))
-            health.failed(Unavailable(reason))
+            health = self._refused.setdefault(
+                docker_id, SourceHealth(f"The stats of container {docker_id[:12]}", self._log)
+            )
+            health.on_failure(Unavailable(reason))
 
 
 def _clock_was_set(jumped_ns: int) -> str:

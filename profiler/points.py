@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 # Every point is written as far as these; what was added since then is left off where it is not known.
-_ALWAYS_WRITTEN = 3
+_MIN_ROW_LENGTH = 3
 
 
 class Point(Struct, frozen=True, kw_only=True, array_like=True):
@@ -47,6 +47,6 @@ def decode_points(text: bytes) -> tuple[Point, ...]:
 def _row(point: Point) -> tuple[float | int | None, ...]:
     row: tuple[float | int | None, ...] = astuple(point)
     length = len(row)
-    while length > _ALWAYS_WRITTEN and row[length - 1] is None:
+    while length > _MIN_ROW_LENGTH and row[length - 1] is None:
         length -= 1
     return row[:length]

@@ -20,12 +20,12 @@ from profiler.errors import TaskProfilerError
 FILTER_PATTERN = '{ $.type = "task.*" }'
 WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below what a Lambda call takes, also when it does not compress.
-LARGEST_PAYLOAD_BYTES = 1024 * 1024
+MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
-_MARKS = ('"task.report"', '"task.checkpoint"')
+_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
 
 
-class FoundEvent(Struct, frozen=True, kw_only=True):
+class LogEvent(Struct, frozen=True, kw_only=True):
     """A line of the log group."""
 
     stream: str
@@ -34,7 +34,7 @@ class FoundEvent(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Counts(Struct, frozen=True, kw_only=True):
+class ReplayCounts(Struct, frozen=True, kw_only=True):
     """What became of the lines so far."""
 
     found: int = 0
@@ -42,9 +42,9 @@ class Counts(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     failed: int = 0
 
-    def plus(self, other: "Counts") -> "Counts":
+    def plus(self, other: "ReplayCounts") -> "ReplayCounts":
         """Both together."""
-        return Counts(
+        return ReplayCounts(
             found=self.found + other.found,
             indexed=self.indexed + other.indexed,
             skipped=self.skipped + other.skipped,
@@ -52,18 +52,18 @@ class Counts(Struct, frozen=True, kw_only=True):
         )
 
 
-class Lines(Protocol):
+class LogSource(Protocol):
     """The log group."""
 
-    def between(self, start_ms: int, end_ms: int) -> Iterable[FoundEvent]:
+    def between(self, start_ms: int, end_ms: int) -> Iterable[LogEvent]:
         """The lines from ``start_ms`` to before ``end_ms`` that match the filter pattern."""
         ...
 
 
-class Function(Protocol):
+class Forwarder(Protocol):
     """The forwarder."""
 
-    def call(self, event: Mapping[str, object]) -> Counts:
+    def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
         """Forward one payload. Raises TaskProfilerError if the function fails."""
         ...
 
@@ -71,50 +71,53 @@ class Function(Protocol):
 class Progress(Protocol):
     """Hears how far the replay has come, and remembers it."""
 
-    def window_done(self, done_until_ms: int, counts: Counts) -> None:
+    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
         """All before ``done_until_ms`` has been forwarded."""
         ...
 
 
 def replay(
-    lines: Lines,
-    function: Function | None,
+    lines: LogSource,
+    function: Forwarder | None,
     progress: Progress,
     *,
     group: str,
     start_ms: int,
     end_ms: int,
     concurrency: int,
-) -> Counts:
+) -> ReplayCounts:
     """Forward everything from ``start_ms`` to before ``end_ms``; without a function only count.
 
     Raises TaskProfilerError at the first window that cannot be forwarded; what came before stays
     remembered.
     """
-    total = Counts()
+    total = ReplayCounts()
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
             events = [event for event in lines.between(window_start_ms, window_end_ms) if _is_report(event)]
-            total = total.plus(Counts(found=len(events)))
+            total = total.plus(ReplayCounts(found=len(events)))
             if function is not None:
-                for counts in pool.map(function.call, (pack(payload, group) for payload in payloads(events))):
+                for counts in pool.map(
+                    function.invoke,
+                    (build_subscription_event(payload, group) for payload in split_into_payloads(events)),
+                ):
                     total = total.plus(counts)
             progress.window_done(window_end_ms, total)
     return total
 
 
-def payloads(events: Iterable[FoundEvent]) -> Iterator[list[FoundEvent]]:
+def split_into_payloads(events: Iterable[LogEvent]) -> Iterator[list[LogEvent]]:
     """The events by stream, in the order of time, in lists that fit into one call."""
-    streams: dict[str, list[FoundEvent]] = {}
+    streams: dict[str, list[LogEvent]] = {}
     for event in sorted(events, key=lambda event: event.timestamp_ms):
         streams.setdefault(event.stream, []).append(event)
     for stream in streams.values():
-        batch: list[FoundEvent] = []
+        batch: list[LogEvent] = []
         size_bytes = 0
         for event in stream:
             event_bytes = len(event.message.encode()) + _EVENT_OVERHEAD_BYTES
-            if batch and size_bytes + event_bytes > LARGEST_PAYLOAD_BYTES:
+            if batch and size_bytes + event_bytes > MAX_PAYLOAD_BYTES:
                 yield batch
                 batch, size_bytes = [], 0
             batch.append(event)
@@ -122,7 +125,7 @@ def payloads(events: Iterable[FoundEvent]) -> Iterator[list[FoundEvent]]:
         yield batch
 
 
-def pack(events: list[FoundEvent], group: str) -> dict[str, object]:
+def build_subscription_event(events: list[LogEvent], group: str) -> dict[str, object]:
     """The event that a CloudWatch Logs subscription would have sent."""
     document = {
         "messageType": "DATA_MESSAGE",
@@ -136,7 +139,7 @@ def pack(events: list[FoundEvent], group: str) -> dict[str, object]:
     return {"awslogs": {"data": base64.b64encode(data).decode()}}
 
 
-def read_answer(payload: bytes, function_error: str | None) -> Counts:
+def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
     """The counts in a function's answer. Raises TaskProfilerError if it failed or answers something else."""
     try:
         answer = msgspec.json.decode(payload) if payload else None
@@ -149,11 +152,11 @@ def read_answer(payload: bytes, function_error: str | None) -> Counts:
         )
     try:
         counts = msgspec.convert(answer, dict[str, int])
-        return Counts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
+        return ReplayCounts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
     except (msgspec.ValidationError, KeyError) as error:
         raise TaskProfilerError("The function does not answer like the forwarder: check --function.") from error
 
 
-def _is_report(event: FoundEvent) -> bool:
+def _is_report(event: LogEvent) -> bool:
     """Filter patterns are CloudWatch's; what comes back is looked at once more."""
-    return any(mark in event.message for mark in _MARKS)
+    return any(mark in event.message for mark in _TYPE_MARKERS)

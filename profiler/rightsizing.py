@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from profiler.fargate import COMPARED_PRICES, FARGATE, Prices, Size, legal_sizes, prices
+from profiler.fargate import FARGATE, REFERENCE_PRICES, Prices, Size, legal_sizes, prices
 from profiler.figures import as_number
 from profiler.record import TaskSize
 from profiler.sizing.evidence import LAST_RUNS, Evidence
@@ -32,7 +32,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     last_runs: int = LAST_RUNS
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class DeploymentTarget(Struct, frozen=True, kw_only=True):
     """Where the task is to run, if that is known better than from its latest run."""
 
     launch_type: str | None = None
@@ -40,24 +40,24 @@ class Target(Struct, frozen=True, kw_only=True):
     windows: bool = False
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class SizeDecision(Struct, frozen=True, kw_only=True):
     """The size to take.
 
-    ``is_largest_vcpu`` and ``is_largest_memory``: it is all that Fargate has; ``wants_vcpu`` and ``wants_memory``: more
-    would be wanted. ``vcpu_is_kept`` and ``memory_is_kept``: nothing is known of that need, so that the present size
-    stays.
+    ``is_max_vcpu`` and ``is_max_memory``: the size is the largest that Fargate has. ``needs_more_vcpu`` and
+    ``needs_more_memory``: the runs need more than that. ``is_vcpu_unchanged`` and ``is_memory_unchanged``: the need is
+    unknown, so the present size stays.
     """
 
     current: TaskSize | None
     size: TaskSize
     is_fargate: bool
     is_windows: bool = False
-    is_largest_vcpu: bool = False
-    is_largest_memory: bool = False
-    wants_vcpu: bool = False
-    wants_memory: bool = False
-    vcpu_is_kept: bool = False
-    memory_is_kept: bool = False
+    is_max_vcpu: bool = False
+    is_max_memory: bool = False
+    needs_more_vcpu: bool = False
+    needs_more_memory: bool = False
+    is_vcpu_unchanged: bool = False
+    is_memory_unchanged: bool = False
     prices: Prices | None = None
     current_hour_usd: float | None = None
     hour_usd: float | None = None
@@ -83,7 +83,7 @@ class Choice(Struct, frozen=True, kw_only=True):
         return any(now < then for now, then in pairs if now is not None and then is not None)
 
 
-class _Floor(Struct, frozen=True, kw_only=True):
+class _Requirements(Struct, frozen=True, kw_only=True):
     """What a size must have: at least ``vcpu`` and ``memory_mb``, and more than ``above_vcpu`` and ``above_mb``."""
 
     vcpu: float = 0
@@ -98,82 +98,84 @@ class _Floor(Struct, frozen=True, kw_only=True):
         return memory_mb >= self.memory_mb - _ROUNDING and memory_mb > self.above_mb
 
 
-def choose(evidence: Evidence, policy: Policy, own_prices: PriceOverrides, target: Target | None = None) -> Choice:
+def recommend_size(
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
+) -> SizeDecision:
     """The size for a family."""
-    target = target or Target()
+    target = target or DeploymentTarget()
     task = evidence.latest
     launch_type = target.launch_type or task.launch_type
     current = task.size
-    floor = _floor(evidence, policy)
+    requirements = _requirements(evidence, policy)
     if launch_type != FARGATE:
-        return Choice(current=current, size=_rounded_up(evidence, floor), is_fargate=False)
+        return SizeDecision(current=current, size=_round_up(evidence, requirements), is_fargate=False)
     sizes = legal_sizes(windows=target.windows)
     # The table is Linux's: for Windows only prices that were given hold.
     region = None if target.windows else task.region
-    known = prices(region, target.cpu_architecture or task.cpu_architecture, own_prices)
-    size, wants_vcpu, wants_memory = _cheapest(sizes, floor, known or COMPARED_PRICES)
-    now = _whole(current)
-    return Choice(
+    known = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
+    size, needs_more_vcpu, needs_more_memory = _cheapest(sizes, requirements, known or REFERENCE_PRICES)
+    now = _as_size(current)
+    return SizeDecision(
         current=current,
         size=TaskSize(vcpu=as_number(size.vcpu), memory_mb=as_number(size.memory_mb)),
         is_fargate=True,
         is_windows=target.windows,
-        is_largest_vcpu=size.vcpu == max(one.vcpu for one in sizes),
-        is_largest_memory=size.memory_mb == max(one.memory_mb for one in sizes),
-        wants_vcpu=wants_vcpu,
-        wants_memory=wants_memory,
-        vcpu_is_kept=evidence.need_vcpu is None,
-        memory_is_kept=evidence.need_memory_mb is None and evidence.died_at_mb is None,
+        is_max_vcpu=size.vcpu == max(one.vcpu for one in sizes),
+        is_max_memory=size.memory_mb == max(one.memory_mb for one in sizes),
+        needs_more_vcpu=needs_more_vcpu,
+        needs_more_memory=needs_more_memory,
+        is_vcpu_unchanged=evidence.required_vcpu is None,
+        is_memory_unchanged=evidence.required_memory_mb is None and evidence.oom_size_mb is None,
         prices=known,
         current_hour_usd=known.hour_usd(now, task.storage_mb) if known is not None and now is not None else None,
         hour_usd=known.hour_usd(size, task.storage_mb) if known is not None else None,
     )
 
 
-def _floor(evidence: Evidence, policy: Policy) -> _Floor:
+def _requirements(evidence: Evidence, policy: Policy) -> _Requirements:
     """Of a need that is not known the present size is what is left to go by."""
     current = evidence.latest.size or TaskSize()
-    vcpu, memory_mb = evidence.need_vcpu, evidence.need_memory_mb
-    return _Floor(
+    vcpu, memory_mb = evidence.required_vcpu, evidence.required_memory_mb
+    return _Requirements(
         vcpu=current.vcpu or 0 if vcpu is None else vcpu * (1 + policy.cpu_margin_percent / 100),
         above_vcpu=evidence.cpu_bound_vcpu or 0,
         memory_mb=current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100),
-        above_mb=evidence.died_at_mb or 0,
+        above_mb=evidence.oom_size_mb or 0,
     )
 
 
-def _cheapest(sizes: Sequence[Size], floor: _Floor, by: Prices) -> tuple[Size, bool, bool]:
+def _cheapest(sizes: Sequence[Size], requirements: _Requirements, by: Prices) -> tuple[Size, bool, bool]:
     """The cheapest size, and whether more vCPU or memory than there is would be wanted."""
-    largest_vcpu = max(size.vcpu for size in sizes)
-    largest_mb = max(size.memory_mb for size in sizes)
-    wants_vcpu, wants_memory = not floor.has_vcpu(largest_vcpu), not floor.has_memory(largest_mb)
+    max_vcpu = max(size.vcpu for size in sizes)
+    max_memory_mb = max(size.memory_mb for size in sizes)
+    needs_more_vcpu, needs_more_memory = not requirements.has_vcpu(max_vcpu), not requirements.has_memory(max_memory_mb)
     fitting = [
         size
         for size in sizes
-        if (floor.has_vcpu(size.vcpu) or (wants_vcpu and size.vcpu == largest_vcpu))
-        and (floor.has_memory(size.memory_mb) or (wants_memory and size.memory_mb == largest_mb))
+        if (requirements.has_vcpu(size.vcpu) or (needs_more_vcpu and size.vcpu == max_vcpu))
+        and (requirements.has_memory(size.memory_mb) or (needs_more_memory and size.memory_mb == max_memory_mb))
     ]
-    return min(fitting, key=lambda size: (by.size_hour_usd(size), size)), wants_vcpu, wants_memory
+    return min(fitting, key=lambda size: (by.size_hour_usd(size), size)), needs_more_vcpu, needs_more_memory
 
 
-def _rounded_up(evidence: Evidence, floor: _Floor) -> TaskSize:
+def _round_up(evidence: Evidence, requirements: _Requirements) -> TaskSize:
     """Steps of 0.25 vCPU and 64 MiB; what is not known is left out."""
     vcpu = memory_mb = None
-    if evidence.need_vcpu is not None:
-        vcpu = as_number(_step_up(floor.vcpu, floor.above_vcpu, _VCPU_STEP))
-    if evidence.need_memory_mb is not None or evidence.died_at_mb is not None:
-        memory_mb = as_number(_step_up(floor.memory_mb, floor.above_mb, _MEMORY_STEP_MB))
+    if evidence.required_vcpu is not None:
+        vcpu = as_number(_step_up(requirements.vcpu, requirements.above_vcpu, _VCPU_STEP))
+    if evidence.required_memory_mb is not None or evidence.oom_size_mb is not None:
+        memory_mb = as_number(_step_up(requirements.memory_mb, requirements.above_mb, _MEMORY_STEP_MB))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
-def _step_up(least: float, above: float, step: float) -> float:
-    steps = max(math.ceil(least / step - _ROUNDING), 1)
+def _step_up(minimum: float, above: float, step: float) -> float:
+    steps = max(math.ceil(minimum / step - _ROUNDING), 1)
     if above:
         steps = max(steps, math.floor(above / step) + 1)
     return steps * step
 
 
-def _whole(size: TaskSize | None) -> Size | None:
+def _as_size(size: TaskSize | None) -> Size | None:
     if size is None or size.vcpu is None or size.memory_mb is None:
         return None
     return Size(size.vcpu, size.memory_mb)

@@ -21,7 +21,7 @@ _HTTP_OK = 200
 _HTTP_NOT_FOUND = 404
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ServerResponse(Struct, frozen=True, kw_only=True):
     """What a server said."""
 
     status: int
@@ -33,53 +33,53 @@ class Answer(Struct, frozen=True, kw_only=True):
         return _HTTP_OK <= self.status < _HTTP_OK + 100
 
 
-class Server(Protocol):
+class SearchServer(Protocol):
     """A cluster's HTTP interface."""
 
-    def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """One request. Raises TaskProfilerError if there is no answer."""
         ...
 
 
-class Files(Struct, frozen=True, kw_only=True):
+class SetupFiles(Struct, frozen=True, kw_only=True):
     """What is installed: templates by name, and a policy for each engine."""
 
     templates: Mapping[str, Mapping[str, Any]]
     policies: Mapping[Engine, Mapping[str, Any]]
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class SetupStep(Struct, frozen=True, kw_only=True):
     """One thing that was done, would be done, or could not be."""
 
     what: str
     done: bool
 
 
-def set_up(server: Server, files: Files, *, prefix: str, dry_run: bool) -> Iterator[Step]:
+def install_templates(server: SearchServer, files: SetupFiles, *, prefix: str, dry_run: bool) -> Iterator[SetupStep]:
     """Install the policy first, then the templates. Raises TaskProfilerError if the server refuses one."""
-    engine = engine_of(server)
+    engine = detect_engine(server)
     has_policy = False
-    policy = _PolicyOf(server, engine)
+    policy = _LifecyclePolicy(server, engine)
     if policy.is_supported():
         if not dry_run:
-            policy.put(renamed(files.policies[engine], prefix))
+            policy.put(with_index_prefix(files.policies[engine], prefix))
         has_policy = True
-        yield Step(what=f"lifecycle policy {POLICY}", done=True)
+        yield SetupStep(what=f"lifecycle policy {POLICY}", done=True)
     else:
-        yield Step(what=f"lifecycle policy {POLICY}: this server has no {policy.feature}", done=False)
+        yield SetupStep(what=f"lifecycle policy {POLICY}: this server has no {policy.feature}", done=False)
     for name, template in files.templates.items():
-        own_name = _renamed_text(name, prefix)
-        body = renamed(template, prefix)
+        own_name = _with_index_prefix_text(name, prefix)
+        body = with_index_prefix(template, prefix)
         if engine == "elasticsearch" and has_policy:
             body["template"]["settings"]["index"]["lifecycle"] = {"name": POLICY}
         if not dry_run:
-            _expect(server.ask("PUT", f"/_index_template/{own_name}", body), f"index template {own_name}")
-        yield Step(what=f"index template {own_name}", done=True)
+            _raise_unless_ok(server.request("PUT", f"/_index_template/{own_name}", body), f"index template {own_name}")
+        yield SetupStep(what=f"index template {own_name}", done=True)
 
 
-def engine_of(server: Server) -> Engine:
+def detect_engine(server: SearchServer) -> Engine:
     """Which product this is. Raises TaskProfilerError if it is neither."""
-    answer = server.ask("GET", "/")
+    answer = server.request("GET", "/")
     version = answer.body.get("version") if answer.ok and isinstance(answer.body, dict) else None
     if not isinstance(version, dict) or "number" not in version:
         raise TaskProfilerError(
@@ -88,10 +88,10 @@ def engine_of(server: Server) -> Engine:
     return "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
 
 
-class _PolicyOf:
+class _LifecyclePolicy:
     """The lifecycle policy, in the words of either engine."""
 
-    def __init__(self, server: Server, engine: Engine) -> None:
+    def __init__(self, server: SearchServer, engine: Engine) -> None:
         self._server = server
         self._is_opensearch = engine == "opensearch"
         self.feature = "ISM" if self._is_opensearch else "ILM"
@@ -102,19 +102,19 @@ class _PolicyOf:
 
         Without them the path is taken for an index (Elasticsearch 7) or for nothing (8, OpenSearch).
         """
-        answer = self._server.ask("GET", self._path)
+        answer = self._server.request("GET", self._path)
         return answer.ok or (answer.status == _HTTP_NOT_FOUND and "policy not found" in str(answer.body).lower())
 
     def put(self, body: Mapping[str, Any]) -> None:
         """Put the policy; OpenSearch wants to hear which version is replaced."""
-        present = self._server.ask("GET", self._path)
+        present = self._server.request("GET", self._path)
         path = self._path
         if self._is_opensearch and present.ok:
             path += f"?if_seq_no={present.body['_seq_no']}&if_primary_term={present.body['_primary_term']}"
-        _expect(self._server.ask("PUT", path, body), f"lifecycle policy {POLICY}")
+        _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {POLICY}")
 
 
-def renamed(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def with_index_prefix(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """A copy in which index patterns begin with the prefix."""
 
     def copy(value: Any) -> Any:  # noqa: ANN401  any JSON
@@ -122,17 +122,17 @@ def renamed(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
             return {key: copy(child) for key, child in value.items()}
         if isinstance(value, list | tuple):
             return [copy(child) for child in value]
-        return _renamed_text(value, prefix) if isinstance(value, str) and value.endswith("-*") else value
+        return _with_index_prefix_text(value, prefix) if isinstance(value, str) and value.endswith("-*") else value
 
     copied: dict[str, Any] = copy(body)
     return copied
 
 
-def _renamed_text(text: str, prefix: str) -> str:
+def _with_index_prefix_text(text: str, prefix: str) -> str:
     return prefix + text.removeprefix(DEFAULT_PREFIX) if text.startswith(f"{DEFAULT_PREFIX}-") else text
 
 
-def _expect(answer: Answer, what: str) -> None:
+def _raise_unless_ok(answer: ServerResponse, what: str) -> None:
     if not answer.ok:
         error = answer.body.get("error") if isinstance(answer.body, dict) else None
         reason = error.get("reason") if isinstance(error, dict) else error

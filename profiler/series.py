@@ -1,7 +1,7 @@
 """Streaming statistics whose memory does not grow with the length of a run.
 
-A :class:`TimeWeighted` holds the mean, maximum and percentiles of a quantity, each value counted
-for as long as it held. A :class:`Counter` follows a kernel counter that only grows, through
+A :class:`TimeWeightedStatistics` holds the mean, maximum and percentiles of a quantity, each value counted
+for as long as it held. A :class:`MonotonicCounter` follows a kernel counter that only grows, through
 restarts that set it back.
 """
 
@@ -12,10 +12,10 @@ from profiler.record import Distribution
 RELATIVE_ERROR = 0.01
 # 2048 bins at 1 % span 17 orders of magnitude: more than any quantity here; below that the
 # lowest bins are merged and only the low percentiles suffer.
-BIN_LIMIT = 2048
+MAX_BINS = 2048
 
 
-class TimeWeighted:
+class TimeWeightedStatistics:
     """Mean, maximum and percentiles of a quantity over time.
 
     The mean and maximum are exact; percentiles come from a DDSketch (Masson, Rim and Lee,
@@ -25,19 +25,19 @@ class TimeWeighted:
     __slots__ = ("_maximum", "_minimum", "_sketch", "_weight_ns", "_weighted_sum")
 
     def __init__(self) -> None:
-        self._sketch = LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, BIN_LIMIT)
+        self._sketch = LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, MAX_BINS)
         self._weighted_sum = 0.0
         self._weight_ns = 0
         self._minimum = float("inf")
         self._maximum = float("-inf")
 
-    def add(self, value: float, held_ns: int) -> None:
-        """Count ``value`` (0 or more) for the ``held_ns`` nanoseconds it held."""
-        if held_ns <= 0:
+    def add(self, value: float, weight_ns: int) -> None:
+        """Count ``value`` (0 or more) for the ``weight_ns`` nanoseconds it held."""
+        if weight_ns <= 0:
             return
-        self._sketch.add(value, held_ns)
-        self._weighted_sum += value * held_ns
-        self._weight_ns += held_ns
+        self._sketch.add(value, weight_ns)
+        self._weighted_sum += value * weight_ns
+        self._weight_ns += weight_ns
         self._minimum = min(self._minimum, value)
         self._maximum = max(self._maximum, value)
 
@@ -78,7 +78,7 @@ class TimeWeighted:
         return min(max(value, self._minimum), self._maximum)
 
 
-class Counter:
+class MonotonicCounter:
     """The total of a counter that only grows, over any number of resets to zero.
 
     A value below the last one means that what counts was restarted: the new value is added, the

@@ -19,8 +19,8 @@ Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
 Arguments = Literal["off", "redacted", "all"]
 
-MINIMUM_INTERVAL_SECONDS = 0.02
-MAXIMUM_SECONDS = 86_400.0
+MIN_INTERVAL_SECONDS = 0.02
+MAX_SECONDS = 86_400.0
 _PREFIX = "TASK_PROFILER_"
 _UUID_PREFIXES = ("GPU-", "MIG-")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
@@ -59,7 +59,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class _Reader:
+class _EnvironmentReader:
     """Reads single variables and gathers what is wrong with them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -92,12 +92,12 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
             "add it to a task definition, or profile a local command with 'task-profiler run -- CMD'."
         )
     address, version = found
-    reader = _Reader(environment)
+    reader = _EnvironmentReader(environment)
     interval_seconds = reader.parsed(
         "INTERVAL_SECONDS",
         1.0,
-        _seconds(MINIMUM_INTERVAL_SECONDS),
-        f"a number of seconds from {MINIMUM_INTERVAL_SECONDS} to {MAXIMUM_SECONDS:.0f}",
+        _seconds(MIN_INTERVAL_SECONDS),
+        f"a number of seconds from {MIN_INTERVAL_SECONDS} to {MAX_SECONDS:.0f}",
     )
     settings = MonitorSettings(
         endpoint_address=address,
@@ -105,7 +105,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         container=reader.text("CONTAINER"),
         interval_seconds=interval_seconds,
         checkpoint_seconds=reader.parsed(
-            "CHECKPOINT_SECONDS", 60.0, _seconds(0), f"0 (off) or a number of seconds up to {MAXIMUM_SECONDS:.0f}"
+            "CHECKPOINT_SECONDS", 60.0, _seconds(0), f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}"
         ),
         log_group=reader.text("LOG_GROUP"),
         log_stream=reader.text("LOG_STREAM"),
@@ -123,18 +123,18 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
 
 def read_accelerator_settings(environment: Mapping[str, str]) -> AcceleratorSettings:
     """What ``run`` takes from the environment, too."""
-    reader = _Reader(environment)
+    reader = _EnvironmentReader(environment)
     return replace(_accelerators(reader), problems=tuple(reader.problems))
 
 
 def read_price_settings(environment: Mapping[str, str]) -> tuple[PriceOverrides, tuple[str, ...]]:
     """The prices in ``environment``, and what is wrong with them."""
-    reader = _Reader(environment)
+    reader = _EnvironmentReader(environment)
     prices = _prices(reader)
     return prices, tuple(reader.problems)
 
 
-def _prices(reader: _Reader) -> PriceOverrides:
+def _prices(reader: _EnvironmentReader) -> PriceOverrides:
     parse: Callable[[str], float | None] = parse_price
     expected = "a price in USD"
     return PriceOverrides(
@@ -145,7 +145,7 @@ def _prices(reader: _Reader) -> PriceOverrides:
     )
 
 
-def _accelerators(reader: _Reader) -> AcceleratorSettings:
+def _accelerators(reader: _EnvironmentReader) -> AcceleratorSettings:
     return AcceleratorSettings(
         gpu=reader.parsed("GPU", "auto", _switch, "auto, on or off"),
         neuron=reader.parsed("NEURON", "auto", _switch, "auto, on or off"),
@@ -153,7 +153,7 @@ def _accelerators(reader: _Reader) -> AcceleratorSettings:
     )
 
 
-def _emf_metrics(reader: _Reader) -> tuple[str, ...]:
+def _emf_metrics(reader: _EnvironmentReader) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(_names(reader.text("EMF_METRICS") or "")))
     unknown = [name for name in chosen if name not in METRIC_NAMES]
     if unknown:
@@ -181,7 +181,7 @@ def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
 def _seconds(at_least: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
         seconds = float(value)
-        if not math.isfinite(seconds) or not at_least <= seconds <= MAXIMUM_SECONDS:
+        if not math.isfinite(seconds) or not at_least <= seconds <= MAX_SECONDS:
             raise ValueError
         return seconds
 

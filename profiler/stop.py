@@ -34,9 +34,9 @@ class StopSignals:
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
-            signal.signal(number, self._note)
+            signal.signal(number, self._on_signal)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the form signal.signal asks for
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the form signal.signal asks for
         if self.requested_ns is None:
             self.requested_ns = self._monotonic_ns()
 
@@ -46,7 +46,7 @@ class StopSignals:
             select.select(self._signals(), [], [], seconds)
         return self.requested_ns is not None
 
-    def wait_for(self, source: "socket", seconds: float) -> bool:
+    def wait_readable(self, source: "socket", seconds: float) -> bool:
         """Wait so long, or until ``source`` can be read or the end is asked for; says whether it can be read."""
         watched: list[socket | int] = [source]
         if self.requested_ns is None:

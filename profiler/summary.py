@@ -19,24 +19,24 @@ from profiler.record import (
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.times import format_ms
-from profiler.usage import ContainerUsage, Totals
-from profiler.verdict import End, ended, out_of_memory, still_running
+from profiler.usage import ContainerUsage, UsageTotals
+from profiler.verdict import Outcome, exited_outcome, out_of_memory, running_outcome
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 # cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
 _UNLIMITED_BYTES = 2**60
 
 
-class Sizes(Struct, frozen=True, kw_only=True):
+class ResourceLimits(Struct, frozen=True, kw_only=True):
     """What bounds a container."""
 
     vcpu: float | None = None
     memory_bytes: float | None = None
 
 
-def container_sizes(
+def container_limits(
     container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, host: Host
-) -> Sizes:
+) -> ResourceLimits:
     """The container's own limit, else the task's, else the machine's.
 
     A container's CPU limit above the task's does not bound it. The memory limit in the stats
@@ -47,10 +47,10 @@ def container_sizes(
     if memory_bytes is None and usage is not None and usage.memory_limit_bytes:
         largest_bytes = host.memory_bytes if host.memory_bytes is not None else _UNLIMITED_BYTES
         memory_bytes = usage.memory_limit_bytes if usage.memory_limit_bytes <= largest_bytes else None
-    return Sizes(vcpu=min(vcpu_limits, default=host.vcpu), memory_bytes=memory_bytes)
+    return ResourceLimits(vcpu=min(vcpu_limits, default=host.vcpu), memory_bytes=memory_bytes)
 
 
-def usage_metrics(usage: ContainerUsage | None, sizes: Sizes) -> Metrics:
+def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
     """What was measured of a container, against what bounds it."""
     bounds = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
     if usage is None:
@@ -74,7 +74,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: Sizes) -> Metrics:
     )
 
 
-def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: Sizes) -> Metrics:
+def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
     """The metrics with another peak than that of the samples, which is then the distributions' maximum, too."""
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
@@ -82,16 +82,16 @@ def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | N
         metrics,
         max_memory_used_mb=peak_mb,
         memory_peak_source=source,
-        memory_used_mb=_up_to(metrics.memory_used_mb, peak_mb),
-        memory_utilization_percent=_up_to(metrics.memory_utilization_percent, percent),
+        memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
+        memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
     )
 
 
-def _up_to(distribution: Distribution | None, peak: float | None) -> Distribution | None:
+def _with_max(distribution: Distribution | None, peak: float | None) -> Distribution | None:
     return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
 
 
-def interval(totals: Totals, sizes: Sizes, *, started_ns: int, finished_ns: int) -> Interval:
+def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
     """The numbers since the last checkpoint."""
     return Interval(
         started_at=format_ms(started_ns),
@@ -104,7 +104,7 @@ def interval(totals: Totals, sizes: Sizes, *, started_ns: int, finished_ns: int)
     )
 
 
-def other_container(
+def build_other_container(
     container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, now_ns: int, host: Host
 ) -> OtherContainer:
     """A container beside the batch.
@@ -112,12 +112,12 @@ def other_container(
     In awsvpc mode every container shows the task's network counters; the batch's metrics carry
     them, so they are left out here.
     """
-    if container.stopped:
-        end = ended(container.exit_code, container.finished_ns, stop_was_asked=False)
+    if container.is_stopped:
+        end = exited_outcome(container.exit_code, container.finished_ns, is_stop_requested=False)
     else:
-        end = still_running(now_ns)
+        end = running_outcome(now_ns)
     numbers = replace(
-        usage_metrics(usage, container_sizes(container, task, usage, host)),
+        usage_metrics(usage, container_limits(container, task, usage, host)),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
     if container.shares_network:
@@ -127,17 +127,17 @@ def other_container(
     )
 
 
-def batch_record(
+def build_batch_record(
     container: ContainerMetadata,
     task: TaskMetadata,
     usage: ContainerUsage | None,
-    end: End,
+    end: Outcome,
     host: Host,
     *,
     others: Iterable[OtherContainer] = (),
 ) -> Record:
     """The run of one batch container, without what only the profiler knows of itself."""
-    sizes = container_sizes(container, task, usage, host)
+    sizes = container_limits(container, task, usage, host)
     record = Record(
         task_id=task_id(task.arn),
         task_arn=task.arn,
@@ -167,7 +167,7 @@ def batch_record(
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 
 
-def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: End) -> Metrics:
+def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: Outcome) -> Metrics:
     return replace(
         measured,
         duration_ms=span_ms(container.started_ns, end.until_ns),

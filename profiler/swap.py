@@ -6,18 +6,18 @@ Swap belongs to the instance and not to a task: it is reported, never attributed
 from collections.abc import Callable
 
 from profiler.figures import MIB
-from profiler.sources.instance import Swapped
+from profiler.sources.instance import SwapCounters
 from profiler.sources.task_metadata import TaskMetadata
 
 
-class SwapWatch:
+class SwapTracker:
     """Compares the instance's counters with those at ``begin``."""
 
-    def __init__(self, read: Callable[[], Swapped | None]) -> None:
+    def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
         self._read = read
-        self._before: Swapped | None = None
+        self._before: SwapCounters | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """What was swapped before does not count."""
         self._before = self._read()
 

@@ -2,17 +2,17 @@
 
 from msgspec import Struct
 
-from profiler.known import largest
-from profiler.series import Counter, TimeWeighted
+from profiler.known import max_known
+from profiler.series import MonotonicCounter, TimeWeightedStatistics
 from profiler.sources.container_stats import ContainerSample
 from profiler.times import NS_PER_MS, NS_PER_SECOND
 
 # A first step shorter than this share of the usual one is joined with the next: the counter then
 # holds the runtime's own work from before the start, and a short step makes a high rate of it.
-_SHORT_FIRST_STEP = 0.5
+_MIN_FIRST_STEP_FRACTION = 0.5
 # Stats are 20 s old at most (EC2; 10 s on Fargate). A reading says nothing of the memory before that:
 # while the endpoint was away, or before a monitor that came late or was restarted.
-_OLDEST_STATS_NS = 20 * NS_PER_SECOND
+_MAX_STATS_AGE_NS = 20 * NS_PER_SECOND
 # Above this difference between a step of ``read`` and the same step on our own monotonic clock,
 # somebody has set the wall clock. Well above the staleness of any stats (20 s at most on EC2).
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
@@ -20,28 +20,28 @@ _NETWORK = ("rx", "tx")
 _BLOCKS = ("read", "write")
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class UsageTotals(Struct, frozen=True, kw_only=True):
     """The distributions and CPU time of one stretch of time."""
 
     cpu_seconds: float | None
-    vcpu: TimeWeighted
-    memory_bytes: TimeWeighted
+    vcpu: TimeWeightedStatistics
+    memory_bytes: TimeWeightedStatistics
 
 
-class _Stretch:
+class _UsageWindow:
     """CPU and memory over a stretch of time: the whole run, or the time since a checkpoint."""
 
     __slots__ = ("covered_ns", "cpu_ns", "memory_bytes", "vcpu")
 
     def __init__(self) -> None:
-        self.vcpu = TimeWeighted()
-        self.memory_bytes = TimeWeighted()
+        self.vcpu = TimeWeightedStatistics()
+        self.memory_bytes = TimeWeightedStatistics()
         self.cpu_ns = 0
         self.covered_ns = 0
 
-    def totals(self) -> Totals:
+    def totals(self) -> UsageTotals:
         cpu_seconds = self.cpu_ns / NS_PER_SECOND if self.covered_ns else None
-        return Totals(cpu_seconds=cpu_seconds, vcpu=self.vcpu, memory_bytes=self.memory_bytes)
+        return UsageTotals(cpu_seconds=cpu_seconds, vcpu=self.vcpu, memory_bytes=self.memory_bytes)
 
 
 class ContainerUsage:
@@ -55,11 +55,11 @@ class ContainerUsage:
 
     def __init__(self, nominal_step_ns: int) -> None:
         self._nominal_step_ns = nominal_step_ns
-        self._run = _Stretch()
-        self._interval = _Stretch()
-        self._cpu_ns = Counter()
-        self._counters = {name: Counter() for name in (*_NETWORK, *_BLOCKS)}
-        self._steps_ms = TimeWeighted()
+        self._run = _UsageWindow()
+        self._interval = _UsageWindow()
+        self._cpu_ns = MonotonicCounter()
+        self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
+        self._steps_ms = TimeWeightedStatistics()
         self._carried_ns = 0
         self._carried_cpu_ns = 0
         self._docker_id: str | None = None
@@ -107,7 +107,7 @@ class ContainerUsage:
                 self._counters[name].add(value)
         if self.last_read_ns is not None and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
-        self.max_pids = largest(self.max_pids, sample.pids)
+        self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
@@ -141,29 +141,29 @@ class ContainerUsage:
         if growth_ns is None or step_ns is None:
             return
         step_ns, growth_ns = step_ns + self._carried_ns, growth_ns + self._carried_cpu_ns
-        if counts_from_start and step_ns < _SHORT_FIRST_STEP * self._nominal_step_ns:
+        if counts_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns:
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
         self._carried_ns = self._carried_cpu_ns = 0
-        for stretch in (self._run, self._interval):
-            stretch.vcpu.add(growth_ns / step_ns, step_ns)
-            stretch.cpu_ns += growth_ns
-            stretch.covered_ns += step_ns
+        for window in (self._run, self._interval):
+            window.vcpu.add(growth_ns / step_ns, step_ns)
+            window.cpu_ns += growth_ns
+            window.covered_ns += step_ns
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        self.memory_usage_peak_bytes = largest(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
-        self.memory_limit_hits = largest(self.memory_limit_hits, sample.memory_limit_hits)
+        self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
+        self.memory_limit_hits = max_known(self.memory_limit_hits, sample.memory_limit_hits)
         if sample.memory_limit_bytes is not None:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
-        self.memory_max_bytes = largest(self.memory_max_bytes, sample.memory_used_bytes)
+        self.memory_max_bytes = max_known(self.memory_max_bytes, sample.memory_used_bytes)
         # A first value of unknown age counts for one tick, so that it is not lost.
-        held_ns = self._nominal_step_ns
+        weight_ns = self._nominal_step_ns
         if step_ns is not None:
-            held_ns = min(step_ns, max(_OLDEST_STATS_NS, self._nominal_step_ns))
-        for stretch in (self._run, self._interval):
-            stretch.memory_bytes.add(sample.memory_used_bytes, held_ns)
+            weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
+        for window in (self._run, self._interval):
+            window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -172,14 +172,14 @@ class ContainerUsage:
         return None if total_ns is None else total_ns / NS_PER_SECOND
 
     @property
-    def run(self) -> Totals:
+    def run(self) -> UsageTotals:
         """Everything since the start."""
         return self._run.totals()
 
-    def end_interval(self) -> Totals:
+    def end_interval(self) -> UsageTotals:
         """Everything since the last call; the next interval begins."""
         totals = self._interval.totals()
-        self._interval = _Stretch()
+        self._interval = _UsageWindow()
         return totals
 
     @property
@@ -208,6 +208,6 @@ class ContainerUsage:
         return self._steps_ms.median()
 
     @property
-    def longest_step_ms(self) -> float | None:
+    def max_step_ms(self) -> float | None:
         """The longest time between samples."""
         return self._steps_ms.maximum

@@ -4,12 +4,12 @@ from msgspec import Struct
 
 from profiler.record import OutOfMemoryEvidence, Status
 
-_KILLED = 137  # 128 + SIGKILL, what the kernel's OOM killer leaves
-_NEAR_THE_LIMIT = 0.9
-_FAR_BELOW_THE_LIMIT = 0.5
+_SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, what the kernel's OOM killer leaves
+_LIKELY_FRACTION = 0.9
+_UNLIKELY_FRACTION = 0.5
 
 
-class End(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True, kw_only=True):
     """How far a run has come.
 
     ``until_ns`` is the wall clock's time up to which durations count, ``finished_ns`` the end
@@ -29,37 +29,37 @@ class OutOfMemory(Struct, frozen=True, kw_only=True):
     evidence: OutOfMemoryEvidence | None = None
 
 
-def still_running(now_ns: int) -> End:
+def running_outcome(now_ns: int) -> Outcome:
     """The batch goes on."""
-    return End(status="running", until_ns=now_ns)
+    return Outcome(status="running", until_ns=now_ns)
 
 
-def told_to_stop(now_ns: int) -> End:
+def stopped_outcome(now_ns: int) -> Outcome:
     """The task was told to stop while the batch ran on; its end is not ours to see."""
-    return End(status="stopped", until_ns=now_ns)
+    return Outcome(status="stopped", until_ns=now_ns)
 
 
-def lost(last_seen_ns: int | None) -> End:
+def unknown_outcome(last_seen_ns: int | None) -> Outcome:
     """The batch is gone and nobody said how it ended; there were readings until ``last_seen_ns``."""
-    return End(status="unknown", finished_ns=last_seen_ns)
+    return Outcome(status="unknown", finished_ns=last_seen_ns)
 
 
-def ended(exit_code: int | None, finished_ns: int | None, *, stop_was_asked: bool) -> End:
+def exited_outcome(exit_code: int | None, finished_ns: int | None, *, is_stop_requested: bool) -> Outcome:
     """The batch came to its end.
 
     A stop that was asked for before the end counts whatever the exit code is: a batch that
     handles SIGTERM well exits 0 without having done its work.
     """
-    return End(
-        status=_status(exit_code, stop_was_asked=stop_was_asked),
+    return Outcome(
+        status=_status(exit_code, is_stop_requested=is_stop_requested),
         exit_code=exit_code,
         until_ns=finished_ns,
         finished_ns=finished_ns,
     )
 
 
-def _status(exit_code: int | None, *, stop_was_asked: bool) -> Status:
-    if stop_was_asked:
+def _status(exit_code: int | None, *, is_stop_requested: bool) -> Status:
+    if is_stop_requested:
         return "stopped"
     if exit_code is None:
         return "unknown"
@@ -67,7 +67,7 @@ def _status(exit_code: int | None, *, stop_was_asked: bool) -> Status:
 
 
 def likely_out_of_memory(
-    end: End,
+    end: Outcome,
     *,
     memory_max_bytes: float | None,
     memory_size_bytes: float | None,
@@ -81,20 +81,20 @@ def likely_out_of_memory(
     """
     if end.status == "running":
         return None
-    if end.status == "stopped" or end.exit_code not in (None, _KILLED):
+    if end.status == "stopped" or end.exit_code not in (None, _SIGKILL_EXIT_CODE):
         return False
     if limit_hits:
         return True
     if memory_size_bytes is None or memory_max_bytes is None:
         return None
     share = memory_max_bytes / memory_size_bytes
-    if share >= _NEAR_THE_LIMIT:
+    if share >= _LIKELY_FRACTION:
         return True
-    return False if share < _FAR_BELOW_THE_LIMIT else None
+    return False if share < _UNLIKELY_FRACTION else None
 
 
 def out_of_memory(
-    end: End,
+    end: Outcome,
     *,
     memory_max_bytes: float | None,
     memory_size_bytes: float | None,

@@ -21,7 +21,7 @@ class LogEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedAws:
+class FakeAws:
     """A running moto server."""
 
     url: str
@@ -61,7 +61,7 @@ class PlayedAws:
 
 
 @contextlib.contextmanager
-def played_aws() -> Iterator[PlayedAws]:
+def fake_aws() -> Iterator[FakeAws]:
     """Run a server on a free port, with nothing in it, for the length of the block; one at a time."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -70,6 +70,6 @@ def played_aws() -> Iterator[PlayedAws]:
         url = f"http://{host}:{port}"
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
-        yield PlayedAws(url=url)
+        yield FakeAws(url=url)
     finally:
         server.stop()

@@ -10,15 +10,15 @@ import json
 import sys
 from importlib import import_module
 
-SENT = "nothing is wrong: this is where the request would leave"
+INTERCEPTED = "nothing is wrong: this is where the request would leave"
 
 
-class AboutToSendError(Exception):
+class RequestInterceptedError(Exception):
     """Instead of the request."""
 
 
 def stop(**_: object) -> None:
-    raise AboutToSendError(SENT)
+    raise RequestInterceptedError(INTERCEPTED)
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         output = io.StringIO()
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
             driver.main(words)
-        said.append("" if SENT in output.getvalue() else output.getvalue() or "nothing was sent")
+        said.append("" if INTERCEPTED in output.getvalue() else output.getvalue() or "nothing was sent")
     json.dump(said, sys.stdout)
 
 

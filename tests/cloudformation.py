@@ -30,7 +30,7 @@ def read_template(path: Path) -> dict[str, Any]:
     return dict(parsed)
 
 
-def found_by_the_linter(text: str) -> list[str]:
+def lint_template(text: str) -> list[str]:
     """Every rule counts, the informational ones too."""
     config = ManualArgs(include_checks=["I", "W", "E"], regions=["us-east-1", "eu-west-1", "ap-northeast-1"])
     return [f"{match.rule.id} {match.message}" for match in lint(text, config=config)]
@@ -38,11 +38,11 @@ def found_by_the_linter(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class MotoStack:
-    """A deployed stack; ``left_out``: types of resources that moto's CloudFormation does not make."""
+    """A deployed stack; ``unsupported_types``: types of resources that moto's CloudFormation does not make."""
 
     name: str
     path: Path
-    left_out: frozenset[str] = frozenset()
+    unsupported_types: frozenset[str] = frozenset()
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -57,7 +57,7 @@ class MotoStack:
             condition = resource.get("Condition")
             if resource["Type"] == kind and (condition is None or resource_map.lazy_condition_map[condition]):
                 resolved = clean_json(resource_map._resource_json_map[logical_id], resource_map)
-                found[logical_id] = without_nothing(resolved["Properties"])
+                found[logical_id] = drop_no_values(resolved["Properties"])
         return found
 
     def statements(self, logical_id: str) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ class MotoStack:
         """What a deployed resource is called."""
         return str(clean_json({"Ref": logical_id}, self._resource_map()))
 
-    def is_called(self, logical_id: str, name: str) -> None:
+    def set_physical_id(self, logical_id: str, name: str) -> None:
         """Let a resource that was made by hand be found by the others, and by the outputs."""
         self._resource_map()._parsed_resources[logical_id] = name
 
@@ -91,16 +91,16 @@ def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> frozen
     return frozenset(str(one.message).split()[3] for one in said if str(one.message).startswith("Tried to parse"))
 
 
-def without_nothing(value: Any) -> Any:
+def drop_no_values(value: Any) -> Any:
     """CloudFormation drops AWS::NoValue from lists, moto leaves a None."""
     if isinstance(value, dict):
-        return {key: without_nothing(one) for key, one in value.items()}
+        return {key: drop_no_values(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [without_nothing(one) for one in value if one is not None]
+        return [drop_no_values(one) for one in value if one is not None]
     return value
 
 
-def check_shape(service: str, operation: str, arguments: Mapping[str, object]) -> None:
+def validate_arguments(service: str, operation: str, arguments: Mapping[str, object]) -> None:
     """Whether an API would take these arguments, for calls that moto does not have."""
     shape = boto3.client(service).meta.service_model.operation_model(operation).input_shape
     report = ParamValidator().validate(dict(arguments), shape)

@@ -15,7 +15,7 @@ CLUSTERS = {
     FOLDER / "cluster-neuron.yaml": FOLDER / "neuron.json",
 }
 # What moto's CloudFormation does not make, and how ClusterStack.complete makes it from the resolved template.
-LEFT_OUT = {
+UNSUPPORTED_TYPES = {
     "AWS::ECS::CapacityProvider": "CreateCapacityProvider",
     "AWS::ECS::ClusterCapacityProviderAssociations": "PutClusterCapacityProviders",
     "AWS::Scheduler::Schedule": "CreateSchedule",
@@ -31,7 +31,7 @@ class ClusterStack(MotoStack):
         ecs = boto3.client("ecs")
         (provider,) = self.resources("AWS::ECS::CapacityProvider").values()
         ecs.create_capacity_provider(**in_camel_case(provider))
-        self.is_called("CapacityProvider", provider["Name"])
+        self.set_physical_id("CapacityProvider", provider["Name"])
         (capacity,) = self.resources("AWS::ECS::ClusterCapacityProviderAssociations").values()
         ecs.put_cluster_capacity_providers(**in_camel_case(capacity))
         (schedule,) = self.resources("AWS::Scheduler::Schedule").values()
@@ -41,7 +41,7 @@ class ClusterStack(MotoStack):
         target["EcsParameters"]["CapacityProviderStrategy"] = strategy
         name = f"{self.name}-Schedule-1"  # CloudFormation makes one up
         boto3.client("scheduler").create_schedule(Name=name, **schedule)
-        self.is_called("Schedule", name)
+        self.set_physical_id("Schedule", name)
 
     @property
     def schedule(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def starts(program: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
 
 
-def objection(config: Any, age: int) -> str | None:
+def config_error(config: Any, age: int) -> str | None:
     """What is wrong with a configuration, None if nothing."""
     periods = [config.get("period")]
     for runtime in config["neuron_runtimes"]:
@@ -110,7 +110,7 @@ def main() -> None:
     scenario = json.loads((folder / "scenario.json").read_text())
     flag, path = sys.argv[1:]
     config = json.loads(Path(path).read_text()) if flag in ("-c", "--config-file") else None
-    refused = objection(config, scenario["age"])
+    refused = config_error(config, scenario["age"])
     with (folder / "starts.jsonl").open("a+") as notes:
         notes.seek(0)
         earlier = len(notes.readlines())

@@ -39,7 +39,7 @@ class FakeGpu:
     instances: list["FakeGpu"] = field(default_factory=list)
     xids: list[int] = field(default_factory=list)
     instance_id: int = 0xFFFFFFFF
-    xids_of_instance: int = 0xFFFFFFFF
+    xid_instance_id: int = 0xFFFFFFFF
 
 
 class FakeNvml:
@@ -79,7 +79,7 @@ class FakeNvml:
         else:
             self._scripts.setdefault((function, uuid), []).extend(values)
 
-    def heal(self) -> None:
+    def clear_failures(self) -> None:
         """Nothing fails any more."""
         self._scripts.clear()
         self._always.clear()
@@ -166,7 +166,7 @@ class FakeNvml:
         self._answer("nvmlEventSetWait_v2", None, None)
         for gpu in events:
             if gpu.xids:
-                code, of_instance = gpu.xids.pop(0), gpu.xids_of_instance
+                code, of_instance = gpu.xids.pop(0), gpu.xid_instance_id
                 return SimpleNamespace(device=gpu, eventType=8, eventData=code, gpuInstanceId=of_instance)
         raise FakeNvmlError(10)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.served import Served
+from tests.served import FakeHttpServer
 
 WEBHOOK_PATH = "/services/T0/B0/hunter2-hunter2"
 TOKEN = "xoxb-hunter2-hunter2"
@@ -42,7 +42,7 @@ class Received:
     authorization: str | None
 
 
-class FakeSlack(Served):
+class FakeSlack(FakeHttpServer):
     """On a free port until ``close``."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def _block_faults(block: dict[str, Any]) -> list[str]:
     return ["unknown, empty or with too many elements"]
 
 
-def _text_faults(text: Any, longest: int) -> list[str]:
+def _text_faults(text: Any, max_length: int) -> list[str]:
     match text:
         case {"type": "plain_text", "text": str() as words, **rest} if set(rest) <= {"emoji"}:
             pass
@@ -161,7 +161,7 @@ def _text_faults(text: Any, longest: int) -> list[str]:
             pass
         case _:
             return ["no text object"]
-    return [] if 1 <= length(words) <= longest else [f"{length(words)} characters, at most {longest}"]
+    return [] if 1 <= length(words) <= max_length else [f"{length(words)} characters, at most {max_length}"]
 
 
 def _button_faults(button: Any) -> list[str]:

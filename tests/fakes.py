@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import ContainerSample, StatsReading
@@ -52,7 +52,7 @@ class FakeStop:
 
     clock: FakeClock
     at_seconds: float | None = None
-    give_up_seconds: float = 100_000
+    max_simulated_seconds: float = 100_000
 
     @property
     def requested_ns(self) -> int | None:
@@ -60,8 +60,8 @@ class FakeStop:
         return at_ns if at_ns is not None and self.clock.now_ns >= at_ns else None
 
     def wait(self, seconds_to_wait: float) -> bool:
-        if self.clock.now_ns > seconds(self.give_up_seconds):
-            raise AssertionError(f"still running after {self.give_up_seconds} simulated seconds")
+        if self.clock.now_ns > seconds(self.max_simulated_seconds):
+            raise AssertionError(f"still running after {self.max_simulated_seconds} simulated seconds")
         if self.requested_ns is None:
             end_ns = self.clock.now_ns + seconds(seconds_to_wait)
             if self.at_seconds is not None:
@@ -101,8 +101,8 @@ class FakeTaskSource:
     task_reads: int = 0
     stats_reads: int = 0
 
-    def task(self, at_most_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        assert at_most_seconds is None or at_most_seconds > 0
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        assert max_seconds is None or max_seconds > 0
         self.task_reads += 1
         return self.task_at(self.clock.now_ns / NS_PER_SECOND)
 
@@ -115,14 +115,14 @@ class FakeTaskSource:
 
 
 @dataclass
-class FakeStreams:
+class FakeLogsSink:
     """A CloudWatch Logs that takes every line, or answers with ``failure``."""
 
-    failure: Undelivered | None = None
+    failure: DeliveryFailure | None = None
     error: Exception | None = None
     lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
 
-    def put(self, line: bytes, target: LogTarget) -> Undelivered | None:
+    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
         if self.error is not None:
             raise self.error
         if self.failure is None:
@@ -131,28 +131,28 @@ class FakeStreams:
 
 
 @dataclass
-class FakeOutput:
+class FakeStdout:
     """The monitor's standard output."""
 
-    failure: Undelivered | None = None
+    failure: DeliveryFailure | None = None
     lines: list[bytes] = field(default_factory=list)
 
-    def write(self, line: bytes) -> Undelivered | None:
+    def write(self, line: bytes) -> DeliveryFailure | None:
         if self.failure is None:
             self.lines.append(line)
         return self.failure
 
 
 @dataclass
-class FakeBudget:
-    """Stands for ``call_within``: runs the call at once, or says that it took too long."""
+class FakeRunWithTimeout:
+    """Stands for ``run_with_timeout``: runs the call at once, or says that it took too long."""
 
-    too_slow: bool = False
+    times_out: bool = False
     seconds: list[float] = field(default_factory=list)
 
     def __call__(self, seconds: float, function: Callable[[], _T]) -> _T | None:
         self.seconds.append(seconds)
-        return None if self.too_slow else function()
+        return None if self.times_out else function()
 
 
 def sample(
@@ -168,7 +168,7 @@ def stats(samples: dict[str, ContainerSample], without: Iterable[str] = ()) -> S
     return StatsReading(samples=samples, without_stats=frozenset(without), refused={})
 
 
-class FakeTime:
+class FakeInvocationTime:
     """An invocation that has so many seconds left; only pauses use them up."""
 
     def __init__(self, seconds: float = 60) -> None:

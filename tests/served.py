@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-class Served:
+class FakeHttpServer:
     """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Served:
         self._server.server_close()
 
 
-class PlayedElasticsearch(Served):
+class FakeElasticsearch(FakeHttpServer):
     """Takes every document; keeps requests and who signed in."""
 
     def __init__(self) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 import boto3
 
-from tests.cloudformation import ACCOUNT, REGION, MotoStack, check_shape, create_stack, read_template
+from tests.cloudformation import ACCOUNT, REGION, MotoStack, create_stack, read_template, validate_arguments
 
-__all__ = ["ACCOUNT", "LEFT_OUT", "LOG_GROUPS", "REGION", "TEMPLATE", "Stack", "deploy", "template"]
+__all__ = ["ACCOUNT", "LOG_GROUPS", "REGION", "TEMPLATE", "UNSUPPORTED_TYPES", "Stack", "deploy", "template"]
 
 TEMPLATE = Path(__file__).parents[1] / "lambda" / "template.yaml"
 LOG_GROUPS = ("/ecs/jobs", "/ecs/monitor")
 BUCKET, KEY = "code-of-functions", "forwarder.zip"
 
 # What moto's CloudFormation does not make, and how Stack.complete makes it or checks it from the resolved template.
-LEFT_OUT = {
+UNSUPPORTED_TYPES = {
     "AWS::CloudWatch::Alarm": "PutMetricAlarm",
     "AWS::Lambda::EventInvokeConfig": "PutFunctionEventInvokeConfig",
     "AWS::Logs::QueryDefinition": "moto has no PutQueryDefinition either: checked against its shape in botocore",
@@ -61,7 +61,7 @@ class Stack(MotoStack):
                 attributes = {"Policy": json.dumps(properties["PolicyDocument"])}
                 boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
         for properties in self.resources("AWS::Logs::QueryDefinition").values():
-            check_shape(
+            validate_arguments(
                 "logs", "PutQueryDefinition", {name[0].lower() + name[1:]: properties[name] for name in properties}
             )
         for table, properties in self.resources("AWS::DynamoDB::Table").items():

@@ -9,7 +9,7 @@ T = TypeVar("T")
 _STEP_SECONDS = 0.02
 
 
-class WaitedTooLongError(AssertionError):
+class WaitTimeoutError(AssertionError):
     """What was waited for did not happen in time; an assertion, so that a test fails and does not err."""
 
 
@@ -24,5 +24,5 @@ def wait_until(predicate: Callable[[], T | None], seconds: float, what: str) -> 
         if answer:
             return answer
         if time.monotonic() >= deadline:
-            raise WaitedTooLongError(f"waited {seconds:g} s for {what}")
+            raise WaitTimeoutError(f"waited {seconds:g} s for {what}")
         time.sleep(_STEP_SECONDS)

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from profiler.clock import SystemClock
 from profiler.record import encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, which puts only this folder on the path
 from tools.example_runs import runs
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def write_history(file: Path) -> str:
     """Write the history. Returns the task id of the last run that ran out of memory."""
-    history = History(file, SystemClock())
+    history = HistoryStore(file, SystemClock())
     killed_task_id = ""
     for report, points in runs(RUNS):
-        undelivered = history.add(encode(report), points, most_runs=RUNS)
+        undelivered = history.add(encode(report), points, max_runs=RUNS)
         if undelivered is not None:
             sys.exit(str(undelivered))
         killed_task_id = report.record.task_id if report.record.likely_out_of_memory else killed_task_id

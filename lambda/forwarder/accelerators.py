@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from forwarder.aggregates import largest, mean
+from forwarder.aggregates import max_known, mean
 from profiler.record import Distribution, Gpu, Neuron
 
 
@@ -16,8 +16,8 @@ def gpu_fields(gpus: Sequence[Gpu]) -> dict[str, Any] | None:
     energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
     return {
         "count": len(gpus),
-        "percent": {"avg": mean([one.avg for one in percents]), "max": largest([one.max for one in percents])},
-        "memory_mb": {"avg": mean([one.avg for one in memories]), "max": largest([one.max for one in memories])},
+        "percent": {"avg": mean([one.avg for one in percents]), "max": max_known([one.max for one in percents])},
+        "memory_mb": {"avg": mean([one.avg for one in memories]), "max": max_known([one.max for one in memories])},
         "energy_joules": sum(energies) if energies else None,
     }
 
@@ -30,6 +30,6 @@ def neuron_fields(neuron: Neuron | None) -> dict[str, Any] | None:
     memory = neuron.device_memory_used_mb or Distribution()
     return {
         "cores": len(neuron.cores),
-        "percent": {"avg": mean([one.avg for one in percents]), "max": largest([one.max for one in percents])},
+        "percent": {"avg": mean([one.avg for one in percents]), "max": max_known([one.max for one in percents])},
         "memory_mb": {"max": memory.max},
     }

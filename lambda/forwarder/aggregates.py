@@ -9,6 +9,6 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def largest(values: Sequence[float | None]) -> float | None:
+def max_known(values: Sequence[float | None]) -> float | None:
     """The largest of the known values."""
     return max((value for value in values if value is not None), default=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from forwarder.task_definition import LogPlace
+from forwarder.task_definition import LogStream
 
 _NEWEST_LINES = 200
 
@@ -39,7 +39,7 @@ class CloudWatchTail:
         self._client_of = client_of
         self._warn = warn
 
-    def newest(self, place: LogPlace) -> Sequence[str]:
+    def newest(self, place: LogStream) -> Sequence[str]:
         """The last lines of the stream, oldest first."""
         try:
             answer = self._client_of(place.region).get_log_events(

@@ -13,7 +13,7 @@ RETRIES_ON_CONFLICT = 5
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
 _FORBIDDEN_STATUSES = frozenset({401, 403})
 _FIRST_FAILURE_STATUS = 300
-_LONGEST_REASON = 500
+_MAX_REASON_LENGTH = 500
 # What the engines call their refusals (security_exception).
 _CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
@@ -74,7 +74,7 @@ def bulk_results(answer: object, count: int) -> list[ItemResult]:
     return [_result(item) for item in items]
 
 
-def refusal(engine: str, status: int | None, error: object) -> str:
+def rejection_message(engine: str, status: int | None, error: object) -> str:
     """A sentence for a whole request that was refused.
 
     The engine's own code is shown; any other words are those of a proxy, and may quote the request with
@@ -98,7 +98,7 @@ def _reason(error: object) -> str:
     while isinstance(error, dict):
         parts.append(f"{error.get('type')}: {error.get('reason')}")
         error = error.get("caused_by")
-    return ", because ".join(parts or [str(error)])[:_LONGEST_REASON]
+    return ", because ".join(parts or [str(error)])[:_MAX_REASON_LENGTH]
 
 
 def _text(value: object) -> str:

@@ -8,10 +8,10 @@ from msgspec import Struct
 from forwarder.cluster import Cluster
 from forwarder.errors import ClusterError
 
-_RUNS = 20
-_FEWEST_RUNS = 5
-_SECONDS = 5.0
-_WORTH_TELLING = 1.5
+_MAX_RUNS = 20
+_MIN_RUNS = 5
+_TIMEOUT_SECONDS = 5.0
+_NOTABLE_RATIO = 1.5
 
 
 class _Usage(Struct):
@@ -45,16 +45,16 @@ def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duratio
         }
     }
     body = {
-        "size": _RUNS,
+        "size": _MAX_RUNS,
         "_source": ["usage.duration_ms"],
         "query": query,
         "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
     }
     try:
-        durations = _durations(cluster.search(f"{prefix}-reports-*", body, _SECONDS))
+        durations = _durations(cluster.search(f"{prefix}-reports-*", body, _TIMEOUT_SECONDS))
     except ClusterError:
         return None
-    usual_ms = median(durations) if len(durations) >= _FEWEST_RUNS else 0
+    usual_ms = median(durations) if len(durations) >= _MIN_RUNS else 0
     return _sentence(duration_ms / usual_ms, len(durations)) if usual_ms > 0 else None
 
 
@@ -68,8 +68,8 @@ def _durations(answer: object) -> list[float]:
 
 
 def _sentence(ratio: float, runs: int) -> str:
-    if ratio >= _WORTH_TELLING:
+    if ratio >= _NOTABLE_RATIO:
         return f"{ratio:.1f}× longer than the median of the last {runs} successful runs."
-    if ratio <= 1 / _WORTH_TELLING:
+    if ratio <= 1 / _NOTABLE_RATIO:
         return f"{1 / ratio:.1f}× shorter than the median of the last {runs} successful runs."
     return f"About as long as the median of the last {runs} successful runs."

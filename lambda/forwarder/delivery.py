@@ -18,17 +18,17 @@ from forwarder.errors import ClusterError, DeliveryError
 from forwarder.failures import Failure
 
 # One request holds so many documents at most; halved where the cluster finds it too large.
-DOCUMENTS_A_REQUEST = 500
+MAX_DOCUMENTS_PER_REQUEST = 500
 # Left at the end of an invocation for the failure store and the answer.
 RESERVED_SECONDS = 3.0
-_SHORTEST_REQUEST_SECONDS = 1.0
-_LONGEST_REQUEST_SECONDS = 30.0
-_FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 5.0
+_MIN_REQUEST_SECONDS = 1.0
+_MAX_REQUEST_SECONDS = 30.0
+_INITIAL_BACKOFF_SECONDS = 0.2
+_MAX_BACKOFF_SECONDS = 5.0
 _NO_REASON = "without a reason"
 
 
-class Time(Protocol):
+class TimeBudget(Protocol):
     """The invocation's time."""
 
     def remaining_seconds(self) -> float:
@@ -40,95 +40,95 @@ class Time(Protocol):
         ...
 
 
-class Delivered(Struct, frozen=True, kw_only=True):
+class DeliveryResult(Struct, frozen=True, kw_only=True):
     """How many documents arrived, and those that never will."""
 
     indexed: int
-    poison: tuple[Failure, ...] = ()
+    rejected: tuple[Failure, ...] = ()
 
 
 class Delivery:
     """Delivers to one cluster. ``jitter`` gives a number from 0 to 1 that spreads the pauses."""
 
-    def __init__(self, cluster: Cluster, time: Time, jitter: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, time: TimeBudget, jitter: Callable[[], float]) -> None:
         self._cluster = cluster
         self._time = time
         self._jitter = jitter
 
-    def deliver(self, documents: Sequence[Document]) -> Delivered:
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
         """Write all documents. Raises DeliveryError if some may still arrive, but not in this invocation."""
         indexed = 0
-        poison: list[Failure] = []
+        rejected: list[Failure] = []
         forbidden: str | None = None
-        starts = range(0, len(documents), DOCUMENTS_A_REQUEST)
-        waiting = [list(documents[start : start + DOCUMENTS_A_REQUEST]) for start in starts]
-        tries = 0
+        starts = range(0, len(documents), MAX_DOCUMENTS_PER_REQUEST)
+        waiting = [list(documents[start : start + MAX_DOCUMENTS_PER_REQUEST]) for start in starts]
+        attempts = 0
         while waiting:
             batch = waiting.pop()
             try:
                 results = self._cluster.bulk(batch, self._request_seconds())
             except ClusterError as error:
                 if error.too_large:
-                    waiting += _halves(batch, poison, str(error))
+                    waiting += _split(batch, rejected, str(error))
                     continue
                 if not error.retryable:
                     raise
-                tries += 1
-                self._pause(tries, str(error))
+                attempts += 1
+                self._back_off(attempts, str(error))
                 waiting.append(batch)
                 continue
             forbidden = forbidden or next((result.reason or _NO_REASON for result in results if result.forbidden), None)
-            again = _sort(batch, results, poison)
+            again = _partition(batch, results, rejected)
             indexed += sum(not result.failed for result in results)
             if again:
-                tries += 1
-                self._pause(tries, next(result.reason or "" for result in results if result.retryable))
+                attempts += 1
+                self._back_off(attempts, next(result.reason or "" for result in results if result.retryable))
                 waiting.append(again)
             else:
-                tries = 0
+                attempts = 0
         if forbidden is not None:
             raise DeliveryError(
                 f"The cluster forbids writing some documents, the others are written ({forbidden}): give the "
                 "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
             )
-        return Delivered(indexed=indexed, poison=tuple(poison))
+        return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
     def _request_seconds(self) -> float:
         left = self._time.remaining_seconds() - RESERVED_SECONDS
-        if left < _SHORTEST_REQUEST_SECONDS:
+        if left < _MIN_REQUEST_SECONDS:
             raise DeliveryError(
                 "The invocation's time is up before all documents were written: raise the function's timeout."
             )
-        return min(left, _LONGEST_REQUEST_SECONDS)
+        return min(left, _MAX_REQUEST_SECONDS)
 
-    def _pause(self, tries: int, reason: str) -> None:
+    def _back_off(self, attempts: int, reason: str) -> None:
         """Wait longer each time; give up when there would be no time for another request."""
-        longest = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 10), _LONGEST_PAUSE_SECONDS)
+        longest = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(attempts, 10), _MAX_BACKOFF_SECONDS)
         pause = longest * (0.5 + self._jitter() / 2)
-        if self._time.remaining_seconds() - RESERVED_SECONDS - pause < _SHORTEST_REQUEST_SECONDS:
+        if self._time.remaining_seconds() - RESERVED_SECONDS - pause < _MIN_REQUEST_SECONDS:
             raise DeliveryError(f"The cluster took no documents to the end of the invocation's time: {reason}")
         self._time.sleep(pause)
 
 
-def _halves(batch: list[Document], poison: list[Failure], reason: str) -> list[list[Document]]:
-    """Two smaller batches; a single document that is too large is poison."""
+def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
+    """Two smaller batches; a single document that is too large is rejected."""
     if len(batch) == 1:
-        poison.append(Failure(_as_json(batch[0]), reason))
+        rejected.append(Failure(_as_json(batch[0]), reason))
         return []
     middle = len(batch) // 2
     return [batch[middle:], batch[:middle]]
 
 
-def _sort(batch: list[Document], results: list[ItemResult], poison: list[Failure]) -> list[Document]:
+def _partition(batch: list[Document], results: list[ItemResult], rejected: list[Failure]) -> list[Document]:
     """Put aside what the cluster will never take; returns what is to be tried again."""
     again: list[Document] = []
     for document, result in zip(batch, results, strict=True):
         if result.failed and result.retryable:
             again.append(document)
         elif result.failed and not result.forbidden:
-            poison.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
+            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
     return again
 
 
 def _as_json(document: Document) -> dict[str, object]:
-    return {"index": document.index, "id": document.id, "fields": document.everything}
+    return {"index": document.index, "id": document.id, "fields": document.initial_fields}

@@ -10,18 +10,18 @@ from typing import Any
 from msgspec import Struct
 
 from forwarder.accelerators import gpu_fields, neuron_fields
-from forwarder.lines import Broken
-from forwarder.task_need import task_need
-from forwarder.times import earlier, parse_time
+from forwarder.lines import InvalidReport
+from forwarder.task_need import task_requirements
+from forwarder.times import parse_time, subtract_ms
 from profiler.record import Distribution, Interval, Metrics, Record, Report
 
 _NS_PER_MS = 1_000_000
-_DECIDED_BY_THE_EVENT = "stopped"
+_STATUS_FROM_EVENT = "stopped"
 _UNKNOWN = "unknown"
-_TOLD_BY_THE_EVENT = ("status", "exit_code")
+_EVENT_OWNED_FIELDS = ("status", "exit_code")
 _CHECKPOINT = "task.checkpoint"
 # A longer id makes both engines refuse the whole request, with all other documents in it.
-_LONGEST_ID_BYTES = 512
+_MAX_ID_BYTES = 512
 
 Fields = dict[str, Any]
 
@@ -39,12 +39,12 @@ class Document(Struct, frozen=True, kw_only=True):
     upsert: Mapping[str, Any] | None = None
 
     @property
-    def everything(self) -> Mapping[str, Any]:
+    def initial_fields(self) -> Mapping[str, Any]:
         """What stands there if nothing did before."""
         return self.fields if self.upsert is None else self.upsert
 
 
-def report_document(report: Report, text: str, *, prefix: str) -> Document | Broken:
+def report_document(report: Report, text: str, *, prefix: str) -> Document | InvalidReport:
     """The document of a report or checkpoint; ``text`` is its line, kept whole.
 
     All writers of one run meet in the index of the month in which its image pull started.
@@ -52,27 +52,27 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Bro
     record = report.record
     written = parse_time(report.time)
     if written is None:
-        return Broken(f"The report's time {report.time[:40]!r} is no RFC 3339 time.")
+        return InvalidReport(f"The report's time {report.time[:40]!r} is no RFC 3339 time.")
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_time(record.started_at)
-    began = written if started is None else earlier(started, record.metrics.init_duration_ms)
+    began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind = "checkpoints" if is_checkpoint else "reports"
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
-    if len(identity.encode()) > _LONGEST_ID_BYTES:
-        return Broken(f"Task id and container name are longer than {_LONGEST_ID_BYTES} bytes.")
-    fields = pruned(_fields(report, written, text, is_checkpoint=is_checkpoint))
-    knows_no_end = not is_checkpoint and record.status == _UNKNOWN
+    if len(identity.encode()) > _MAX_ID_BYTES:
+        return InvalidReport(f"Task id and container name are longer than {_MAX_ID_BYTES} bytes.")
+    fields = drop_empty(_fields(report, written, text, is_checkpoint=is_checkpoint))
+    has_unknown_end = not is_checkpoint and record.status == _UNKNOWN
     return Document(
         index=f"{prefix}-{kind}-{began:%Y.%m}",
         id=identity,
-        fields=_without_the_end(fields) if knows_no_end else fields,
-        upsert=fields if knows_no_end else None,
+        fields=_without_outcome(fields) if has_unknown_end else fields,
+        upsert=fields if has_unknown_end else None,
     )
 
 
-def _without_the_end(fields: Fields) -> Fields:
+def _without_outcome(fields: Fields) -> Fields:
     """What a report that did not see the end may set where the task's event may have told of it already."""
-    task = {name: value for name, value in fields["task"].items() if name not in _TOLD_BY_THE_EVENT}
+    task = {name: value for name, value in fields["task"].items() if name not in _EVENT_OWNED_FIELDS}
     event = {name: value for name, value in fields["event"].items() if name != "outcome"}
     return {**fields, "task": task, "event": event}
 
@@ -81,7 +81,7 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
     record = report.record
     finished = parse_time(record.finished_at)
     return {
-        "@timestamp": stamp(written if is_checkpoint or finished is None else finished),
+        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
         "event": _event(report),
         "cloud": {
             "provider": "aws" if record.task_arn is not None else None,
@@ -121,16 +121,16 @@ def _event(report: Report) -> Fields:
     return {
         "kind": "metric",
         "dataset": report.type,
-        "outcome": None if record.status == _DECIDED_BY_THE_EVENT else event_outcome(record.status),
+        "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
         "duration": None if duration_ms is None else round(duration_ms * _NS_PER_MS),
-        "start": _known_stamp(record.started_at),
-        "end": _known_stamp(record.finished_at),
+        "start": _format_known_time(record.started_at),
+        "end": _format_known_time(record.finished_at),
     }
 
 
 def _task(record: Record, *, is_complete: bool) -> Fields:
     """A stop is told best by ECS's own event: status and exit code are left to it then."""
-    decided_here = record.status != _DECIDED_BY_THE_EVENT
+    decided_here = record.status != _STATUS_FROM_EVENT
     return {
         "id": record.task_id,
         "arn": record.task_arn,
@@ -157,7 +157,7 @@ def _usage(record: Record) -> Fields:
             "percent": _distribution(metrics.cpu_utilization_percent),
         },
         "memory": _memory(metrics),
-        "task": task_need(record),
+        "task": task_requirements(record),
         "network": {"rx_bytes": metrics.network_rx_bytes, "tx_bytes": metrics.network_tx_bytes},
         "block": {"read_bytes": metrics.block_read_bytes, "write_bytes": metrics.block_write_bytes},
         "gpu": gpu_fields(record.gpus),
@@ -183,8 +183,8 @@ def _interval(interval: Interval | None) -> Fields | None:
     cpu = interval.cpu_utilization_percent or Distribution()
     memory = interval.memory_used_mb or Distribution()
     return {
-        "start": _known_stamp(interval.started_at),
-        "end": _known_stamp(interval.finished_at),
+        "start": _format_known_time(interval.started_at),
+        "end": _format_known_time(interval.finished_at),
         "cpu_percent": cpu.avg,
         "memory_mb": memory.max,
     }
@@ -224,21 +224,21 @@ def _distribution(distribution: Distribution | None) -> Fields:
     }
 
 
-def _known_stamp(text: str | None) -> str | None:
+def _format_known_time(text: str | None) -> str | None:
     moment = parse_time(text)
-    return None if moment is None else stamp(moment)
+    return None if moment is None else format_time(moment)
 
 
-def stamp(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC with milliseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def pruned(fields: Fields) -> Fields:
+def drop_empty(fields: Fields) -> Fields:
     """Without what is absent, and without objects that are empty then."""
     kept: Fields = {}
     for name, value in fields.items():
-        rest = pruned(value) if isinstance(value, dict) else value
+        rest = drop_empty(value) if isinstance(value, dict) else value
         if rest is not None and rest != {}:
             kept[name] = rest
     return kept

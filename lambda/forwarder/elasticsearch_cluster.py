@@ -5,15 +5,15 @@ from contextlib import contextmanager
 
 import elasticsearch
 
-from forwarder.cluster import ItemResult, bulk_lines, bulk_results, refusal
+from forwarder.cluster import ItemResult, bulk_lines, bulk_results, rejection_message
 from forwarder.documents import Document
 from forwarder.errors import ClusterError
 from forwarder.settings import Credentials
-from forwarder.sign_in import authorization, reading_address
+from forwarder.sign_in import authorization, checked_url
 
 # What OpenSearch answers to the media type of Elasticsearch 8.
 _NOT_ACCEPTABLE = 406
-_ANOTHER_PRODUCT = " For OpenSearch set SEARCH_ENGINE=opensearch."
+_OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
 
 
 class ElasticsearchCluster:
@@ -21,7 +21,7 @@ class ElasticsearchCluster:
 
     def __init__(self, url: str, credentials: Credentials) -> None:
         headers = authorization(credentials)
-        with reading_address(url):
+        with checked_url(url):
             self._client = elasticsearch.Elasticsearch(
                 url, headers=headers, max_retries=0, retry_on_timeout=False, http_compress=True
             )
@@ -29,30 +29,30 @@ class ElasticsearchCluster:
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """One bulk request."""
         client = self._client.options(request_timeout=timeout_seconds)
-        with _as_cluster_errors():
+        with _translate_errors():
             # Lines of text are sent as they are; the client's types know only of objects.
             answer = client.bulk(operations=bulk_lines(documents))  # type: ignore[arg-type]
             return bulk_results(answer.body, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         """One search."""
-        with _as_cluster_errors():
+        with _translate_errors():
             answer = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
             found: Mapping[str, object] = answer.body
             return found
 
 
 @contextmanager
-def _as_cluster_errors() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except elasticsearch.ApiError as error:
-        hint = _ANOTHER_PRODUCT if error.status_code == _NOT_ACCEPTABLE else ""
-        message = refusal("Elasticsearch", error.status_code, error.error) + hint
+        hint = _OPENSEARCH_HINT if error.status_code == _NOT_ACCEPTABLE else ""
+        message = rejection_message("Elasticsearch", error.status_code, error.error) + hint
         # Not "from": the client's error holds the whole answer.
         raise ClusterError(message, status=error.status_code) from None
     except elasticsearch.UnsupportedProductError as error:
-        raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_ANOTHER_PRODUCT}", status=0) from error
+        raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_OPENSEARCH_HINT}", status=0) from error
     except elasticsearch.TransportError as error:
         raise ClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
     except ValueError as error:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from forwarder.documents import Document, event_outcome, pruned, report_document, stamp
-from forwarder.lines import Broken
+from forwarder.documents import Document, drop_empty, event_outcome, format_time, report_document
+from forwarder.lines import InvalidReport
 from forwarder.outcome import Outcome
 from forwarder.run_log import FoundReport
 from forwarder.task_event import EventContainer, StoppedTask
@@ -22,31 +22,31 @@ def event_document(
     """
     if batch is None:
         return None
-    own = _own_fields(task, outcome)
-    known = _known_fields(task, batch)
-    numbers = _numbers(found, prefix)
-    measured = {} if numbers is None else dict(numbers.everything)
+    own = _event_fields(task, outcome)
+    known = _identity_fields(task, batch)
+    numbers = _reported_document(found, prefix)
+    measured = {} if numbers is None else dict(numbers.initial_fields)
     if numbers is not None and found is not None and found.is_final:
-        return Document(index=numbers.index, id=numbers.id, fields=_merged(measured, own))
+        return Document(index=numbers.index, id=numbers.id, fields=_merge(measured, own))
     began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
     if began is None:
         return None
     # A checkpoint's interval is none of the run's, and no report would write over it.
     measured.pop("interval", None)
-    everything = _merged(known, measured, _final(task), own)
+    everything = _merge(known, measured, _final_fields(task), own)
     return Document(
         index=f"{prefix}-reports-{began:%Y.%m}", id=f"{task.id}/{batch.name}", fields=own, upsert=everything
     )
 
 
-def _numbers(found: FoundReport | None, prefix: str) -> Document | None:
+def _reported_document(found: FoundReport | None, prefix: str) -> Document | None:
     document = None if found is None else report_document(found.report, found.text, prefix=prefix)
-    return None if isinstance(document, Broken) else document
+    return None if isinstance(document, InvalidReport) else document
 
 
-def _own_fields(task: StoppedTask, outcome: Outcome) -> dict[str, Any]:
+def _event_fields(task: StoppedTask, outcome: Outcome) -> dict[str, Any]:
     """What nobody else writes."""
-    return pruned(
+    return drop_empty(
         {
             "task": {
                 "status": outcome.verdict,
@@ -62,9 +62,9 @@ def _own_fields(task: StoppedTask, outcome: Outcome) -> dict[str, Any]:
     )
 
 
-def _known_fields(task: StoppedTask, batch: EventContainer) -> dict[str, Any]:
+def _identity_fields(task: StoppedTask, batch: EventContainer) -> dict[str, Any]:
     """The identity of the run."""
-    return pruned(
+    return drop_empty(
         {
             "cloud": {
                 "provider": "aws",
@@ -90,17 +90,17 @@ def _known_fields(task: StoppedTask, batch: EventContainer) -> dict[str, Any]:
     )
 
 
-def _final(task: StoppedTask) -> dict[str, Any]:
+def _final_fields(task: StoppedTask) -> dict[str, Any]:
     """What makes a final document of it, over the fields of a checkpoint."""
     ended = task.execution_stopped_at or task.stopped_at
-    return pruned(
+    return drop_empty(
         {
-            "@timestamp": _stamp(ended or task.created_at),
+            "@timestamp": _format_known_time(ended or task.created_at),
             "event": {
                 "kind": "metric",
                 "dataset": "task.report",
-                "start": _stamp(task.started_at),
-                "end": _stamp(ended),
+                "start": _format_known_time(task.started_at),
+                "end": _format_known_time(ended),
                 "duration": None if task.duration_ms is None else round(task.duration_ms * 1_000_000),
             },
             "task": {"complete": False},
@@ -109,18 +109,18 @@ def _final(task: StoppedTask) -> dict[str, Any]:
     )
 
 
-def _stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else stamp(moment)
+def _format_known_time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(moment)
 
 
-def _merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Objects merged at every level; later parts win."""
     merged: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
             present = merged.get(name)
             if isinstance(present, dict) and isinstance(value, dict):
-                merged[name] = _merged(present, value)
+                merged[name] = _merge(present, value)
             else:
                 merged[name] = value
     return merged

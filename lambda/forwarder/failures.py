@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from forwarder.errors import DeliveryError
 
-LARGEST_MESSAGE_BYTES = 256 * 1024
-_LONGEST_REASON = 1000
+MAX_MESSAGE_BYTES = 256 * 1024
+_MAX_REASON_LENGTH = 1000
 # SQS takes characters up to U+FFFD and from U+10000: the API reference of SendMessage.
 _ESCAPED = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
 
@@ -69,7 +69,7 @@ class NoFailureStore:
 def message_body(failure: Failure) -> str:
     """``{"document": …, "reason": …}``, at most 256 KB; a document that is larger goes as cut text."""
     body = _encoded(failure)
-    return (body if len(body) <= LARGEST_MESSAGE_BYTES else _cut(failure)).decode()
+    return (body if len(body) <= MAX_MESSAGE_BYTES else _truncated(failure)).decode()
 
 
 def _encoded(failure: Failure) -> bytes:
@@ -77,13 +77,13 @@ def _encoded(failure: Failure) -> bytes:
     return reduce(lambda body, pair: body.replace(*pair), _ESCAPED, msgspec.json.encode(failure))
 
 
-def _cut(failure: Failure) -> bytes:
+def _truncated(failure: Failure) -> bytes:
     """With as much of the document as fits: what a character takes in JSON is from one byte to six."""
     text = failure.document if isinstance(failure.document, str) else msgspec.json.encode(failure.document).decode()
-    reason = f"{failure.reason[:_LONGEST_REASON]} (the document is cut)"
+    reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is cut)"
 
     def body(length: int) -> bytes:
         return _encoded(Failure(text[:length], reason))
 
-    lengths = range(min(len(text), LARGEST_MESSAGE_BYTES) + 1)
-    return body(bisect_right(lengths, LARGEST_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)
+    lengths = range(min(len(text), MAX_MESSAGE_BYTES) + 1)
+    return body(bisect_right(lengths, MAX_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)

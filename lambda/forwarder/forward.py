@@ -5,19 +5,19 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from forwarder.delivery import Delivered
+from forwarder.delivery import DeliveryResult
 from forwarder.documents import Document, report_document
 from forwarder.failures import Failure, FailureStore
-from forwarder.lines import Broken, read_line
+from forwarder.lines import InvalidReport, read_line
 from forwarder.log_lines import log_line_document
 from forwarder.payload import LogEvent, Payload
 from forwarder.settings import ForwarderSettings
 
 
-class Deliverer(Protocol):
+class DocumentWriter(Protocol):
     """Brings documents to the cluster."""
 
-    def deliver(self, documents: list[Document]) -> Delivered:
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
         """See forwarder.delivery."""
         ...
 
@@ -29,12 +29,12 @@ class Counts(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     failed: int = 0
 
-    def as_answer(self) -> Mapping[str, int]:
+    def as_response(self) -> Mapping[str, int]:
         """What ``forward_logs`` returns."""
         return {"indexed": self.indexed, "skipped": self.skipped, "failed": self.failed}
 
 
-class Sorted(Struct, frozen=True, kw_only=True):
+class ClassifiedLines(Struct, frozen=True, kw_only=True):
     """A payload's lines: what to index, what is of no interest, what is broken."""
 
     documents: list[Document]
@@ -42,7 +42,7 @@ class Sorted(Struct, frozen=True, kw_only=True):
     failures: list[Failure]
 
 
-def sort_lines(payload: Payload, settings: ForwarderSettings) -> Sorted:
+def classify_lines(payload: Payload, settings: ForwarderSettings) -> ClassifiedLines:
     """Make a document of each report, and of each other line if these are wanted."""
     documents: list[Document] = []
     failures: list[Failure] = []
@@ -55,29 +55,29 @@ def sort_lines(payload: Payload, settings: ForwarderSettings) -> Sorted:
             skipped += 1
         else:
             failures.append(Failure(event.message, document.reason))
-    return Sorted(documents=documents, skipped=skipped, failures=failures)
+    return ClassifiedLines(documents=documents, skipped=skipped, failures=failures)
 
 
-def forward(payload: Payload, settings: ForwarderSettings, delivery: Deliverer, store: FailureStore) -> Counts:
+def forward(payload: Payload, settings: ForwarderSettings, delivery: DocumentWriter, store: FailureStore) -> Counts:
     """Index a payload's lines; what can never be indexed goes to the failure store.
 
     Raises DeliveryError if the cluster or the failure store does not take what it should: the
     same payload may come again, and nothing is counted twice then.
     """
-    lines = sort_lines(payload, settings)
-    delivered = delivery.deliver(lines.documents) if lines.documents else Delivered(indexed=0)
-    failures = [*lines.failures, *delivered.poison]
+    lines = classify_lines(payload, settings)
+    delivered = delivery.deliver(lines.documents) if lines.documents else DeliveryResult(indexed=0)
+    failures = [*lines.failures, *delivered.rejected]
     if failures:
         store.keep(failures)
     return Counts(indexed=delivered.indexed, skipped=lines.skipped, failed=len(failures))
 
 
-def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Broken | None:
+def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
     report = read_line(event.message)
     if report is None:
         if not settings.forward_log_lines or event.id == "":
             return None
         return log_line_document(payload, event, prefix=settings.index_prefix)
-    if isinstance(report, Broken):
+    if isinstance(report, InvalidReport):
         return report
     return report_document(report, event.message, prefix=settings.index_prefix)

@@ -23,25 +23,25 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
     name: str
     starts_monitor: bool = False
-    has_image: bool = False
+    uses_monitor_image: bool = False
 
     @property
-    def has_the_name(self) -> bool:
+    def has_monitor_name(self) -> bool:
         """Whether it has the name that only the monitor has."""
         return self.name == _MONITOR_NAME
 
 
-def as_candidate(container: Mapping[str, object]) -> Candidate:
+def read_candidate(container: Mapping[str, object]) -> Candidate:
     """A container of a task definition."""
     command = _words(container.get("command"))
     started = " ".join([*_words(container.get("entryPoint")), *command])
-    has_image = has_monitor_image(container.get("image"))
-    wraps_batch = _WRAPS_BATCH.search(started) is not None or (has_image and command[:1] == [_WRAP])
-    starts_monitor = _STARTS_MONITOR.search(started) is not None or (has_image and command[:1] == [_MONITOR])
+    uses_monitor_image = has_monitor_image(container.get("image"))
+    wraps_batch = _WRAPS_BATCH.search(started) is not None or (uses_monitor_image and command[:1] == [_WRAP])
+    starts_monitor = _STARTS_MONITOR.search(started) is not None or (uses_monitor_image and command[:1] == [_MONITOR])
     return Candidate(
         name=str(container.get("name")),
         starts_monitor=starts_monitor and not wraps_batch,
-        has_image=has_image and not wraps_batch,
+        uses_monitor_image=uses_monitor_image and not wraps_batch,
     )
 
 
@@ -50,18 +50,18 @@ def has_monitor_image(image: object) -> bool:
     return str(image or "").rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0] == _MONITOR_IMAGE
 
 
-def monitor_of(candidates: Sequence[Candidate], batch: str | None) -> str | None:
+def find_monitor(candidates: Sequence[Candidate], batch: str | None) -> str | None:
     """The container with the monitor's name, else one that starts it, else one of its image that is not the batch."""
-    named = (one.name for one in candidates if one.has_the_name)
+    named = (one.name for one in candidates if one.has_monitor_name)
     starting = (one.name for one in candidates if one.starts_monitor)
-    alike = (one.name for one in candidates if one.has_image and one.name != batch)
+    alike = (one.name for one in candidates if one.uses_monitor_image and one.name != batch)
     return next(named, None) or next(starting, None) or next(alike, None)
 
 
-def batches_of(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+def find_batches(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Those that can be the batch; one that has no more of the monitor than its image is it if all others are, too."""
-    others = [one for one in candidates if not (one.has_the_name or one.starts_monitor)]
-    return tuple(one.name for one in others if not one.has_image) or tuple(one.name for one in others)
+    others = [one for one in candidates if not (one.has_monitor_name or one.starts_monitor)]
+    return tuple(one.name for one in others if not one.uses_monitor_image) or tuple(one.name for one in others)
 
 
 def _words(value: object) -> list[str]:

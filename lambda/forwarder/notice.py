@@ -8,7 +8,7 @@ Verdict = Literal["success", "failure", "stopped", "unknown"]
 StopCategory = Literal["oom", "spot", "user", "scheduler", "image", "resources", "exit", "unknown"]
 
 
-class Accelerator(Struct, frozen=True, kw_only=True):
+class AcceleratorUse(Struct, frozen=True, kw_only=True):
     """All GPUs, or all Neuron cores, of a run together; percent 0 to 100, memory in MiB."""
 
     count: int
@@ -17,7 +17,7 @@ class Accelerator(Struct, frozen=True, kw_only=True):
     maximum_memory_mb: float | None = None
 
 
-class Advice(Struct, frozen=True, kw_only=True):
+class SizeAdvice(Struct, frozen=True, kw_only=True):
     """The size to try next; ``saving_percent`` may be negative."""
 
     vcpu: float | None = None
@@ -26,14 +26,14 @@ class Advice(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-class Killed(Struct, frozen=True, kw_only=True):
+class KilledProcesses(Struct, frozen=True, kw_only=True):
     """How many of the batch's processes the kernel killed for want of memory, and the names of those that were seen."""
 
     count: int
     names: tuple[str, ...] = ()
 
 
-class Numbers(Struct, frozen=True, kw_only=True):
+class RunNumbers(Struct, frozen=True, kw_only=True):
     """What the run used; None where it is not known. Percentages are of what bounds the container."""
 
     duration_ms: float | None = None
@@ -46,10 +46,10 @@ class Numbers(Struct, frozen=True, kw_only=True):
     memory_average_percent: float | None = None
     memory_maximum_percent: float | None = None
     memory_maximum_mb: float | None = None
-    gpus: Accelerator | None = None
-    neuron: Accelerator | None = None
-    killed: Killed | None = None
-    advice: Advice | None = None
+    gpus: AcceleratorUse | None = None
+    neuron: AcceleratorUse | None = None
+    killed: KilledProcesses | None = None
+    advice: SizeAdvice | None = None
 
 
 class Notice(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     reason: str | None = None
     started_at: str | None = None
-    numbers: Numbers = Numbers()
+    numbers: RunNumbers = RunNumbers()
     is_complete: bool = False
     comparison: str | None = None
     log_group: str | None = None

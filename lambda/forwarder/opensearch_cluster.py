@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import opensearchpy
 
-from forwarder.cluster import ItemResult, bulk_lines, bulk_results, refusal
+from forwarder.cluster import ItemResult, bulk_lines, bulk_results, rejection_message
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, SettingsError
 from forwarder.settings import Credentials
-from forwarder.sign_in import authorization, reading_address
+from forwarder.sign_in import authorization, checked_url
 
 _SERVERLESS_HOST = ".aoss."
 
@@ -21,7 +21,7 @@ class OpenSearchCluster:
 
     def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
         headers = authorization(credentials)
-        with reading_address(url):
+        with checked_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[_without_user(url) if headers else url],
                 http_auth=_signature(url, region) if credentials.aws and not headers else None,
@@ -36,13 +36,13 @@ class OpenSearchCluster:
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """One bulk request."""
         body = "\n".join(bulk_lines(documents)) + "\n"
-        with _as_cluster_errors():
+        with _translate_errors():
             answer = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
             return bulk_results(answer, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         """One search."""
-        with _as_cluster_errors():
+        with _translate_errors():
             found: Mapping[str, object] = self._client.search(
                 index=index, body=dict(body), params={"request_timeout": timeout_seconds}
             )
@@ -56,7 +56,7 @@ def _without_user(url: str) -> str:
 
 
 @contextmanager
-def _as_cluster_errors() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except opensearchpy.ConnectionError as error:
@@ -64,7 +64,7 @@ def _as_cluster_errors() -> Iterator[None]:
     except opensearchpy.TransportError as error:
         status = error.status_code if isinstance(error.status_code, int) else None
         # Not "from": the client's error holds the whole answer.
-        raise ClusterError(refusal("OpenSearch", status, error.error), status=status) from None
+        raise ClusterError(rejection_message("OpenSearch", status, error.error), status=status) from None
     except ValueError as error:
         raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
 

@@ -5,8 +5,8 @@ from msgspec import Struct
 from forwarder.notice import StopCategory, Verdict
 from forwarder.task_event import EventContainer, StoppedTask
 
-_SAYS_NOTHING = frozenset({"essential container in task exited"})
-_STOPPED_FROM_OUTSIDE = frozenset({"user", "spot"})
+_GENERIC_REASONS = frozenset({"essential container in task exited"})
+_EXTERNAL_STOPS = frozenset({"user", "spot"})
 _FAILED_TO_START = "taskfailedtostart"
 # Substrings of reasons in lower case; agents of different ages spell and space them differently.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
@@ -46,7 +46,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def decide(task: StoppedTask, batch: EventContainer | None) -> Outcome:
+def determine_outcome(task: StoppedTask, batch: EventContainer | None) -> Outcome:
     """The outcome of a task whose batch container is ``batch`` (None if it is not in the event).
 
     What stopped the task from outside comes before the exit code: a batch that handles SIGTERM
@@ -56,7 +56,7 @@ def decide(task: StoppedTask, batch: EventContainer | None) -> Outcome:
         text.lower() for text in (task.stopped_reason, *(container.reason for container in task.containers)) if text
     )
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
-    out_of_memory = _holds(own_reason, _OUT_OF_MEMORY)
+    out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None
     category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
     failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
@@ -65,12 +65,12 @@ def decide(task: StoppedTask, batch: EventContainer | None) -> Outcome:
         category=category,
         out_of_memory=out_of_memory,
         exit_code=exit_code,
-        reason=_words(task, batch),
+        reason=_specific_reason(task, batch),
     )
 
 
 def _verdict(category: StopCategory, exit_code: int | None, *, failed: bool) -> Verdict:
-    if category in _STOPPED_FROM_OUTSIDE:
+    if category in _EXTERNAL_STOPS:
         return "stopped"
     if exit_code == 0:
         return "success"
@@ -84,22 +84,22 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
     by_code = _STOP_CODES.get((task.stop_code or "").lower())
     nothing_ran = exit_code is None
     fits: tuple[tuple[StopCategory, bool], ...] = (
-        ("spot", by_code == "spot" or _holds(reasons, _SPOT)),
-        ("user", by_code == "user" or _holds(reasons, _USER)),
+        ("spot", by_code == "spot" or _contains_any(reasons, _SPOT)),
+        ("user", by_code == "user" or _contains_any(reasons, _USER)),
         ("oom", out_of_memory),
-        ("scheduler", by_code == "scheduler" or _holds(reasons, _SCHEDULER)),
-        ("image", nothing_ran and _holds(reasons, _IMAGE)),
-        ("resources", nothing_ran and _holds(reasons, _RESOURCES)),
+        ("scheduler", by_code == "scheduler" or _contains_any(reasons, _SCHEDULER)),
+        ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
+        ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
         ("exit", not nothing_ran),
     )
     return next((category for category, fit in fits if fit), "unknown")
 
 
-def _words(task: StoppedTask, batch: EventContainer | None) -> str | None:
+def _specific_reason(task: StoppedTask, batch: EventContainer | None) -> str | None:
     """ECS's own words, unless they only say that something ended."""
     said = (batch.reason if batch is not None else None) or task.stopped_reason
-    return None if said is None or said.lower() in _SAYS_NOTHING else said
+    return None if said is None or said.lower() in _GENERIC_REASONS else said
 
 
-def _holds(text: str, patterns: tuple[str, ...]) -> bool:
+def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
     return any(pattern in text for pattern in patterns)

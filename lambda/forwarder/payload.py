@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from forwarder.errors import PayloadError
 
-LARGEST_PAYLOAD_BYTES = 64 * 1024 * 1024
-_ANY_HEADER = zlib.MAX_WBITS | 32  # gzip and zlib alike
+MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # gzip and zlib alike
 _CONTROL_MESSAGE = "CONTROL_MESSAGE"
 
 
@@ -43,15 +43,15 @@ def decode_payload(event: object) -> Payload:
     Raises PayloadError if it is none, is broken, or unpacks to more than 64 MiB.
     """
     compressed = _compressed(event)
-    unpacker = zlib.decompressobj(_ANY_HEADER)
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        document = unpacker.decompress(compressed, LARGEST_PAYLOAD_BYTES + 1)
+        document = unpacker.decompress(compressed, MAX_PAYLOAD_BYTES + 1)
     except zlib.error as error:
         raise PayloadError(
             f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
         ) from error
-    if len(document) > LARGEST_PAYLOAD_BYTES:
-        raise PayloadError(f"The event's data unpacks to more than {LARGEST_PAYLOAD_BYTES} bytes and is not read.")
+    if len(document) > MAX_PAYLOAD_BYTES:
+        raise PayloadError(f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read.")
     if not unpacker.eof:
         raise PayloadError("The event's data is cut short: send it again.")
     try:

@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 
 from forwarder.errors import ForwarderError, SettingsError
 from forwarder.notice import Notice
-from forwarder.run_log import RunLog
+from forwarder.run_log import ReportFinder
 from forwarder.secrets import fetch_secret
 from forwarder.settings import read_notice_settings
 from forwarder.slack_message import message
 from forwarder.slack_sender import SlackSender
 from forwarder.slack_settings import read_targets
-from forwarder.task_definition import LogPlace
-from forwarder.task_ended import TaskEnded
+from forwarder.task_definition import LogStream
+from forwarder.task_ended import TaskStoppedHandler
 from forwarder.task_event import StoppedTask, parse_stopped_task
 
-_SECONDS = 60.0
+_BUDGET_SECONDS = 60.0
 
 
-class _Nothing:
+class _PreviewBackend:
     """No definitions, no log streams; keeps the notice instead of sending it."""
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class _Nothing:
     def describe(self, arn: str) -> Mapping[str, object] | None:  # noqa: ARG002  nobody is asked
         return None
 
-    def newest(self, place: LogPlace) -> Sequence[str]:  # noqa: ARG002  as above
+    def newest(self, place: LogStream) -> Sequence[str]:  # noqa: ARG002  as above
         return ()
 
-    def tell(self, notice: Notice, kind: str) -> bool:
+    def post(self, notice: Notice, kind: str) -> bool:
         self.notice, self.kind = notice, kind
         return True
 
 
-class _Minute:
+class _PreviewTime:
     """The time of an invocation of a minute."""
 
     def __init__(self) -> None:
-        self._end = time.monotonic() + _SECONDS
+        self._end = time.monotonic() + _BUDGET_SECONDS
 
     def remaining_seconds(self) -> float:
         return self._end - time.monotonic()
@@ -62,20 +62,20 @@ def preview(event: object) -> tuple[Notice, str]:
     task = parse_stopped_task(event)
     if task is None:
         raise SettingsError('The event is no "ECS Task State Change" with lastStatus STOPPED: only these are told.')
-    nothing = _Nothing()
-    clock = _Minute()
+    backend = _PreviewBackend()
+    clock = _PreviewTime()
 
-    def run_log(of: StoppedTask, container: str | None) -> RunLog:
-        return RunLog(nothing, clock, of.id, container)
+    def run_log(of: StoppedTask, container: str | None) -> ReportFinder:
+        return ReportFinder(backend, clock, of.id, container)
 
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
-    ended = TaskEnded(
-        lambda: settings, definitions=nothing, run_log=run_log, index=lambda: None, telling=lambda _settings: nothing
+    ended = TaskStoppedHandler(
+        lambda: settings, definitions=backend, run_log=run_log, index=lambda: None, channel=lambda _settings: backend
     )
     ended.handle(task)
-    if nothing.notice is None:
+    if backend.notice is None:
         raise SettingsError("This event makes no notice.")
-    return nothing.notice, nothing.kind
+    return backend.notice, backend.kind
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
             target = read_targets(os.environ, fetch_secret).get(kind)
             if target is None:
                 raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
-            SlackSender(target, _Minute(), random.random).send(shown)
+            SlackSender(target, _PreviewTime(), random.random).send(shown)
     except json.JSONDecodeError as error:
         sys.stderr.write(f"task-profiler: The event is no JSON ({error}).\n")
         return 1

@@ -17,7 +17,7 @@ _LEVELS = {
 }
 
 
-def keep_libraries_quiet() -> None:
+def configure_library_logging() -> None:
     """Give them a level of their own."""
     for name, level in _LEVELS.items():
         logger = logging.getLogger(name)

@@ -5,20 +5,20 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from forwarder.delivery import Time
+from forwarder.delivery import TimeBudget
 from forwarder.lines import read_line
-from forwarder.task_definition import LogPlace
+from forwarder.task_definition import LogStream
 from profiler.record import Report
 
 RESERVED_SECONDS = 10.0
-_PAUSE_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
 
 
 class LogTail(Protocol):
     """The newest lines of a stream."""
 
-    def newest(self, place: LogPlace) -> Sequence[str]:
+    def newest(self, place: LogStream) -> Sequence[str]:
         """Oldest first; empty if there is no such stream or it may not be read."""
         ...
 
@@ -35,29 +35,29 @@ class FoundReport(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
-class RunLog:
+class ReportFinder:
     """Looks for one container's run in one task's streams."""
 
-    def __init__(self, tail: LogTail, time: Time, task_id: str, container: str | None) -> None:
+    def __init__(self, tail: LogTail, time: TimeBudget, task_id: str, container: str | None) -> None:
         self._tail = tail
         self._time = time
         self._task_id = task_id
         self._container = container
 
-    def find(self, batch: LogPlace | None, monitor: LogPlace | None, wait_seconds: float) -> FoundReport | None:
+    def find(self, batch: LogStream | None, monitor: LogStream | None, wait_seconds: float) -> FoundReport | None:
         """The best there is, waiting so long for the report, but not into the last 10 s of the invocation."""
         waited = 0.0
         while True:
             report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
             if report is not None:
                 return report
-            pause = min(_PAUSE_SECONDS, wait_seconds - waited)
+            pause = min(_POLL_SECONDS, wait_seconds - waited)
             if pause <= 0 or self._time.remaining_seconds() - pause < RESERVED_SECONDS:
                 return self._last(monitor, _CHECKPOINT)
             self._time.sleep(pause)
             waited += pause
 
-    def _last(self, place: LogPlace | None, kind: str) -> FoundReport | None:
+    def _last(self, place: LogStream | None, kind: str) -> FoundReport | None:
         if place is None:
             return None
         for text in reversed(self._tail.newest(place)):

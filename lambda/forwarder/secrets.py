@@ -11,8 +11,8 @@ from msgspec import Struct
 from forwarder.errors import SettingsError
 from forwarder.settings import Credentials
 
-_KEEP_SECONDS = 300
-_PARAMETER = "ssm:"
+_CACHE_SECONDS = 300
+_PARAMETER_PREFIX = "ssm:"
 
 
 class _Secret(Struct):
@@ -26,10 +26,10 @@ def fetch_secret(name: str) -> str:
     from aws_lambda_powertools.utilities import parameters  # noqa: PLC0415  heavy, and only where secrets are named
 
     try:
-        if name.startswith(_PARAMETER):
-            parameter = name.removeprefix(_PARAMETER)
-            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_KEEP_SECONDS))
-        secret: str | bytes = parameters.get_secret(name, max_age=_KEEP_SECONDS)
+        if name.startswith(_PARAMETER_PREFIX):
+            parameter = name.removeprefix(_PARAMETER_PREFIX)
+            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_CACHE_SECONDS))
+        secret: str | bytes = parameters.get_secret(name, max_age=_CACHE_SECONDS)
         return secret.decode() if isinstance(secret, bytes) else secret
     except parameters.GetParameterError as error:
         raise SettingsError(

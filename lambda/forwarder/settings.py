@@ -11,8 +11,8 @@ from forwarder.errors import SettingsError
 Engine = Literal["elasticsearch", "opensearch"]
 
 _ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
-_LONGEST_WAIT_SECONDS = 600.0
-_SWITCHES = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_MAX_WAIT_SECONDS = 600.0
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 # What both engines allow at the beginning of an index's name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
@@ -71,13 +71,13 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     if notify not in {"all", "failure"}:
         raise SettingsError("NOTIFY is neither all nor failure: set it to one of them.")
     services = environment.get("NOTIFY_SERVICES", "").strip().lower() or "false"
-    if services not in _SWITCHES:
+    if services not in _BOOLEANS:
         raise SettingsError("NOTIFY_SERVICES is neither true nor false: set it to one of them.")
     families = environment.get("NOTIFY_FAMILIES", "").split(",")
     return NoticeSettings(
         only_failures=notify == "failure",
         families=tuple(family.strip() for family in families if family.strip()),
-        services=_SWITCHES[services],
+        services=_BOOLEANS[services],
         report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", 20.0),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
@@ -92,8 +92,8 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
         seconds = float(text)
     except ValueError:
         seconds = -1
-    if not 0 <= seconds <= _LONGEST_WAIT_SECONDS:
-        raise SettingsError(f"{name} is no number of seconds from 0 to {_LONGEST_WAIT_SECONDS:.0f}: correct it.")
+    if not 0 <= seconds <= _MAX_WAIT_SECONDS:
+        raise SettingsError(f"{name} is no number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}: correct it.")
     return seconds
 
 
@@ -107,9 +107,9 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         value = text(name)
         if value is None:
             return False
-        if value.lower() not in _SWITCHES:
+        if value.lower() not in _BOOLEANS:
             raise SettingsError(f"{name} is neither true nor false: set it to one of them.")
-        return _SWITCHES[value.lower()]
+        return _BOOLEANS[value.lower()]
 
     engine = text("SEARCH_ENGINE") or "elasticsearch"
     if engine not in _ENGINES:

@@ -8,7 +8,7 @@ from forwarder.errors import SettingsError
 from forwarder.settings import Credentials
 
 _SCHEMES = ("https://", "http://")
-_NO_ADDRESS = "ELASTICSEARCH_URL is no address of a cluster: set it to one like https://search.example.com:9200."
+_INVALID_URL = "ELASTICSEARCH_URL is no address of a cluster: set it to one like https://search.example.com:9200."
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:
@@ -30,15 +30,15 @@ def authorization(credentials: Credentials) -> dict[str, str]:
 
 
 @contextmanager
-def reading_address(url: str) -> Iterator[None]:
+def checked_url(url: str) -> Iterator[None]:
     """What a client makes of an address that is none, as a SettingsError.
 
     Without a scheme, one client would send the password in the clear and the other refuses.
     """
     if not url.lower().startswith(_SCHEMES):
-        raise SettingsError(_NO_ADDRESS)
+        raise SettingsError(_INVALID_URL)
     try:
         yield
     except (TypeError, ValueError):
         # Not "from": the client's error may quote the address, in which a password may stand.
-        raise SettingsError(_NO_ADDRESS) from None
+        raise SettingsError(_INVALID_URL) from None

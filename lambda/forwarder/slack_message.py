@@ -8,24 +8,24 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from forwarder import links, wording
-from forwarder.notice import Advice, Killed, Notice, Numbers
-from forwarder.slack_text import JsonObject, escaped, mrkdwn, plain_text, width
+from forwarder.notice import KilledProcesses, Notice, RunNumbers, SizeAdvice
+from forwarder.slack_text import JsonObject, escape_text, mrkdwn, plain_text, utf16_length
 
 TASK_RUN_DASHBOARD_ID = links.TASK_RUN_DASHBOARD_ID
 
 # Slack's limits; longer makes it refuse the whole message (invalid_blocks).
-LONGEST_HEADER = 150
-LONGEST_SECTION = 3000
-LONGEST_FIELD = 2000
-LONGEST_URL = 3000
+MAX_HEADER_LENGTH = 150
+MAX_SECTION_LENGTH = 3000
+MAX_FIELD_LENGTH = 2000
+MAX_URL_LENGTH = 3000
 # Ours: what people read.
-_LONGEST_NAME = 120
-_LONGEST_REVISION = 30
-_LONGEST_REASON = 1000
-_LONGEST_SENTENCE = 400
-_LONGEST_VALUE = 60
-_MOST_NAMES = 5
-_MOST_REASONS = 5
+_MAX_NAME_LENGTH = 120
+_MAX_REVISION_LENGTH = 30
+_MAX_REASON_LENGTH = 1000
+_MAX_SENTENCE_LENGTH = 400
+_MAX_VALUE_LENGTH = 60
+_MAX_NAMES = 5
+_MAX_REASONS = 5
 
 
 class SlackMessage(Struct, frozen=True, kw_only=True):
@@ -39,12 +39,12 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
     """The message of one ended task. Never raises: a notice that cannot be drawn would be a notice lost."""
     blocks = (
         {"type": "header", "text": plain_text(_title(notice))},
-        _context(_place(notice)),
+        _context(_location(notice)),
         _fields(notice),
         _section(_usage(notice.numbers), formatted=True),
-        _section(_why(notice)),
+        _section(_cause_lines(notice)),
         _section(_advice(notice)),
-        _section([escaped(notice.comparison or "", _LONGEST_SENTENCE)]),
+        _section([escape_text(notice.comparison or "", _MAX_SENTENCE_LENGTH)]),
         _context(_note(notice)),
         _buttons(notice, kibana_url),
     )
@@ -54,9 +54,9 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
 def _title(notice: Notice) -> str:
     revision = "" if notice.revision is None else f":{notice.revision}"
     verdict = wording.VERDICTS[notice.verdict]
-    tail = escaped(revision, _LONGEST_REVISION)
+    tail = escape_text(revision, _MAX_REVISION_LENGTH)
     head = f"{verdict} · "
-    return head + escaped(notice.family, LONGEST_HEADER - width(head) - width(tail)) + tail
+    return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
 def _fallback(notice: Notice) -> str:
@@ -70,20 +70,20 @@ def _fallback(notice: Notice) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _place(notice: Notice) -> str:
+def _location(notice: Notice) -> str:
     named = (
         ("cluster", notice.cluster),
         ("", notice.region),
         ("task", notice.task_id),
         ("container", notice.container),
     )
-    texts = ((name, escaped(value or "", _LONGEST_NAME)) for name, value in named)
+    texts = ((name, escape_text(value or "", _MAX_NAME_LENGTH)) for name, value in named)
     return "  ·  ".join(f"{name} {text}".strip() for name, text in texts if text)
 
 
 def _fields(notice: Notice) -> JsonObject | None:
     numbers = notice.numbers
-    started = wording.moment(notice.started_at)
+    started = wording.parse_moment(notice.started_at)
     billed = wording.duration(numbers.billed_duration_ms)
     cost = wording.dollars(numbers.cost_usd)
     named = (
@@ -96,9 +96,9 @@ def _fields(notice: Notice) -> JsonObject | None:
     return {"type": "section", "fields": fields} if fields else None
 
 
-def _usage(numbers: Numbers) -> list[str]:
-    vcpu, memory = wording.known(numbers.vcpu_size), wording.known(numbers.memory_size_mb)
-    peak = wording.known(numbers.memory_maximum_mb)
+def _usage(numbers: RunNumbers) -> list[str]:
+    vcpu, memory = wording.valid_number(numbers.vcpu_size), wording.valid_number(numbers.memory_size_mb)
+    peak = wording.valid_number(numbers.memory_maximum_mb)
     cpu_used = wording.usage(
         numbers.cpu_average_percent,
         numbers.cpu_maximum_percent,
@@ -118,38 +118,38 @@ def _usage(numbers: Numbers) -> list[str]:
     ]
 
 
-def _why(notice: Notice) -> list[str]:
+def _cause_lines(notice: Notice) -> list[str]:
     cause = wording.cause(notice)
     lines = [cause]
     if notice.category == "oom":
-        lines += [wording.memory_at_death(notice)]
+        lines += [wording.memory_at_oom(notice)]
     if notice.numbers.killed is not None:
         lines += [_killed(notice.numbers.killed)]
     if notice.verdict != "success" and notice.reason:
-        reason = escaped(notice.reason, _LONGEST_REASON)
+        reason = escape_text(notice.reason, _MAX_REASON_LENGTH)
         lines += [f"ECS says: {reason}" if reason else None]
     return [line for line in lines if line]
 
 
-def _killed(killed: Killed) -> str:
+def _killed(killed: KilledProcesses) -> str:
     """A child that is killed is often why a batch fails, and nothing that ECS hears of."""
-    names = dict.fromkeys(escaped(name, _LONGEST_NAME) for name in killed.names[:_MOST_NAMES])
-    told = ", ".join(name for name in names if name)
+    names = dict.fromkeys(escape_text(name, _MAX_NAME_LENGTH) for name in killed.names[:_MAX_NAMES])
+    text = ", ".join(name for name in names if name)
     number = "one" if killed.count == 1 else killed.count
-    return f"The kernel killed {number} of its processes for want of memory{f': {told}' if told else ''}."
+    return f"The kernel killed {number} of its processes for want of memory{f': {text}' if text else ''}."
 
 
 def _advice(notice: Notice) -> list[str]:
     advice = notice.numbers.advice
-    if advice is None or _contradicts_the_end(notice, advice):
+    if advice is None or _contradicts_out_of_memory(notice, advice):
         return []
-    reasons = (escaped(reason, _LONGEST_SENTENCE) for reason in advice.reasons[:_MOST_REASONS])
-    return [wording.size_to_try(advice) or "", *(f"• {reason}" for reason in reasons if reason)]
+    reasons = (escape_text(reason, _MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
+    return [wording.suggested_size(advice) or "", *(f"• {reason}" for reason in reasons if reason)]
 
 
-def _contradicts_the_end(notice: Notice, advice: Advice) -> bool:
+def _contradicts_out_of_memory(notice: Notice, advice: SizeAdvice) -> bool:
     """No more memory for a run that had too little: the numbers it rests on were taken before the end."""
-    limit, memory = wording.known(notice.numbers.memory_size_mb), wording.known(advice.memory_mb)
+    limit, memory = wording.valid_number(notice.numbers.memory_size_mb), wording.valid_number(advice.memory_mb)
     return notice.category == "oom" and limit is not None and memory is not None and memory <= limit
 
 
@@ -161,7 +161,7 @@ def _note(notice: Notice) -> str:
     return "No report of the run was found: only what ECS says is shown."
 
 
-def _is_measured(numbers: Numbers) -> bool:
+def _is_measured(numbers: RunNumbers) -> bool:
     measured = (
         numbers.cpu_average_percent,
         numbers.cpu_maximum_percent,
@@ -175,7 +175,7 @@ def _is_measured(numbers: Numbers) -> bool:
 
 
 def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
-    started = wording.moment(notice.started_at)
+    started = wording.parse_moment(notice.started_at)
     named = (
         ("Log stream", "log_stream", links.log_stream(notice.region, notice.log_group, notice.log_stream)),
         ("ECS task", "ecs_task", links.ecs_task(notice.region, notice.cluster, notice.task_id)),
@@ -184,7 +184,7 @@ def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
     buttons = [
         {"type": "button", "action_id": action, "text": plain_text(name), "url": url}
         for name, action, url in named
-        if url is not None and len(url) <= LONGEST_URL
+        if url is not None and len(url) <= MAX_URL_LENGTH
     ]
     return {"type": "actions", "elements": buttons} if buttons else None
 
@@ -194,7 +194,7 @@ def _section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | N
     text = ""
     for line in lines:
         longer = f"{text}\n{line}" if text and line else text + line
-        if width(longer) <= LONGEST_SECTION:
+        if utf16_length(longer) <= MAX_SECTION_LENGTH:
             text = longer
     if not text:
         return None
@@ -206,4 +206,4 @@ def _context(text: str) -> JsonObject | None:
 
 
 def _short(value: str | None) -> str:
-    return escaped(value or "", _LONGEST_VALUE)
+    return escape_text(value or "", _MAX_VALUE_LENGTH)

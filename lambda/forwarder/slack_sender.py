@@ -20,24 +20,31 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web import WebClient
 from slack_sdk.webhook import WebhookClient
 
-from forwarder.delivery import RESERVED_SECONDS, Time
+from forwarder.delivery import RESERVED_SECONDS, TimeBudget
 from forwarder.errors import NoticeError
 from forwarder.slack_message import SlackMessage
 from forwarder.slack_target import SlackBot, SlackTarget, SlackWebhook
 
-_SHORTEST_REQUEST_SECONDS = 1.0
-_LONGEST_REQUEST_SECONDS = 10.0
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 8.0
+_MIN_REQUEST_SECONDS = 1.0
+_MAX_REQUEST_SECONDS = 10.0
+_INITIAL_BACKOFF_SECONDS = 0.5
+_MAX_BACKOFF_SECONDS = 8.0
 _OK = 200
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
-_MAY_PASS = {"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"}
+_RETRYABLE_CODES = {
+    "ratelimited",
+    "rate_limited",
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+}
 # What Slack calls its refusals; anything else is not shown, it may quote what was sent.
 _CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
 _WEBHOOK_GONE = "make a new webhook and set {setting} to its address"
-_WEBHOOK_REFUSALS = {
+_WEBHOOK_HINTS = {
     "no_service": _WEBHOOK_GONE,
     "no_service_id": _WEBHOOK_GONE,
     "no_active_hooks": _WEBHOOK_GONE,
@@ -50,7 +57,7 @@ _WEBHOOK_REFUSALS = {
     "posting_to_general_channel_denied": "it may not write to #general; set {setting} to another channel's webhook",
 }
 _BAD_TOKEN = "set {token} to the token of a bot that is installed (xoxb-…)"  # noqa: S105  no token
-_BOT_REFUSALS = {
+_BOT_HINTS = {
     "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
     "not_in_channel": "invite the bot of {token} into the channel of {setting}",
     "is_archived": "the channel of {setting} is archived; set it to another",
@@ -63,8 +70,8 @@ _BOT_REFUSALS = {
     "token_expired": _BAD_TOKEN,
     "not_allowed_token_type": _BAD_TOKEN,
 }
-_UNREADABLE = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
-_OUR_FAULT = "the notice itself is at fault and not {setting}; please report this as a bug of task-profiler"
+_INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
+_BUG_HINT = "the notice itself is at fault and not {setting}; please report this as a bug of task-profiler"
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
@@ -75,11 +82,11 @@ class _Failure(Struct, frozen=True, kw_only=True):
     retry_after_seconds: float = 0.0
 
     @property
-    def may_pass(self) -> bool:
+    def is_retryable(self) -> bool:
         """Whether the same request may work later."""
         if self.status is None or self.status == _TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
             return True
-        return self.status == _OK and self.code in _MAY_PASS
+        return self.status == _OK and self.code in _RETRYABLE_CODES
 
     def __str__(self) -> str:
         if self.status is None:
@@ -90,29 +97,29 @@ class _Failure(Struct, frozen=True, kw_only=True):
 class SlackSender:
     """Sends to one target. ``jitter`` gives a number from 0 to 1 that spreads the pauses."""
 
-    def __init__(self, target: SlackTarget, time: Time, jitter: Callable[[], float]) -> None:
+    def __init__(self, target: SlackTarget, time: TimeBudget, jitter: Callable[[], float]) -> None:
         self._target = target
         self._time = time
         self._jitter = jitter
 
     def send(self, message: SlackMessage) -> None:
         """Send it. Raises NoticeError if Slack does not take it in the invocation's time."""
-        tries = 0
+        attempts = 0
         while True:
-            failure = self._try(message, self._request_seconds())
+            failure = self._attempt(message, self._request_seconds())
             if failure is None:
                 return
-            if not failure.may_pass:
-                raise NoticeError(_refusal(self._target, failure))
-            tries += 1
-            self._pause(tries, failure)
+            if not failure.is_retryable:
+                raise NoticeError(_rejection_message(self._target, failure))
+            attempts += 1
+            self._back_off(attempts, failure)
 
-    def _try(self, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    def _attempt(self, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
         target = self._target
         try:
             if isinstance(target, SlackWebhook):
-                return _by_webhook(target, message, timeout_seconds)
-            return _by_bot(target, message, timeout_seconds)
+                return _send_by_webhook(target, message, timeout_seconds)
+            return _send_by_bot(target, message, timeout_seconds)
         except InvalidURL:
             return _Failure(status=0)
         except (OSError, HTTPException) as error:  # urllib's and http.client's
@@ -122,15 +129,15 @@ class SlackSender:
 
     def _request_seconds(self) -> int:
         left = self._time.remaining_seconds() - RESERVED_SECONDS
-        if left < _SHORTEST_REQUEST_SECONDS:
+        if left < _MIN_REQUEST_SECONDS:
             raise NoticeError("The invocation's time is up before Slack was told: raise the function's timeout.")
-        return int(min(left, _LONGEST_REQUEST_SECONDS))
+        return int(min(left, _MAX_REQUEST_SECONDS))
 
-    def _pause(self, tries: int, failure: _Failure) -> None:
+    def _back_off(self, attempts: int, failure: _Failure) -> None:
         """As long as Slack asks for, at least longer each time; give up when no time for another request is left."""
-        longest = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 10), _LONGEST_PAUSE_SECONDS)
+        longest = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(attempts, 10), _MAX_BACKOFF_SECONDS)
         pause = max(longest * (0.5 + self._jitter() / 2), failure.retry_after_seconds)
-        if self._time.remaining_seconds() - RESERVED_SECONDS - pause < _SHORTEST_REQUEST_SECONDS:
+        if self._time.remaining_seconds() - RESERVED_SECONDS - pause < _MIN_REQUEST_SECONDS:
             raise NoticeError(
                 f"Slack took no notice by {_setting(self._target)} to the end of the invocation's time ({failure}): "
                 "Lambda tries again; if this stays, check the function's way to Slack and raise its timeout."
@@ -138,8 +145,8 @@ class SlackSender:
         self._time.sleep(pause)
 
 
-def _by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
-    client = WebhookClient(target.url, timeout=timeout_seconds, logger=_silent(), retry_handlers=[])
+def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    client = WebhookClient(target.url, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
     answer = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
     body = answer.body.strip()
     if answer.status_code == _OK and body == "ok":
@@ -147,12 +154,12 @@ def _by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: in
     return _failure(answer.status_code, body, answer.headers)
 
 
-def _by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     client = WebClient(
         target.token,
         base_url=target.base_url or WebClient.BASE_URL,
         timeout=timeout_seconds,
-        logger=_silent(),
+        logger=_null_logger(),
         retry_handlers=[],
     )
     try:
@@ -165,7 +172,7 @@ def _by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _F
     return None
 
 
-def _silent() -> logging.Logger:
+def _null_logger() -> logging.Logger:
     """A logger of its own, outside the tree that Lambda and Powertools listen to."""
     return logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  on purpose
 
@@ -182,15 +189,15 @@ def _retry_after(headers: Mapping[str, Any]) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-def _refusal(target: SlackTarget, failure: _Failure) -> str:
+def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     """One sentence that says which setting to look at."""
     code = failure.code or ""
-    if code in _UNREADABLE:
-        hint = _OUR_FAULT
+    if code in _INVALID_MESSAGE_CODES:
+        hint = _BUG_HINT
     elif isinstance(target, SlackBot):
-        hint = _BOT_REFUSALS.get(code, "check {token}, {setting} and SLACK_BASE_URL")
+        hint = _BOT_HINTS.get(code, "check {token}, {setting} and SLACK_BASE_URL")
     else:
-        hint = _WEBHOOK_REFUSALS.get(code, "check that {setting} is the address of an incoming webhook")
+        hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
     token = target.token_setting if isinstance(target, SlackBot) else ""
     why = f" ({failure})" if failure.status else ""
     return f"Slack refuses the notice{why}: {hint.format(setting=_setting(target), token=token)}."

@@ -12,24 +12,24 @@ JsonObject = dict[str, Any]
 ELLIPSIS = "…"
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # More is never looked at: a text that is longer is cut anyway.
-_LONGEST_INPUT = 20_000
-_FIRST_ASTRAL = "\U00010000"
+_MAX_INPUT_LENGTH = 20_000
+_FIRST_SUPPLEMENTARY = "\U00010000"
 
 
-def escaped(text: str, longest: int) -> str:
-    """``text`` on one line, escaped, at most ``longest`` characters as Slack counts; never half an entity."""
-    clean = " ".join(cleaned(text[:_LONGEST_INPUT]).split())
-    if _weight(clean) <= longest:
+def escape_text(text: str, max_length: int) -> str:
+    """``text`` on one line, escaped, at most ``max_length`` characters as Slack counts; never half an entity."""
+    clean = " ".join(sanitize(text[:_MAX_INPUT_LENGTH]).split())
+    if _escaped_length(clean) <= max_length:
         return clean.translate(_ESCAPES)
-    left = longest - len(ELLIPSIS)
+    left = max_length - len(ELLIPSIS)
     for end, character in enumerate(clean):
-        left -= _weight(character)
+        left -= _escaped_length(character)
         if left < 0:
             return clean[:end].rstrip().translate(_ESCAPES) + ELLIPSIS
     return clean.translate(_ESCAPES)
 
 
-def cleaned(text: str) -> str:
+def sanitize(text: str) -> str:
     """Without lone surrogates, which UTF-8 cannot hold, and with blanks for what cannot be printed."""
     whole = text.encode("utf-8", "replace").decode()
     return "".join(character if character.isprintable() else " " for character in whole)
@@ -45,11 +45,11 @@ def mrkdwn(text: str) -> JsonObject:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def width(text: str) -> int:
+def utf16_length(text: str) -> int:
     """Its length in UTF-16 units: the larger of the ways in which Slack might count."""
-    return len(text) + sum(character >= _FIRST_ASTRAL for character in text)
+    return len(text) + sum(character >= _FIRST_SUPPLEMENTARY for character in text)
 
 
-def _weight(text: str) -> int:
+def _escaped_length(text: str) -> int:
     """Its width once escaped."""
-    return width(text.translate(_ESCAPES))
+    return utf16_length(text.translate(_ESCAPES))

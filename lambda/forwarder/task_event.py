@@ -61,7 +61,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
         return name.rsplit(":", 1)[1] if ":" in name else None
 
     @property
-    def is_of_a_service(self) -> bool:
+    def is_service_task(self) -> bool:
         """Whether an ECS service keeps this task."""
         return (self.group or "").startswith(_SERVICE) or (self.started_by or "").startswith("ecs-svc/")
 

@@ -14,7 +14,7 @@ def parse_time(text: str | None) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo is not None else None
 
 
-def earlier(moment: datetime, milliseconds: float | None) -> datetime:
+def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:
     """The moment so many milliseconds before."""
     try:
         return moment - timedelta(milliseconds=milliseconds or 0)

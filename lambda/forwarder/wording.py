@@ -5,7 +5,7 @@ import signal
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from forwarder.notice import Accelerator, Advice, Notice, StopCategory, Verdict
+from forwarder.notice import AcceleratorUse, Notice, SizeAdvice, StopCategory, Verdict
 
 VERDICTS: dict[Verdict, str] = {
     "success": "✅ Success",
@@ -21,18 +21,18 @@ _CAUSES: dict[StopCategory, str] = {
     "image": "The container's image could not be pulled.",
     "resources": "ECS could not get what the task needs to start.",
 }
-_MEMORY_BUT_SUCCESS = "Something in the container was killed for memory, but the container ended with success."
+_OOM_BUT_SUCCESS = "Something in the container was killed for memory, but the container ended with success."
 _BAR_CELLS = 10
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
 _MS_PER_SECOND = 1000
 _SECONDS_PER_MINUTE = 60
 _UNITS = ((86_400, "d"), (3600, "h"), (_SECONDS_PER_MINUTE, "min"), (1, "s"))
-_MOST_MS = 1e15
+_MAX_MS = 1e15
 _FIRST_SIGNAL_CODE = 128
 
 
-def known(value: float | None) -> float | None:
+def valid_number(value: float | None) -> float | None:
     """``value`` if it is a number that something can have used."""
     return value if value is not None and math.isfinite(value) and value >= 0 else None
 
@@ -47,8 +47,8 @@ def number(value: float, digits: int = 2) -> str:
 
 def duration(milliseconds: float | None) -> str | None:
     """The two largest units: ``850 ms``, ``12.3 s``, ``4 min 5 s``, ``2 h 13 min``, ``3 d 4 h``."""
-    value = known(milliseconds)
-    if value is None or value > _MOST_MS:
+    value = valid_number(milliseconds)
+    if value is None or value > _MAX_MS:
         return None
     if value < _MS_PER_SECOND:
         return f"{value:.0f} ms"
@@ -64,7 +64,7 @@ def duration(milliseconds: float | None) -> str | None:
 
 def dollars(value: float | None) -> str | None:
     """US dollars, with more digits for small sums."""
-    usd = known(value)
+    usd = valid_number(value)
     if usd is None:
         return None
     return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${number(usd, 5)}"
@@ -80,7 +80,7 @@ def exit_code(code: int | None) -> str | None:
         return str(code)
 
 
-def moment(time: str | None) -> datetime | None:
+def parse_moment(time: str | None) -> datetime | None:
     """A time of ISO 8601, in UTC; one without a zone is in UTC."""
     try:
         parsed = datetime.fromisoformat(time or "")
@@ -97,65 +97,65 @@ def bar(percent: float) -> str:
 
 def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:
     """Bar, average and peak against the size, as far as they are known; ``peak`` is the peak in its own unit."""
-    average, maximum = known(average), known(maximum)
+    average, maximum = valid_number(average), valid_number(maximum)
     peak_text = peak if maximum is None else f"{_percent(maximum)}{f' ({peak})' if peak else ''}"
     parts = [
         None if average is None else f"{_percent(average)} avg",
         None if peak_text is None else f"peak {peak_text}",
     ]
-    told = ", ".join(part for part in parts if part)
-    if not told:
+    text = ", ".join(part for part in parts if part)
+    if not text:
         return ""
     shown = maximum if average is None else average
     drawn = "" if shown is None else f"{bar(shown)}  "
-    return f"{drawn}{told}{f' of {size}' if size else ''}"
+    return f"{drawn}{text}{f' of {size}' if size else ''}"
 
 
-def accelerators(used: Accelerator | None, name: str, names: str) -> str:
+def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
     """What the GPUs or Neuron cores did; one that idled is said plainly."""
     if used is None or used.count < 1:
         return ""
-    memory = known(used.maximum_memory_mb)
+    memory = valid_number(used.maximum_memory_mb)
     peak_memory = None if memory is None else f"peak memory {number(memory, 0)} MB"
-    average, maximum = known(used.average_percent), known(used.maximum_percent)
+    average, maximum = valid_number(used.average_percent), valid_number(used.maximum_percent)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
-        told = f"{bar(busiest)}  idle the whole time: allocated, paid for and not used"
+        text = f"{bar(busiest)}  idle the whole time: allocated, paid for and not used"
     else:
-        told = usage(average, maximum)
-    parts = "; ".join(part for part in (told, peak_memory) if part)
+        text = usage(average, maximum)
+    parts = "; ".join(part for part in (text, peak_memory) if part)
     return f"*{used.count} {name if used.count == 1 else names}*  {parts or 'use not known'}"
 
 
 def cause(notice: Notice) -> str | None:
     """Why it ended, in plain words."""
     if notice.verdict == "success":
-        return _MEMORY_BUT_SUCCESS if notice.category == "oom" else None
+        return _OOM_BUT_SUCCESS if notice.category == "oom" else None
     if notice.category == "exit" and notice.exit_code is not None:
         return f"The container ended with exit code {exit_code(notice.exit_code)}."
     return _CAUSES.get(notice.category)
 
 
-def memory_at_death(notice: Notice) -> str | None:
+def memory_at_oom(notice: Notice) -> str | None:
     """For a run out of memory: peak and limit, as far as they are known."""
-    peak, limit = known(notice.numbers.memory_maximum_mb), known(notice.numbers.memory_size_mb)
+    peak, limit = valid_number(notice.numbers.memory_maximum_mb), valid_number(notice.numbers.memory_size_mb)
     parts = [
         None if peak is None else f"measured peak {number(peak, 1)} MB",
         None if limit is None else f"limit {number(limit, 1)} MB",
     ]
-    told = ", ".join(part for part in parts if part)
-    return f"Memory: {told}." if told else None
+    text = ", ".join(part for part in parts if part)
+    return f"Memory: {text}." if text else None
 
 
-def size_to_try(advice: Advice) -> str | None:
+def suggested_size(advice: SizeAdvice) -> str | None:
     """The size to try next and what it saves."""
-    vcpu, memory = known(advice.vcpu), known(advice.memory_mb)
+    vcpu, memory = valid_number(advice.vcpu), valid_number(advice.memory_mb)
     sizes = [
         None if vcpu is None else f"{number(vcpu, 3)} vCPU",
         None if memory is None else f"{number(memory, 0)} MB memory",
     ]
-    told = " and ".join(size for size in sizes if size)
-    return f"Size to try next: {told}{_saving(advice.saving_percent)}." if told else None
+    text = " and ".join(size for size in sizes if size)
+    return f"Size to try next: {text}{_saving(advice.saving_percent)}." if text else None
 
 
 def _saving(percent: float | None) -> str:

@@ -1,6 +1,6 @@
 """What the lives of the monitor and of ``run`` know of GPUs and Neuron cores, whichever there are.
 
-Each accelerator is watched beside the main loop, in a thread of its own: a driver that hangs
+Each collector is watched beside the main loop, in a thread of its own: a driver that hangs
 costs its own numbers and nothing else.
 """
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # imported only where there is one
     from profiler.accelerators.gpu_usage import GpuReadings
     from profiler.accelerators.neuron_usage import NeuronReadings
 
-_SETTLE_SECONDS = 0.3
-_END_SECONDS = 1.5
+_FINAL_READING_SECONDS = 0.3
+_STOP_SECONDS = 1.5
 
 
-class Accelerator(Protocol):
-    """One kind of accelerator, watched from ``start`` to ``stop``.
+class Collector(Protocol):
+    """One kind of collector, watched from ``start`` to ``stop``.
 
     The monitor has the batch's processes watched in the same way (:mod:`profiler.processes.process_watch`).
     """
@@ -32,17 +32,17 @@ class Accelerator(Protocol):
         ...
 
     @property
-    def has_read(self) -> bool:
+    def has_data(self) -> bool:
         """Whether there was anything to read."""
         ...
 
     @property
-    def complaint(self) -> str | None:
+    def startup_error(self) -> str | None:
         """Why there is nothing to read although it was asked for, as a sentence."""
         ...
 
     @property
-    def helper_pid(self) -> int | None:
+    def child_pid(self) -> int | None:
         """The process that it runs for itself, if any: no part of what is profiled."""
         ...
 
@@ -50,19 +50,19 @@ class Accelerator(Protocol):
         """Begin to watch; returns at once."""
         ...
 
-    def batch_seen(self, container: ContainerMetadata) -> None:
+    def on_batch_started(self, container: ContainerMetadata) -> None:
         """The batch runs now: what only its processes tell can be found out."""
         ...
 
-    def settle(self, at_most_seconds: float) -> None:
+    def final_reading(self, max_seconds: float) -> None:
         """Take one last reading before a report is written."""
         ...
 
-    def stop(self, at_most_seconds: float) -> None:
+    def stop(self, max_seconds: float) -> None:
         """End the watch and whatever runs for it."""
         ...
 
-    def onto(self, record: Record) -> Record:
+    def add_to_record(self, record: Record) -> Record:
         """The record with what is known of this kind."""
         ...
 
@@ -75,32 +75,32 @@ class Accelerator(Protocol):
         ...
 
 
-def start_all(accelerators: Iterable[Accelerator]) -> None:
+def start_collectors(collectors: Iterable[Collector]) -> None:
     """Begin to watch."""
-    for accelerator in accelerators:
-        accelerator.start()
+    for collector in collectors:
+        collector.start()
 
 
-def settle_all(accelerators: Iterable[Accelerator]) -> None:
+def final_readings(collectors: Iterable[Collector]) -> None:
     """One last reading of each, which may delay the report by so much."""
-    for accelerator in accelerators:
-        accelerator.settle(_SETTLE_SECONDS)
+    for collector in collectors:
+        collector.final_reading(_FINAL_READING_SECONDS)
 
 
-def stop_all(accelerators: Iterable[Accelerator]) -> None:
+def stop_collectors(collectors: Iterable[Collector]) -> None:
     """End them, after the report."""
-    for accelerator in accelerators:
-        accelerator.stop(_END_SECONDS)
+    for collector in collectors:
+        collector.stop(_STOP_SECONDS)
 
 
-def with_accelerators(record: Record, accelerators: Iterable[Accelerator]) -> Record:
+def with_collected(record: Record, collectors: Iterable[Collector]) -> Record:
     """The record with GPUs and Neuron cores, their sources and warnings."""
-    for accelerator in accelerators:
-        record = accelerator.onto(record)
-        if accelerator.has_read and record.sampling is not None:
-            sources = (*record.sampling.sources, accelerator.name)
+    for collector in collectors:
+        record = collector.add_to_record(record)
+        if collector.has_data and record.sampling is not None:
+            sources = (*record.sampling.sources, collector.name)
             record = replace(record, sampling=replace(record.sampling, sources=sources))
         if record.monitor is not None:
-            warnings = (*record.monitor.warnings, *accelerator.warnings())
+            warnings = (*record.monitor.warnings, *collector.warnings())
             record = replace(record, monitor=replace(record.monitor, warnings=warnings))
     return record

@@ -4,20 +4,20 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from profiler.accelerators.gpu_names import named
+from profiler.accelerators.gpu_names import match_uuids
 from profiler.figures import MIB, mebibytes
-from profiler.known import mean, total
+from profiler.known import mean_known, sum_known
 from profiler.record import Gpu
-from profiler.series import Counter, TimeWeighted
+from profiler.series import MonotonicCounter, TimeWeightedStatistics
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample, Xid
 from profiler.times import NS_PER_SECOND, format_ms
 
-_MOST_GPUS = 64
-_MOST_XIDS = 16
+_MAX_GPUS = 64
+_MAX_XIDS = 16
 # A reading stands for the time since the one before, but not for a gap in which nobody looked.
-_LONGEST_STEP = 2
+_MAX_STEP_INTERVALS = 2
 # No time has passed before the first one: it weighs next to nothing, yet alone it gives numbers.
-_MOMENT_NS = 1
+_MIN_WEIGHT_NS = 1
 _MICROSECOND_DIGITS = 6
 _MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
@@ -60,28 +60,28 @@ class GpuUsage:
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
-        self._gpus: dict[str, _OneGpu] = {}
+        self._gpus: dict[str, _GpuAggregate] = {}
         self._read_ns: int | None = None
         self._lost: dict[str, str] = {}
         self._notes: dict[str, None] = {}
-        self._stray_xids: list[int] = []
+        self._unattributed_xids: list[int] = []
         self._present: frozenset[str] = frozenset()
         self.readings = 0
 
     def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
         """Take a reading made at ``now_ns`` (monotonic); ``wall_ns`` stamps what happened."""
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
-        step_ns = min(since_ns, _LONGEST_STEP * self._interval_ns)
+        step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)
         for sample in reading.samples:
             uuid = sample.facts.uuid
-            if uuid not in self._gpus and len(self._gpus) < _MOST_GPUS:
-                self._gpus[uuid] = _OneGpu(sample.facts)
+            if uuid not in self._gpus and len(self._gpus) < _MAX_GPUS:
+                self._gpus[uuid] = _GpuAggregate(sample.facts)
             if uuid in self._gpus:
                 self._gpus[uuid].add(sample, step_ns)
         for xid in reading.xids:
             self._note_xid(xid)
         for facts in reading.lost:
-            self._lost.setdefault(facts.uuid, f"{_called(facts)} was lost by its driver at {format_ms(wall_ns)}.")
+            self._lost.setdefault(facts.uuid, f"{_gpu_label(facts)} was lost by its driver at {format_ms(wall_ns)}.")
         self._notes.update(dict.fromkeys(reading.notes))
         self._present = frozenset(sample.facts.uuid for sample in reading.samples)
         self._read_ns = now_ns
@@ -89,67 +89,75 @@ class GpuUsage:
 
     def _note_xid(self, xid: Xid) -> None:
         """To the GPU, or to its instances; one that is another's instance's alone is nobody's here."""
-        of_board = [gpu for gpu in self._gpus.values() if gpu.facts.board == xid.uuid]
-        hit = [gpu.xids for gpu in of_board if xid.concerns(gpu.facts)] if of_board else [self._stray_xids]
-        for codes in hit:
-            if xid.code not in codes and len(codes) < _MOST_XIDS:
+        gpus_of_board = [gpu for gpu in self._gpus.values() if gpu.facts.physical_uuid == xid.uuid]
+        affected = (
+            [gpu.xids for gpu in gpus_of_board if xid.concerns(gpu.facts)]
+            if gpus_of_board
+            else [self._unattributed_xids]
+        )
+        for codes in affected:
+            if xid.code not in codes and len(codes) < _MAX_XIDS:
                 codes.append(xid.code)
 
-    def gpus(self, wanted: Collection[str] | None) -> tuple[Gpu, ...]:
-        """The record's entries, by index; only those that ``wanted`` names if that is given (see ``gpu_names``)."""
-        return tuple(gpu.record() for gpu in self._chosen(wanted))
+    def gpus(self, selectors: Collection[str] | None) -> tuple[Gpu, ...]:
+        """The record's entries, by index; only those that ``selectors`` names if that is given (see ``gpu_names``)."""
+        return tuple(gpu.record() for gpu in self._selected(selectors))
 
     def facts(self) -> tuple[GpuFacts, ...]:
         """All that were ever read."""
         return tuple(gpu.facts for gpu in self._gpus.values())
 
-    def latest(self, wanted: Collection[str] | None) -> tuple[LatestGpu, ...]:
-        """Those of ``gpus(wanted)`` that were there at the last reading, as it found them."""
-        return tuple(gpu.latest() for gpu in self._chosen(wanted) if gpu.facts.uuid in self._present)
+    def latest(self, selectors: Collection[str] | None) -> tuple[LatestGpu, ...]:
+        """Those of ``gpus(selectors)`` that were there at the last reading, as it found them."""
+        return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
 
-    def _chosen(self, wanted: Collection[str] | None) -> list["_OneGpu"]:
-        chosen = self._gpus.keys() if wanted is None else named(wanted, self.facts())
-        return sorted((self._gpus[uuid] for uuid in chosen), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
+    def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
+        selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
+        return sorted((self._gpus[uuid] for uuid in selected), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know, as sentences."""
-        strays = ", ".join(str(code) for code in self._stray_xids)
-        stray_note = (f"A GPU that could not tell its name had the driver errors (Xid) {strays}.",) if strays else ()
-        return (*self._notes, *self._lost.values(), *stray_note)
+        unattributed = ", ".join(str(code) for code in self._unattributed_xids)
+        unattributed_note = (
+            (f"A GPU that could not tell its name had the driver errors (Xid) {unattributed}.",) if unattributed else ()
+        )
+        return (*self._notes, *self._lost.values(), *unattributed_note)
 
-    def now(self) -> tuple[float | None, int | None]:
+    def latest_totals(self) -> tuple[float | None, int | None]:
         """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs that it found."""
         last = [gpu.last for uuid, gpu in self._gpus.items() if uuid in self._present]
-        return mean(*(gpu.utilization_percent for gpu in last)), total(*(gpu.memory_used_bytes for gpu in last))
+        return mean_known(*(gpu.utilization_percent for gpu in last)), sum_known(
+            *(gpu.memory_used_bytes for gpu in last)
+        )
 
 
-def _called(facts: GpuFacts) -> str:
+def _gpu_label(facts: GpuFacts) -> str:
     return f"GPU {facts.index} ({facts.uuid})"
 
 
-class _OneGpu:
+class _GpuAggregate:
     """The aggregates of one GPU."""
 
     def __init__(self, facts: GpuFacts) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self.xids: list[int] = []
-        self._utilization = TimeWeighted()
-        self._memory = TimeWeighted()
-        self._power = TimeWeighted()
-        self._temperature = TimeWeighted()
-        self._clock = TimeWeighted()
+        self._utilization = TimeWeightedStatistics()
+        self._memory = TimeWeightedStatistics()
+        self._power = TimeWeightedStatistics()
+        self._temperature = TimeWeightedStatistics()
+        self._clock = TimeWeightedStatistics()
         self._memory_size_bytes: int | None = None
-        self._energy_mj = _Growth()
+        self._energy_mj = _CounterIncrease()
         self._driver_energy_mj: int | None = None
-        self._power_ns = 0
-        self._power_seconds = 0.0
-        self._ecc = _Growth()
-        self._reasons_ns = dict.fromkeys(THROTTLE_REASONS, 0)
-        self._reasons_watched_ns = 0
+        self._power_observed_ns = 0
+        self._power_joules = 0.0
+        self._ecc = _CounterIncrease()
+        self._throttled_ns = dict.fromkeys(THROTTLE_REASONS, 0)
+        self._throttle_observed_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int) -> None:
-        held_ns = max(step_ns, _MOMENT_NS)
+        weight_ns = max(step_ns, _MIN_WEIGHT_NS)
         for series, value in (
             (self._utilization, sample.utilization_percent),
             (self._memory, sample.memory_used_bytes),
@@ -158,26 +166,26 @@ class _OneGpu:
             (self._clock, sample.sm_clock_mhz),
         ):
             if value is not None:
-                series.add(max(value, 0), held_ns)
+                series.add(max(value, 0), weight_ns)
         if sample.power_watts is not None:
-            self._power_ns += step_ns
-            self._power_seconds += sample.power_watts * step_ns / NS_PER_SECOND
+            self._power_observed_ns += step_ns
+            self._power_joules += sample.power_watts * step_ns / NS_PER_SECOND
         if sample.memory_size_bytes is not None:
             self._memory_size_bytes = sample.memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
         if sample.energy_millijoules is not None:
             self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
-        self._add_reasons(sample.throttle_reasons, held_ns)
+        self._add_throttle_reasons(sample.throttle_reasons, weight_ns)
         self.last = sample
 
-    def _add_reasons(self, bits: int | None, held_ns: int) -> None:
+    def _add_throttle_reasons(self, bits: int | None, weight_ns: int) -> None:
         if bits is None:
             return
-        self._reasons_watched_ns += held_ns
-        for bit in self._reasons_ns:
+        self._throttle_observed_ns += weight_ns
+        for bit in self._throttled_ns:
             if bits & bit:
-                self._reasons_ns[bit] += held_ns
+                self._throttled_ns[bit] += weight_ns
 
     def record(self) -> Gpu:
         return Gpu(
@@ -197,43 +205,43 @@ class _OneGpu:
         )
 
     def latest(self) -> LatestGpu:
-        seconds = {bit: held_ns / NS_PER_SECOND for bit, held_ns in self._reasons_ns.items()}
+        seconds = {bit: weight_ns / NS_PER_SECOND for bit, weight_ns in self._throttled_ns.items()}
         watched = {name: round(seconds[bit], _MICROSECOND_DIGITS) for bit, name in THROTTLE_REASONS.items()}
         return LatestGpu(
             sample=self.last,
-            energy_joules=self._counted_joules(),
-            throttled_seconds=watched if self._reasons_watched_ns else None,
+            energy_joules=self._cumulative_joules(),
+            throttled_seconds=watched if self._throttle_observed_ns else None,
         )
 
-    def _counted_joules(self) -> float | None:
+    def _cumulative_joules(self) -> float | None:
         if self._driver_energy_mj is not None:
             return self._driver_energy_mj / _MILLIJOULES_PER_JOULE
-        return self._power_seconds if self._power.maximum is not None else None
+        return self._power_joules if self._power.maximum is not None else None
 
     def _energy_joules(self) -> float | None:
         """By the driver's own counter (Volta and newer), else power times time; one reading has neither."""
         if self._energy_mj.total is not None:
             return round(self._energy_mj.total / _MILLIJOULES_PER_JOULE, 3)
-        return round(self._power_seconds, 3) if self._power_ns else None
+        return round(self._power_joules, 3) if self._power_observed_ns else None
 
     def _throttle_percents(self) -> dict[str, float] | None:
         """By reason the share of the watched time; only those that occurred."""
-        if not self._reasons_watched_ns:
+        if not self._throttle_observed_ns:
             return None
         return {
-            name: round(_PERCENT * self._reasons_ns[bit] / self._reasons_watched_ns, 3)
+            name: round(_PERCENT * self._throttled_ns[bit] / self._throttle_observed_ns, 3)
             for bit, name in THROTTLE_REASONS.items()
-            if self._reasons_ns[bit]
+            if self._throttled_ns[bit]
         }
 
 
-class _Growth:
+class _CounterIncrease:
     """By how much a counter of the driver grew between its first and its last reading; a reload sets it back to 0."""
 
     def __init__(self) -> None:
-        self._counter = Counter()
+        self._counter = MonotonicCounter()
         self.total: int | None = None
 
     def add(self, value: int | None) -> None:
         if value is not None:
-            self.total = total(self.total, self._counter.add(value))
+            self.total = sum_known(self.total, self._counter.add(value))

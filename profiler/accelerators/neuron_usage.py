@@ -7,14 +7,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import MIB, mebibytes
-from profiler.known import largest, total
+from profiler.known import max_known, sum_known
 from profiler.record import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
-from profiler.series import Counter, TimeWeighted
+from profiler.series import MonotonicCounter, TimeWeightedStatistics
 from profiler.sources.neuron.reports import Latency, NeuronReport, RuntimeReport
 from profiler.times import NS_PER_SECOND
 
 # The first report covers some milliseconds: one core seemed 89 % busy over 62 ms of them.
-_SHORTEST_SHARE_OF_A_PERIOD = 0.5
+_MIN_PERIOD_FRACTION = 0.5
 _LATENCY_DIGITS = 9
 
 
@@ -37,14 +37,14 @@ class NeuronReadings(Struct, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
 
 
-class _Core:
+class _CoreStatistics:
     """One core, by the time that a process used the devices."""
 
     __slots__ = ("memory_bytes", "utilization_percent")
 
     def __init__(self) -> None:
-        self.utilization_percent = TimeWeighted()
-        self.memory_bytes = TimeWeighted()
+        self.utilization_percent = TimeWeightedStatistics()
+        self.memory_bytes = TimeWeightedStatistics()
 
 
 class NeuronUsage:
@@ -62,39 +62,41 @@ class NeuronUsage:
     A period shorter than half the configured one says nothing about utilization. Its memory counts,
     as that is a reading of the moment and weighs as little as the period is short; so do its executions.
 
-    ``seen``: there was a device, or a process on one.
+    ``has_devices``: there was a device, or a process on one.
     """
 
     def __init__(self, period_seconds: int) -> None:
         self._period_ns = period_seconds * NS_PER_SECOND
         self._lock = threading.Lock()
-        self._cores: dict[int, _Core] = {}
-        self._device_memory_bytes = TimeWeighted()
+        self._cores: dict[int, _CoreStatistics] = {}
+        self._device_memory_bytes = TimeWeightedStatistics()
         self._device_memory_size_bytes: int | None = None
-        self.seen = False
+        self.has_devices = False
         self._completed: int | None = None
         self._failed: int | None = None
         self._latency = Latency()
-        self._ecc: dict[int, Counter] = {}
+        self._ecc: dict[int, MonotonicCounter] = {}
         self._ecc_uncorrected = 0
         self._latest = NeuronReadings(reports=0)
 
     def add(self, report: NeuronReport) -> None:
         """Take the next report."""
         with self._lock:
-            self.seen = self.seen or bool(report.runtimes or report.device_count or report.ecc_uncorrected)
-            believed = self._add_utilization(report.runtimes)
+            self.has_devices = self.has_devices or bool(
+                report.runtimes or report.device_count or report.ecc_uncorrected
+            )
+            accepted = self._add_utilization(report.runtimes)
             core_bytes, device_bytes = self._add_memory(report.runtimes)
             latency = Latency()
             for runtime in report.runtimes:
-                self._completed = total(self._completed, runtime.completed)
-                self._failed = total(self._failed, runtime.failed)
-                latency = _larger_latency(latency, runtime.latency)
-            self._latency = _larger_latency(self._latency, latency)
+                self._completed = sum_known(self._completed, runtime.completed)
+                self._failed = sum_known(self._failed, runtime.failed)
+                latency = _max_latency(latency, runtime.latency)
+            self._latency = _max_latency(self._latency, latency)
             self._add_devices(report)
             self._latest = NeuronReadings(
                 reports=self._latest.reports + 1,
-                utilization_percent=believed,
+                utilization_percent=accepted,
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
                 memory_bytes_by_category=_by_category(report.runtimes),
@@ -104,7 +106,7 @@ class NeuronUsage:
     def latest(self) -> NeuronReadings | None:
         """The last report, and what was counted up to it; None if neither a device nor a runtime was ever seen."""
         with self._lock:
-            if not self.seen:
+            if not self.has_devices:
                 return None
             return replace(
                 self._latest,
@@ -117,7 +119,7 @@ class NeuronUsage:
     def record(self, restarts: int) -> Neuron | None:
         """The numbers so far; None if neither a device nor a runtime was ever seen."""
         with self._lock:
-            if not self.seen:
+            if not self.has_devices:
                 return None
             executions = NeuronExecutions(completed=self._completed, failed=self._failed)
             latency = NeuronLatency(
@@ -142,49 +144,49 @@ class NeuronUsage:
                 restarts=restarts,
             )
 
-    def _core(self, index: int) -> _Core:
+    def _core(self, index: int) -> _CoreStatistics:
         if index not in self._cores:
-            self._cores[index] = _Core()
+            self._cores[index] = _CoreStatistics()
         return self._cores[index]
 
     def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> Mapping[int, float]:
-        """What is believed of this report, by core."""
+        """What is accepted of this report, by core."""
         highest: dict[int, float] = {}
-        held_ns = 0
+        weight_ns = 0
         all_known = True
         for runtime in runtimes:
             period_ns = self._covered_ns(runtime.utilization_period_ns)
-            if runtime.utilization_percent is None or period_ns < _SHORTEST_SHARE_OF_A_PERIOD * self._period_ns:
+            if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._period_ns:
                 all_known = False
                 continue
-            held_ns = max(held_ns, period_ns)
+            weight_ns = max(weight_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
                 highest[index] = max(percent, highest.get(index, 0.0))
-        believed = {index: percent for index, percent in highest.items() if percent > 0 or all_known}
-        for index, percent in believed.items():
-            self._core(index).utilization_percent.add(percent, held_ns)
-        return believed
+        accepted = {index: percent for index, percent in highest.items() if percent > 0 or all_known}
+        for index, percent in accepted.items():
+            self._core(index).utilization_percent.add(percent, weight_ns)
+        return accepted
 
     def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
         """This report's bytes by core, and on all devices."""
         by_core: dict[int, int] = {}
-        held_ns = 1  # a reading counts, however short its period
+        weight_ns = 1  # a reading counts, however short its period
         all_known = True
         for runtime in runtimes:
             if not _has_memory(runtime):
                 all_known = False
                 continue
-            held_ns = max(held_ns, self._covered_ns(runtime.memory_period_ns))
+            weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_ns))
             for index, used_bytes in runtime.core_memory_bytes.items():
                 by_core[index] = by_core.get(index, 0) + used_bytes
-        believed = {index: used_bytes for index, used_bytes in by_core.items() if used_bytes > 0 or all_known}
-        for index, used_bytes in believed.items():
-            self._core(index).memory_bytes.add(used_bytes, held_ns)
+        accepted = {index: used_bytes for index, used_bytes in by_core.items() if used_bytes > 0 or all_known}
+        for index, used_bytes in accepted.items():
+            self._core(index).memory_bytes.add(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
-        device_bytes = None if None in on_devices else total(*on_devices)
+        device_bytes = None if None in on_devices else sum_known(*on_devices)
         if device_bytes is not None:
-            self._device_memory_bytes.add(device_bytes, held_ns)
-        return believed, device_bytes
+            self._device_memory_bytes.add(device_bytes, weight_ns)
+        return accepted, device_bytes
 
     def _add_devices(self, report: NeuronReport) -> None:
         """Capacity, and memory errors as growth since the first report.
@@ -197,7 +199,7 @@ class NeuronUsage:
         if report.device_count and report.device_memory_size_bytes:
             self._device_memory_size_bytes = report.device_count * report.device_memory_size_bytes
         for device, errors in report.ecc_uncorrected.items():
-            self._ecc_uncorrected += self._ecc.setdefault(device, Counter()).add(errors) or 0
+            self._ecc_uncorrected += self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
 
     def _covered_ns(self, period_ns: int | None) -> int:
         """A group that does not say how long it covers was there because its period was over."""
@@ -220,14 +222,14 @@ def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
     return categories
 
 
-def _larger_latency(known: Latency, other: Latency | None) -> Latency:
+def _max_latency(known: Latency, other: Latency | None) -> Latency:
     """The largest of each percentile: percentiles of several periods cannot be merged."""
     if other is None:
         return known
     return Latency(
-        p50_seconds=largest(known.p50_seconds, other.p50_seconds),
-        p99_seconds=largest(known.p99_seconds, other.p99_seconds),
-        p100_seconds=largest(known.p100_seconds, other.p100_seconds),
+        p50_seconds=max_known(known.p50_seconds, other.p50_seconds),
+        p99_seconds=max_known(known.p99_seconds, other.p99_seconds),
+        p100_seconds=max_known(known.p100_seconds, other.p100_seconds),
     )
 
 

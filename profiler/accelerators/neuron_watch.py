@@ -12,8 +12,8 @@ from profiler.sources.neuron.reports import NeuronReport
 from profiler.sources.task_metadata import ContainerMetadata
 
 # So many reports without a device or a process on one, and there is none: the first may lack parts.
-_REPORTS_TO_TELL = 5
-_WHAT_IT_NEEDS = (
+_REPORTS_BEFORE_ABSENT = 5
+_REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
     "IPC_LOCK, and root."
 )
@@ -41,15 +41,15 @@ class NeuronSource(Protocol):
         """Begin; returns at once."""
         ...
 
-    def stop(self, at_most_seconds: float) -> None:
+    def stop(self, max_seconds: float) -> None:
         """End neuron-monitor."""
         ...
 
 
-class NeuronWatch:
+class NeuronCollector:
     """``make_source`` gets the listener; None: there is no neuron-monitor.
 
-    ``asked_for``: devices are expected, so their absence is worth a warning.
+    ``is_required``: devices are expected, so their absence is worth a warning.
     """
 
     name = "neuron-monitor"
@@ -60,45 +60,45 @@ class NeuronWatch:
         period_seconds: int,
         log: Log,
         *,
-        asked_for: bool,
+        is_required: bool,
     ) -> None:
         self._usage = NeuronUsage(period_seconds)
-        self._source = None if make_source is None else make_source(self._heard)
+        self._source = None if make_source is None else make_source(self._on_report)
         self._log = log
-        self._asked_for = asked_for
+        self._is_required = is_required
         self._reports = 0
-        self.complaint: str | None = None
+        self.startup_error: str | None = None
 
     @property
-    def has_read(self) -> bool:
+    def has_data(self) -> bool:
         """Whether there was a device, or a process on one."""
-        return self._usage.seen
+        return self._usage.has_devices
 
     @property
-    def helper_pid(self) -> int | None:
+    def child_pid(self) -> int | None:
         """neuron-monitor while it runs."""
         return None if self._source is None else self._source.pid
 
     def start(self) -> None:
         """Start neuron-monitor in the source's thread."""
         if self._source is None:
-            self._miss("there is no neuron-monitor")
+            self._report_missing("there is no neuron-monitor")
         else:
             self._source.start()
 
-    def batch_seen(self, container: ContainerMetadata) -> None:
+    def on_batch_started(self, container: ContainerMetadata) -> None:
         """Nothing more can be found out."""
 
-    def settle(self, at_most_seconds: float) -> None:  # noqa: ARG002  a report cannot be had before its time
+    def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be had before its time
         """See whether anything was there at all."""
-        self._look_for_absence("no Neuron device was seen")
+        self._check_presence("no Neuron device was seen")
 
-    def stop(self, at_most_seconds: float) -> None:
+    def stop(self, max_seconds: float) -> None:
         """End neuron-monitor."""
         if self._source is not None:
-            self._source.stop(at_most_seconds)
+            self._source.stop(max_seconds)
 
-    def onto(self, record: Record) -> Record:
+    def add_to_record(self, record: Record) -> Record:
         """The record with ``neuron``, if there is anything to tell."""
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
         return record if neuron is None else replace(record, neuron=neuron)
@@ -109,21 +109,21 @@ class NeuronWatch:
 
     def warnings(self) -> tuple[str, ...]:
         """Why nothing was measured although it was asked for."""
-        return () if self.complaint is None or self.has_read else (self.complaint,)
+        return () if self.startup_error is None or self.has_data else (self.startup_error,)
 
-    def _heard(self, report: NeuronReport) -> None:
+    def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)
         self._reports += 1
-        if self._reports == _REPORTS_TO_TELL:
-            self._look_for_absence("neuron-monitor sees no device")
+        if self._reports == _REPORTS_BEFORE_ABSENT:
+            self._check_presence("neuron-monitor sees no device")
 
-    def _look_for_absence(self, reason: str) -> None:
-        if self.has_read:
-            self.complaint = None
+    def _check_presence(self, reason: str) -> None:
+        if self.has_data:
+            self.startup_error = None
         else:
-            self._miss(reason)
+            self._report_missing(reason)
 
-    def _miss(self, reason: str) -> None:
-        if self._asked_for and self.complaint is None:
-            self.complaint = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_WHAT_IT_NEEDS}"
-            self._log.warning(self.complaint)
+    def _report_missing(self, reason: str) -> None:
+        if self._is_required and self.startup_error is None:
+            self.startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            self._log.warning(self.startup_error)

@@ -4,7 +4,7 @@ import os
 import pwd
 from pathlib import Path
 
-from profiler.local.labels import found_labels
+from profiler.local.labels import build_default_labels
 from profiler.sources.working_folder import git_commit
 
 
@@ -14,7 +14,7 @@ def find_labels() -> dict[str, str]:
         commit = git_commit(Path.cwd())
     except OSError:
         commit = None
-    return found_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+    return build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
 
 
 def _user() -> str:

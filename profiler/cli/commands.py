@@ -6,7 +6,7 @@ from importlib import import_module
 import click
 
 from profiler import __version__
-from profiler.cli.printed import tell_of_standard_output
+from profiler.cli.printed import report_stdout_errors
 from profiler.errors import TaskProfilerError
 
 _COMMANDS = {
@@ -51,7 +51,7 @@ def group(debug: bool) -> None:
 
 def run_command_line() -> None:
     """Parse the arguments and run the command; an error is one sentence on stderr."""
-    tell_of_standard_output()
+    report_stdout_errors()
     try:
         sys.exit(group.main(prog_name="task-profiler", standalone_mode=False))
     except click.exceptions.Abort:

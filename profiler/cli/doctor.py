@@ -8,25 +8,25 @@ from pathlib import Path
 import click
 import msgspec
 
-from profiler.bounded import call_within
+from profiler.bounded import run_with_timeout
 from profiler.clock import Clock, SystemClock
-from profiler.doctor.examination import Patient, Probes, examine
+from profiler.doctor.examination import DoctorContext, Probes, diagnose
 from profiler.doctor.finding import Finding
 from profiler.settings import endpoint_address, read_settings
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
 from profiler.sources import Unavailable
 from profiler.sources.container_cgroup import find_container_cgroup
 from profiler.sources.container_processes import pids_of, visible_devices
 from profiler.sources.neuron.program import find_neuron_monitor
-from profiler.sources.nvml.library import driver_is_near, load_binding
+from profiler.sources.nvml.library import is_driver_present, load_binding
 from profiler.sources.nvml.readings import GpuReading
 from profiler.sources.nvml.source import NvmlSource
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
-_SILENT = Unavailable(f"the driver did not answer within {_DRIVER_SECONDS:.0f} s")
-_SIGNS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
+_DRIVER_TIMEOUT = Unavailable(f"the driver did not answer within {_DRIVER_SECONDS:.0f} s")
+_LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
 
 
 @click.command(
@@ -51,48 +51,48 @@ def command(*, as_json: bool, seconds: float) -> None:
     """
     clock = SystemClock()
     problems = 0
-    for finding in examine(_patient(os.environ, clock, seconds), _probes(os.environ, clock)):
+    for finding in diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock)):
         problems += finding.level == "problem"
         click.echo(msgspec.json.encode(finding) if as_json else _lines(finding))
     sys.exit(1 if problems else 0)
 
 
 def _lines(finding: Finding) -> str:
-    word, colour = _SIGNS[finding.level]
+    word, colour = _LEVEL_STYLES[finding.level]
     first = f"{click.style(f'{word:8}', fg=colour)} {finding.topic:14} {finding.text}"
     return first if finding.advice is None else f"{first}\n{'':24}{finding.advice}"
 
 
-def _patient(environment: Mapping[str, str], clock: Clock, seconds: float) -> Patient | None:
+def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
     from profiler.cli.metadata_endpoint import metadata_source  # noqa: PLC0415  only inside of ECS
 
     settings = read_settings(environment)
     source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
-    return Patient(settings=settings, source=source, clock=clock, at_most_seconds=seconds)
+    return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
 def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
     def read_gpus() -> GpuReading | Unavailable | None:
-        if not driver_is_near(environment.get("LD_LIBRARY_PATH"), os.path.exists):
+        if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
         source = NvmlSource(load_binding, clock)
-        return call_within(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _SILENT
+        return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
 
-    def may_put(target: LogTarget) -> Undelivered | None:
+    def may_put(target: LogTarget) -> DeliveryFailure | None:
         sink = CloudWatchLogsSink(connect, clock)
-        slow = Undelivered(
+        slow = DeliveryFailure(
             f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
         )
-        answers = call_within(_NETWORK_SECONDS, lambda: (sink.try_out(target),))
+        answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         return slow if answers is None else answers[0]
 
     return Probes(
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
-        reads_group=_reads_group,
+        can_read_cgroup=_reads_group,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
         may_put=may_put,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from profiler.local.placement import Placement
 from profiler.settings import endpoint_address
 
-_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0
 
 
 def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None] | None:
@@ -23,10 +23,10 @@ def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None
         from profiler.clock import SystemClock  # noqa: PLC0415
         from profiler.sources import Unavailable  # noqa: PLC0415
 
-        source = metadata_source(address, version, _SECONDS, SystemClock())
+        source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
         task, own = source.task(), source.own_container()
         if isinstance(task, Unavailable) or isinstance(own, Unavailable):
             return None
-        return Placement(task=task, own=own)
+        return Placement(task=task, container=own)
 
     return ask

@@ -8,10 +8,10 @@ from itertools import islice
 import click
 
 from profiler.cli.history_settings import history_path
-from profiler.cli.printed import drawn, write_out
+from profiler.cli.printed import render, write_out
 from profiler.clock import SystemClock
 from profiler.record import Status
-from profiler.sinks.history import History, StoredRun
+from profiler.sinks.history import HistoryStore, StoredRun
 
 
 @click.command("history", epilog="Example: task-profiler history --family 'nightly-*' --status failure --last 5")
@@ -45,10 +45,12 @@ def command(
 ) -> None:
     """Show past runs of task-profiler run, newest first."""
     path = history_path(file, os.environ)
-    history = History(path, SystemClock())
+    history = HistoryStore(path, SystemClock())
     chosen = list(islice(history.runs(families=families, statuses=statuses), last))
-    if history.unreadable:
-        click.echo(f"task-profiler: {history.unreadable} lines of {path} could not be read and are left out.", err=True)
+    if history.unreadable_count:
+        click.echo(
+            f"task-profiler: {history.unreadable_count} lines of {path} could not be read and are left out.", err=True
+        )
     if chosen:
         write_out(_lines(chosen) if as_json else _table(chosen))
     elif families or statuses:
@@ -64,4 +66,4 @@ def _lines(runs: Iterable[StoredRun]) -> bytes:
 def _table(runs: Iterable[StoredRun]) -> bytes:
     from profiler.cli.run_table import table  # noqa: PLC0415  rich is not for --json
 
-    return drawn(table(run.report.record for run in runs))
+    return render(table(run.report.record for run in runs))

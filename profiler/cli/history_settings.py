@@ -6,8 +6,8 @@ from pathlib import Path
 from profiler.errors import TaskProfilerError, UsageError
 
 DEFAULT_RUNS = 10_000
-_MOST_DIGITS = 9
-_RUNS = "TASK_PROFILER_HISTORY_RUNS"
+_MAX_DIGITS = 9
+_RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
 
 
 def history_path(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -32,12 +32,12 @@ def history_path(option: str | None, environment: Mapping[str, str]) -> Path:
 
 def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
     """How many runs the history keeps (0: no history), and a sentence if the setting is no such number."""
-    text = environment.get(_RUNS, "").strip()
+    text = environment.get(_RUNS_VARIABLE, "").strip()
     if not text:
         return DEFAULT_RUNS, None
-    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
         return int(text), None
     return (
         DEFAULT_RUNS,
-        f"{_RUNS} must be a whole number of at most {_MOST_DIGITS} digits; {DEFAULT_RUNS} runs are kept.",
+        f"{_RUNS_VARIABLE} must be a whole number of at most {_MAX_DIGITS} digits; {DEFAULT_RUNS} runs are kept.",
     )

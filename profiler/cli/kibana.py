@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import requests
 
-from profiler.cli.search_servers import ClusterServer, DashboardsServer, signed_in
-from profiler.cli.shipped import shipped_folder
-from profiler.dashboards_import import ClusterBehind, Flavour, flavour_of, import_dashboards, objects_of
+from profiler.cli.search_servers import ClusterServer, DashboardsServer, open_session
+from profiler.cli.shipped import package_data_folder
+from profiler.dashboards_import import Flavour, ProxiedCluster, detect_flavour, import_dashboards, parse_objects
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.search_setup import DEFAULT_PREFIX, Engine, Files, Step, set_up
+from profiler.search_setup import DEFAULT_PREFIX, Engine, SetupFiles, SetupStep, install_templates
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
@@ -53,37 +53,37 @@ def import_(
         raise UsageError("There is nothing to set up: give --url, --elasticsearch, or both.")
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix cannot begin an index's name: use lower-case letters, digits, '_', '-' and '.'.")
-    session = signed_in(api_key, user, os.environ)
+    session = open_session(api_key, user, os.environ)
     if ui_url is None:
         _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run)
         return
     ui = DashboardsServer(ui_url, session)
-    chosen = flavour or flavour_of(ui)
-    _templates_beside(ui, address, session, prefix=prefix, dry_run=dry_run)
+    chosen = flavour or detect_flavour(ui)
+    _install_templates_for(ui, address, session, prefix=prefix, dry_run=dry_run)
     _install_dashboards(ui, chosen, prefix=prefix, dry_run=dry_run)
 
 
 def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:
-    _say(set_up(server, _files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
+    _print_steps(install_templates(server, _files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
 
 
-def _say(steps: Iterator[Step], *, dry_run: bool) -> None:
+def _print_steps(steps: Iterator[SetupStep], *, dry_run: bool) -> None:
     for step in steps:
         verb = ("would install" if dry_run else "installed") if step.done else "left out"
         click.echo(f"{verb}: {step.what}")
 
 
-def _templates_beside(
+def _install_templates_for(
     ui: DashboardsServer, address: str | None, session: requests.Session, *, prefix: str, dry_run: bool
 ) -> None:
     if address:
         _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
         return
-    steps = set_up(ClusterBehind(ui), _files(), prefix=prefix, dry_run=dry_run)
-    _say(_as_far_as_possible(steps), dry_run=dry_run)
+    steps = install_templates(ProxiedCluster(ui), _files(), prefix=prefix, dry_run=dry_run)
+    _print_steps(_warn_on_error(steps), dry_run=dry_run)
 
 
-def _as_far_as_possible(steps: Iterator[Step]) -> Iterator[Step]:
+def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
     """A server without a console is no reason to do without dashboards."""
     try:
         yield from steps
@@ -95,7 +95,7 @@ def _install_dashboards(ui: DashboardsServer, flavour: Flavour, *, prefix: str, 
     file = _folder() / _DASHBOARD_FILES[flavour]
     if not file.is_file():
         raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
-    objects = objects_of(file.read_bytes(), prefix)
+    objects = parse_objects(file.read_bytes(), prefix)
     if dry_run:
         click.echo(f"would import: {len(objects)} objects ({flavour})")
         return
@@ -103,12 +103,12 @@ def _install_dashboards(ui: DashboardsServer, flavour: Flavour, *, prefix: str, 
 
 
 def _folder() -> Path:
-    return shipped_folder("kibana", what="The index templates are")
+    return package_data_folder("kibana", what="The index templates are")
 
 
-def _files() -> Files:
+def _files() -> SetupFiles:
     folder = _folder()
     paths = sorted((folder / "index-templates").glob("*.json"))
     templates = {path.stem: json.loads(path.read_text()) for path in paths}
     policies = {engine: json.loads((folder / "lifecycle" / name).read_text()) for engine, name in _POLICY_FILES.items()}
-    return Files(templates=templates, policies=policies)
+    return SetupFiles(templates=templates, policies=policies)

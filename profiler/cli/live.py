@@ -17,9 +17,9 @@ def live_view(clock: Clock) -> "LiveView | None":
     if not os.isatty(_STDERR):
         return None
     from profiler.local.live import LiveView, Terminal  # noqa: PLC0415  draws by rich
-    from profiler.local.local_record import bounds  # noqa: PLC0415
-    from profiler.sources.cgroup import own_cgroups  # noqa: PLC0415
-    from profiler.sources.host import host_facts  # noqa: PLC0415
+    from profiler.local.local_record import effective_sizes  # noqa: PLC0415
+    from profiler.sources.cgroup import read_own_cgroups  # noqa: PLC0415
+    from profiler.sources.host import read_host  # noqa: PLC0415
 
     def measure() -> Terminal:
         try:
@@ -35,5 +35,5 @@ def live_view(clock: Clock) -> "LiveView | None":
             # The terminal is gone; the command and its report are not concerned.
             return
 
-    sizes = bounds(own_cgroups(Path("/")).limits(), host_facts(), len(os.sched_getaffinity(0)))
+    sizes = effective_sizes(read_own_cgroups(Path("/")).limits(), read_host(), len(os.sched_getaffinity(0)))
     return LiveView(measure, write, sizes, clock.wall_ns())

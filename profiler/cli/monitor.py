@@ -5,26 +5,26 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
-from profiler.accelerators.accelerator import Accelerator
-from profiler.bounded import call_within
-from profiler.cli.accelerators import task_accelerators
+from profiler.accelerators.accelerator import Collector
+from profiler.bounded import run_with_timeout
+from profiler.cli.accelerators import task_collectors
 from profiler.cli.metadata_endpoint import metadata_source
 from profiler.cli.processes import batch_processes
-from profiler.clock import Clock, Grid, SystemClock
+from profiler.clock import Clock, SystemClock, Ticker
 from profiler.delivery import Delivery
 from profiler.errors import TaskProfilerError
 from profiler.logs import JsonLog, Log
-from profiler.monitor import Exporter, Monitor
+from profiler.monitor import Exporter, MonitorLoop
 from profiler.observation import Observation
 from profiler.reporting import Reporter
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
 from profiler.sinks.stdout import StreamSink
-from profiler.sources.host import Host, host_facts
-from profiler.sources.instance import read_instance, read_swapped
-from profiler.sources.own_process import own_usage
+from profiler.sources.host import Host, read_host
+from profiler.sources.instance import read_instance, read_swap_counters
+from profiler.sources.own_process import read_own_usage
 from profiler.stop import StopSignals
-from profiler.swap import SwapWatch
+from profiler.swap import SwapTracker
 from profiler.times import NS_PER_SECOND
 
 
@@ -42,34 +42,34 @@ def run_monitor(stop: StopSignals) -> int:
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
     processes = batch_processes(settings.process_arguments, clock, interval_ns)
-    observation = Observation(source, clock, log, interval_ns, processes.heard)
-    grid = Grid(clock.monotonic_ns(), interval_ns)
-    accelerators = (processes, *task_accelerators(settings.accelerators, os.environ, clock, log, interval_ns))
-    host = host_facts()
-    swap = SwapWatch(read_swapped)
-    swap.begin()
+    observation = Observation(source, clock, log, interval_ns, processes.on_sample)
+    ticker = Ticker(clock.monotonic_ns(), interval_ns)
+    accelerators = (processes, *task_collectors(settings.accelerators, os.environ, clock, log, interval_ns))
+    host = read_host()
+    swap = SwapTracker(read_swap_counters)
+    swap.start()
     reporter = Reporter(
         settings,
         observation,
-        grid=grid,
+        ticker=ticker,
         clock=clock,
         host=host,
-        own_usage=own_usage,
-        accelerators=accelerators,
+        read_own_usage=read_own_usage,
+        collectors=accelerators,
         notes=swap.notes,
     )
-    delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, call_within)
-    monitor = Monitor(
+    delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, run_with_timeout)
+    monitor = MonitorLoop(
         settings,
         observation,
         reporter,
         delivery,
-        grid=grid,
+        ticker=ticker,
         clock=clock,
         stop=stop,
         log=log,
-        accelerators=accelerators,
-        exporter=_exporter(settings, observation, accelerators, grid, clock, host, log),
+        collectors=accelerators,
+        exporter=_exporter(settings, observation, accelerators, ticker, clock, host, log),
     )
     monitor.run()
     return 0
@@ -78,8 +78,8 @@ def run_monitor(stop: StopSignals) -> int:
 def _exporter(
     settings: MonitorSettings,
     observation: Observation,
-    accelerators: Sequence[Accelerator],
-    grid: Grid,
+    accelerators: Sequence[Collector],
+    ticker: Ticker,
     clock: Clock,
     host: Host,
     log: Log,
@@ -88,20 +88,20 @@ def _exporter(
     if settings.prometheus_port is None:
         return None
     from profiler.prometheus.exporter import PrometheusExporter  # noqa: PLC0415  see above
-    from profiler.prometheus.gather import Gather, hold_ns  # noqa: PLC0415
+    from profiler.prometheus.gather import SnapshotBuilder, hold_ns  # noqa: PLC0415
 
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    gather = Gather(
+    builder = SnapshotBuilder(
         observation,
         accelerators,
-        grid=grid,
+        ticker=ticker,
         clock=clock,
         host=host,
-        own_usage=own_usage,
+        read_own_usage=read_own_usage,
         read_instance=read_instance,
         interval_ns=interval_ns,
     )
-    return PrometheusExporter(settings.prometheus_port, gather, clock, log, hold_ns=hold_ns(interval_ns))
+    return PrometheusExporter(settings.prometheus_port, builder, clock, log, hold_ns=hold_ns(interval_ns))
 
 
 def _unbuffered(stream: TextIO) -> BinaryIO:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import click
 
 from profiler.cli.printed import write_out
-from profiler.cli.shipped import shipped_folder
+from profiler.cli.shipped import package_data_folder
 from profiler.errors import TaskProfilerError, UsageError
 
 
@@ -29,7 +29,7 @@ def command(event: BinaryIO, dry_run: bool) -> int:
     if find_spec("slack_sdk") is None:
         raise TaskProfilerError("The notice needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
     text = _as_ascii(event.read())
-    forwarder = shipped_folder("lambda", what="The forwarder is")
+    forwarder = package_data_folder("lambda", what="The forwarder is")
     options = [] if dry_run else ["--send"]
     done = subprocess.run(  # noqa: S603  our own module
         [sys.executable, "-m", "forwarder.preview", *options],

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 _STDOUT = 1
 # Nothing is folded or cut for a program that reads a table.
-_WIDTH_OF_A_PIPE = 10_000
+_PIPE_COLUMNS = 10_000
 # On a terminal that is narrower than the table, lines run over rather than lose columns.
-_NARROWEST = 80
+_MIN_COLUMNS = 80
 
 
-def drawn(*parts: "RenderableType") -> bytes:
+def render(*parts: "RenderableType") -> bytes:
     """Rich's drawing of the parts, as wide as the terminal."""
     from rich.console import Console  # noqa: PLC0415  not for --json
 
     text = StringIO()
     terminal = _is_terminal()
     console = Console(file=text, force_terminal=terminal or None)
-    console.width = max(console.width, _NARROWEST) if terminal else _WIDTH_OF_A_PIPE
+    console.width = max(console.width, _MIN_COLUMNS) if terminal else _PIPE_COLUMNS
     for part in parts:
         console.print(part)
     lines = [line.rstrip() for line in text.getvalue().split("\n")]
@@ -39,23 +39,23 @@ class _StandardOutput(FileIO):
     tell that in its own words. A reader that has seen enough is no error.
     """
 
-    _is_closed_to_us = False
+    _has_failed = False
 
     def write(self, data: "ReadableBuffer", /) -> int:
         """Write some of the data."""
-        if self._is_closed_to_us:
+        if self._has_failed:
             return memoryview(data).nbytes
         try:
             return super().write(data)
         except BrokenPipeError:
-            self._is_closed_to_us = True
+            self._has_failed = True
             return memoryview(data).nbytes
         except OSError as error:
-            self._is_closed_to_us = True
-            raise _unwritable(error) from error
+            self._has_failed = True
+            raise _stdout_error(error) from error
 
 
-def tell_of_standard_output() -> None:
+def report_stdout_errors() -> None:
     """Make what anybody prints from here on fail with TaskProfilerError where it cannot be written."""
     present = sys.stdout
     if not isinstance(present, TextIOWrapper) or present is not sys.__stdout__:
@@ -78,10 +78,10 @@ def write_out(data: bytes) -> None:
     except BrokenPipeError:
         return
     except OSError as error:
-        raise _unwritable(error) from error
+        raise _stdout_error(error) from error
 
 
-def _unwritable(error: OSError) -> TaskProfilerError:
+def _stdout_error(error: OSError) -> TaskProfilerError:
     return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): send it somewhere else.")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from profiler.clock import Clock
-from profiler.processes.process_sighting import ProcessSighting, Watch
+from profiler.processes.process_sighting import LazyProcessCollector, SampleComparingCollector
 from profiler.settings import Arguments
 from profiler.sources.container_processes import pids_of
 
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
     from profiler.sources.process_tree import ProcessReading
 
 
-def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> ProcessSighting:
+def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> LazyProcessCollector:
     """The processes of the task's batch, watched from when they are seen."""
-    return ProcessSighting(
+    return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
-        make_watch=lambda: _watch(arguments, clock, interval_ns),
+        make_collector=lambda: _make_collector(arguments, clock, interval_ns),
     )
 
 
-def _watch(arguments: Arguments, clock: Clock, interval_ns: int) -> Watch:
-    from profiler.processes.process_watch import Machine, ProcessWatch  # noqa: PLC0415  see the module's docstring
+def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> SampleComparingCollector:
+    from profiler.processes.process_watch import ProcessAccess, ProcessCollector  # noqa: PLC0415  see the module's docstring
     from profiler.sources.container_cgroup import find_container_cgroup, machine_oom_kills  # noqa: PLC0415
-    from profiler.sources.exit_alarm import ExitAlarm  # noqa: PLC0415
+    from profiler.sources.exit_alarm import ProcessExitWaiter  # noqa: PLC0415
     from profiler.sources.processes import ContainerProcesses  # noqa: PLC0415
 
-    machine = Machine(
-        processes_of=lambda docker_id: ContainerProcesses(
+    machine = ProcessAccess(
+        open_processes=lambda docker_id: ContainerProcesses(
             docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
         ),
-        group_of=find_container_cgroup,
+        open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,
         own_cpu_ns=time.thread_time_ns,
-        alarm=ExitAlarm(),
+        exit_waiter=ProcessExitWaiter(),
     )
-    return ProcessWatch(machine, clock, interval_ns, _shown_as(arguments))
+    return ProcessCollector(machine, clock, interval_ns, _argument_formatter(arguments))
 
 
-def _shown_as(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
+def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.processes.arguments import redacted  # noqa: PLC0415  most do not ask for them
+    from profiler.processes.arguments import redact  # noqa: PLC0415  most do not ask for them
 
-    show = redacted if arguments == "redacted" else " ".join
+    show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None

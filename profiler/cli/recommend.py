@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from profiler.cli.printed import drawn, write_out
-from profiler.cli.recommend_apply import Definition, apply, read_definition
-from profiler.cli.recommend_sources import Asked, Found, found_families
-from profiler.cli.visible import visible
+from profiler.cli.printed import render, write_out
+from profiler.cli.recommend_apply import DefinitionFile, apply_size, read_definition
+from profiler.cli.recommend_sources import PastRuns, RunQuery, find_families
+from profiler.cli.visible import printable
 from profiler.clock import SystemClock
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.rightsizing import Policy
@@ -20,8 +20,8 @@ from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
 
-_WRONGLY_SIZED = 3
-_MOST_RUNS = 10_000
+_WRONG_SIZE_EXIT_CODE = 3
+_MAX_RUNS = 10_000
 _WILDCARDS = frozenset("*?[")
 _PERCENT = click.FloatRange(0, 1000)
 
@@ -46,7 +46,7 @@ _PERCENT = click.FloatRange(0, 1000)
 @click.option(
     "--last",
     metavar="N",
-    type=click.IntRange(1, _MOST_RUNS),
+    type=click.IntRange(1, _MAX_RUNS),
     default=LAST_RUNS,
     show_default=True,
     help="Look at the N newest runs of each family.",
@@ -99,7 +99,7 @@ def command(
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} are several sources of runs: name one of them.")
     definition = None if definition_file is None else read_definition(Path(definition_file))
-    asked = Asked(
+    query = RunQuery(
         families=families or (definition.families if definition is not None else ()),
         last=last,
         source=source,
@@ -112,8 +112,8 @@ def command(
         history_file=file,
     )
     policy = Policy(cpu_margin_percent=cpu_margin_percent, memory_margin_percent=memory_margin_percent, last_runs=last)
-    found = found_families(asked, os.environ, SystemClock())
-    advices = _advices(found, asked.families, policy, _own_prices(), definition)
+    found = find_families(query, os.environ, SystemClock())
+    advices = _advices(found, query.families, policy, _price_overrides(), definition)
     if definition is not None and len(advices) > 1:
         raise UsageError("--apply is for one family: name it before the options.")
     if advices:
@@ -121,8 +121,8 @@ def command(
     if definition is not None:
         if not advices:
             raise TaskProfilerError(f"{definition.path} was left as it is: measure a run of its family first.")
-        click.echo(f"task-profiler: {visible(apply(definition, advices[0]))}", err=True)
-    return _WRONGLY_SIZED if check and any(advice.choice.changes for advice in advices) else 0
+        click.echo(f"task-profiler: {printable(apply_size(definition, advices[0]))}", err=True)
+    return _WRONG_SIZE_EXIT_CODE if check and any(advice.choice.changes for advice in advices) else 0
 
 
 def _sources(
@@ -131,7 +131,7 @@ def _sources(
     return (("--from", source is not None), ("--elasticsearch", url), ("--log-group", groups), ("--history", file))
 
 
-def _own_prices() -> PriceOverrides:
+def _price_overrides() -> PriceOverrides:
     own, problems = read_price_settings(os.environ)
     if problems:
         click.echo(f"task-profiler: {problems_message(problems)}", err=True)
@@ -139,28 +139,28 @@ def _own_prices() -> PriceOverrides:
 
 
 def _advices(
-    found: Found,
-    asked: Sequence[str],
+    found: PastRuns,
+    query: Sequence[str],
     policy: Policy,
-    own_prices: PriceOverrides,
-    definition: Definition | None,
+    price_overrides: PriceOverrides,
+    definition: DefinitionFile | None,
 ) -> list[Advice]:
     for note in found.notes:
-        click.echo(f"task-profiler: {visible(note)}", err=True)
+        click.echo(f"task-profiler: {printable(note)}", err=True)
     if not found.families:
-        of_what = f" of {', '.join(asked)}" if asked else ""
+        of_what = f" of {', '.join(query)}" if query else ""
         raise TaskProfilerError(f"There is no run{of_what} in {found.place}: {found.remedy}.")
-    for name in sorted(set(asked) - {name for name, _ in found.families}):
+    for name in sorted(set(query) - {name for name, _ in found.families}):
         if not _WILDCARDS & set(name):
-            click.echo(f"task-profiler: There is no run of {visible(name)} in {found.place}.", err=True)
+            click.echo(f"task-profiler: There is no run of {printable(name)} in {found.place}.", err=True)
     target = None if definition is None else definition.target
     advices = []
     for name, evidence in found.families:
         if evidence is None:
             told = f"No run of {name} was measured, so nothing can be said about its size."
-            click.echo(f"task-profiler: {visible(told)}", err=True)
+            click.echo(f"task-profiler: {printable(told)}", err=True)
         else:
-            advices.append(advise(evidence, policy, own_prices, target))
+            advices.append(advise(evidence, policy, price_overrides, target))
     return advices
 
 
@@ -171,4 +171,4 @@ def _lines(advices: Sequence[Advice]) -> bytes:
 def _table(advices: Sequence[Advice]) -> bytes:
     from profiler.cli.recommend_table import sentences, table  # noqa: PLC0415  rich is not for --json
 
-    return drawn(table(advices), *sentences(advices))
+    return render(table(advices), *sentences(advices))

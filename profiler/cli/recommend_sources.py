@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from profiler.cli.history_settings import history_path
-from profiler.cli.record_lines import decoded, listed, read_lines, shown_source
+from profiler.cli.record_lines import decode_lines, format_line_numbers, read_lines, source_name
 from profiler.clock import Clock
 from profiler.errors import TaskProfilerError
 from profiler.record import Report
@@ -14,10 +14,10 @@ from profiler.sizing.evidence import Evidence, families_of
 from profiler.times import NS_PER_MS
 
 _REPORT = "task.report"
-_A_FILE = "it should have the lines that task-profiler writes"
+_FILE_REMEDY = "it should have the lines that task-profiler writes"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RunQuery(Struct, frozen=True, kw_only=True):
     """Which runs of which source; ``families`` are shell patterns."""
 
     families: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     history_file: str | None = None
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class PastRuns(Struct, frozen=True, kw_only=True):
     """Families by name, None where no run was measured; notes for people; and what to do if there are none."""
 
     families: Sequence[tuple[str, Evidence | None]]
@@ -41,45 +41,53 @@ class Found(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def found_families(asked: Asked, environment: Mapping[str, str], clock: Clock) -> Found:
+def find_families(query: RunQuery, environment: Mapping[str, str], clock: Clock) -> PastRuns:
     """The families in the source that was asked for. Raises TaskProfilerError if it cannot be read."""
-    if asked.url is not None:
-        return _of_cluster(asked, asked.url, environment)
-    if asked.groups:
-        return _of_log_groups(asked, clock)
-    if asked.source is not None:
-        shown = shown_source(asked.source)
-        return _of_lines(asked, read_lines(asked.source), place=shown, remedy=_A_FILE)
-    return _of_history(asked, environment, clock)
+    if query.url is not None:
+        return _from_cluster(query, query.url, environment)
+    if query.groups:
+        return _from_log_groups(query, clock)
+    if query.source is not None:
+        shown = source_name(query.source)
+        return _from_lines(query, read_lines(query.source), place=shown, remedy=_FILE_REMEDY)
+    return _from_history(query, environment, clock)
 
 
-def _of_history(asked: Asked, environment: Mapping[str, str], clock: Clock) -> Found:
-    from profiler.sinks.history import History  # noqa: PLC0415  SQLite is for this source alone
+def _from_history(query: RunQuery, environment: Mapping[str, str], clock: Clock) -> PastRuns:
+    from profiler.sinks.history import HistoryStore  # noqa: PLC0415  SQLite is for this source alone
 
-    path = history_path(asked.history_file, environment)
-    history = History(path, clock)
-    families = _families((stored.report for stored in history.runs()), asked)
-    notes = (f"{history.unreadable} lines of {path} could not be read and are skipped.",) if history.unreadable else ()
+    path = history_path(query.history_file, environment)
+    history = HistoryStore(path, clock)
+    families = _families((stored.report for stored in history.runs()), query)
+    notes = (
+        (f"{history.unreadable_count} lines of {path} could not be read and are skipped.",)
+        if history.unreadable_count
+        else ()
+    )
     remedy = "make one with task-profiler run -- CMD, or name another source (--from, --elasticsearch, --log-group)"
-    return Found(families=families, place=str(path), remedy=remedy, notes=notes)
+    return PastRuns(families=families, place=str(path), remedy=remedy, notes=notes)
 
 
-def _of_lines(asked: Asked, lines: Iterable[bytes], *, place: str, remedy: str, notes: tuple[str, ...] = ()) -> Found:
-    refused: list[int] = []
-    counter = _Finals()
-    families = _families(counter.only(decoded(lines, refused)), asked)
+def _from_lines(
+    query: RunQuery, lines: Iterable[bytes], *, place: str, remedy: str, notes: tuple[str, ...] = ()
+) -> PastRuns:
+    invalid_lines: list[int] = []
+    counter = _FinalReports()
+    families = _families(counter.only(decode_lines(lines, invalid_lines)), query)
     skipped = []
     if counter.checkpoints:
         skipped.append(f"{counter.checkpoints} checkpoint{'' if counter.checkpoints == 1 else 's'}")
-    if refused:
-        what = "1 line that is no record" if len(refused) == 1 else f"{len(refused)} lines that are no records"
-        skipped.append(f"{what} ({listed(refused)})")
+    if invalid_lines:
+        what = (
+            "1 line that is no record" if len(invalid_lines) == 1 else f"{len(invalid_lines)} lines that are no records"
+        )
+        skipped.append(f"{what} ({format_line_numbers(invalid_lines)})")
     if skipped:
         notes = (*notes, f"Skipped in {place}: {' and '.join(skipped)}.")
-    return Found(families=families, place=place, remedy=remedy, notes=notes)
+    return PastRuns(families=families, place=place, remedy=remedy, notes=notes)
 
 
-class _Finals:
+class _FinalReports:
     """Lets final reports through and counts the checkpoints."""
 
     def __init__(self) -> None:
@@ -93,46 +101,46 @@ class _Finals:
                 self.checkpoints += 1
 
 
-def _families(reports: Iterable[Report], asked: Asked) -> list[tuple[str, Evidence | None]]:
-    wanted = (report for report in reports if _is_asked(report, asked.families))
-    families = families_of(wanted, last=asked.last)
+def _families(reports: Iterable[Report], query: RunQuery) -> list[tuple[str, Evidence | None]]:
+    wanted = (report for report in reports if _matches_query(report, query.families))
+    families = families_of(wanted, last=query.last)
     return [(name, families[name].evidence()) for name in sorted(families)]
 
 
-def _is_asked(report: Report, patterns: Sequence[str]) -> bool:
+def _matches_query(report: Report, patterns: Sequence[str]) -> bool:
     name = report.record.family or report.record.container.name
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _of_cluster(asked: Asked, url: str, environment: Mapping[str, str]) -> Found:
-    from profiler.cli.search_servers import ClusterServer, signed_in  # noqa: PLC0415  requests, for this source alone
+def _from_cluster(query: RunQuery, url: str, environment: Mapping[str, str]) -> PastRuns:
+    from profiler.cli.search_servers import ClusterServer, open_session  # noqa: PLC0415  requests, for this source alone
     from profiler.sizing.cluster_evidence import ClusterRuns  # noqa: PLC0415
 
-    server = ClusterServer(url, signed_in(asked.api_key, asked.user, environment))
-    runs = ClusterRuns(server, asked.prefix)
-    families = [(family.name, family.evidence) for family in runs.families(asked.families, asked.last)]
-    place = f"the indices {asked.prefix}-reports-*"
-    return Found(families=families, place=place, remedy="check URL and --prefix, and that the forwarder is at work")
+    server = ClusterServer(url, open_session(query.api_key, query.user, environment))
+    runs = ClusterRuns(server, query.prefix)
+    families = [(family.name, family.evidence) for family in runs.families(query.families, query.last)]
+    place = f"the indices {query.prefix}-reports-*"
+    return PastRuns(families=families, place=place, remedy="check URL and --prefix, and that the forwarder is at work")
 
 
-def _of_log_groups(asked: Asked, clock: Clock) -> Found:
+def _from_log_groups(query: RunQuery, clock: Clock) -> PastRuns:
     import boto3  # noqa: PLC0415  heavy, and for this source alone
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     from profiler.cli.replay import parse_time  # noqa: PLC0415
-    from profiler.sizing.insights import MOST_LINES, Span, found_lines  # noqa: PLC0415
+    from profiler.sizing.insights import MAX_LINES, TimeRange, find_lines  # noqa: PLC0415
 
     now_ms = clock.wall_ns() // NS_PER_MS
-    span = Span(start_ms=parse_time(asked.since, now_ms), end_ms=now_ms)
-    place = " and ".join(asked.groups)
+    span = TimeRange(start_ms=parse_time(query.since, now_ms), end_ms=now_ms)
+    place = " and ".join(query.groups)
     try:
-        lines = found_lines(boto3.client("logs"), clock, asked.groups, span, asked.families)
+        lines = find_lines(boto3.client("logs"), clock, query.groups, span, query.families)
     except (BotoCoreError, ClientError) as error:
         raise TaskProfilerError(
             f"CloudWatch Logs Insights cannot be asked about {place} ({str(error).rstrip('.')}): check the log group, "
             "region, credentials, and that logs:StartQuery and logs:GetQueryResults are allowed."
         ) from error
-    cut = f"Insights answers {MOST_LINES} lines at most: runs before these are left out, so ask by --since or FAMILY."
-    notes = (cut,) if len(lines) >= MOST_LINES else ()
+    cut = f"Insights answers {MAX_LINES} lines at most: runs before these are left out, so ask by --since or FAMILY."
+    notes = (cut,) if len(lines) >= MAX_LINES else ()
     remedy = "ask for a longer time by --since, or for the batches' log group"
-    return _of_lines(asked, lines, place=place, remedy=remedy, notes=notes)
+    return _from_lines(query, lines, place=place, remedy=remedy, notes=notes)

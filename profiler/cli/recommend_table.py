@@ -6,8 +6,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from profiler.cli.recommend_apply import in_words
-from profiler.cli.visible import visible
+from profiler.cli.recommend_apply import format_size
+from profiler.cli.visible import printable
 from profiler.sizing.advice import Advice
 
 _UNKNOWN = "-"
@@ -26,10 +26,10 @@ def table(advices: Sequence[Advice]) -> Table:
     for advice in advices:
         choice = advice.choice
         shown.add_row(
-            Text(visible(advice.family)),
+            Text(printable(advice.family)),
             str(advice.evidence.runs),
-            _UNKNOWN if choice.current is None else in_words(choice.current),
-            Text(in_words(choice.size), style="bold" if choice.changes else ""),
+            _UNKNOWN if choice.current is None else format_size(choice.current),
+            Text(format_size(choice.size), style="bold" if choice.changes else ""),
             _saving(choice.saving_percent),
             Text(advice.confidence, style=_COLOURS[advice.confidence]),
         )
@@ -39,9 +39,9 @@ def table(advices: Sequence[Advice]) -> Table:
 def sentences(advices: Sequence[Advice]) -> Iterator[Padding | Text]:
     """The reasons of each family."""
     for advice in advices:
-        yield Text(f"\n{visible(advice.family)}", style="bold")
+        yield Text(f"\n{printable(advice.family)}", style="bold")
         for reason in advice.reasons:
-            yield Padding(Text(f"- {visible(reason)}"), (0, 0, 0, 2), expand=False)
+            yield Padding(Text(f"- {printable(reason)}"), (0, 0, 0, 2), expand=False)
 
 
 def _saving(percent: float | None) -> str:

@@ -10,10 +10,10 @@ from profiler.errors import TaskProfilerError
 from profiler.record import Report, decode
 
 STANDARD_INPUT = "-"
-_LINES_NAMED = 5
+_MAX_LISTED_LINES = 5
 
 
-def shown_source(source: str) -> str:
+def source_name(source: str) -> str:
     """The source's name in a sentence."""
     return "standard input" if source == STANDARD_INPUT else source
 
@@ -28,23 +28,23 @@ def read_lines(source: str) -> Iterator[bytes]:
                 yield from stream
     except OSError as error:
         raise TaskProfilerError(
-            f"{shown_source(source)} cannot be read ({error.strerror}): name a file of record lines."
+            f"{source_name(source)} cannot be read ({error.strerror}): name a file of record lines."
         ) from error
 
 
-def decoded(lines: Iterable[bytes], refused: list[int]) -> Iterator[Report]:
-    """The records; the numbers of lines that are none are added to ``refused``, empty ones are skipped."""
+def decode_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[Report]:
+    """The records; the numbers of lines that are none are added to ``invalid_lines``, empty ones are skipped."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             report = decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            refused.append(number)
+            invalid_lines.append(number)
         else:
             yield report
 
 
-def listed(numbers: list[int]) -> str:
+def format_line_numbers(numbers: list[int]) -> str:
     """The first few line numbers."""
-    return ", ".join(map(str, numbers[:_LINES_NAMED])) + (", …" if len(numbers) > _LINES_NAMED else "")
+    return ", ".join(map(str, numbers[:_MAX_LISTED_LINES])) + (", …" if len(numbers) > _MAX_LISTED_LINES else "")

@@ -13,7 +13,7 @@ from profiler.record import Report
 from profiler.times import parse_ns
 
 
-class Memory:
+class HistoryRecorder:
     """The history as one run sees it. ``timeline.add`` listens to the samples."""
 
     def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock) -> None:
@@ -24,20 +24,20 @@ class Memory:
 
     def add(self, line: bytes, report: Report) -> tuple[str, ...]:
         """Add the run. Trouble costs nothing but the entry and is answered in sentences."""
-        most_runs, complaint = runs_to_keep(self._environment)
-        trouble = self._trouble(line, report, most_runs) if most_runs else None
+        max_runs, complaint = runs_to_keep(self._environment)
+        trouble = self._add_to_history(line, report, max_runs) if max_runs else None
         missing = None if trouble is None else f"This run is not in the history. {trouble}"
         return tuple(sentence for sentence in (complaint, missing) if sentence is not None)
 
-    def _trouble(self, line: bytes, report: Report, most_runs: int) -> str | None:
+    def _add_to_history(self, line: bytes, report: Report, max_runs: int) -> str | None:
         try:
             path = history_path(self._option, self._environment)
-            from profiler.sinks.history import History  # noqa: PLC0415  see the module's docstring
+            from profiler.sinks.history import HistoryStore  # noqa: PLC0415  see the module's docstring
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:
             return f"This Python comes without SQLite ({error}): use --no-history, or another Python."
         started_ns = parse_ns(report.record.started_at)
         points = () if started_ns is None else self.timeline.points(started_ns)
-        refused = History(path, self._clock).add(line, points, most_runs=most_runs)
+        refused = HistoryStore(path, self._clock).add(line, points, max_runs=max_runs)
         return None if refused is None else refused.reason

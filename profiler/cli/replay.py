@@ -16,14 +16,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from profiler.clock import SystemClock
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.replay import FILTER_PATTERN, Counts, FoundEvent, read_answer, replay
-from profiler.replay_memory import ReplayMemory
+from profiler.replay import FILTER_PATTERN, LogEvent, ReplayCounts, parse_response, replay
+from profiler.replay_memory import ReplayProgressFile
 from profiler.times import NS_PER_MS, format_ms
 
-_AGO = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
+_RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
 _MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MOST_CONCURRENT = 32
-_FUNCTION_SECONDS = 910  # Lambda's longest run, and some
+_MAX_CONCURRENCY = 32
+_FUNCTION_TIMEOUT_SECONDS = 910  # Lambda's longest run, and some
 
 
 @click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
@@ -32,7 +32,7 @@ _FUNCTION_SECONDS = 910  # Lambda's longest run, and some
 @click.option("--since", metavar="TIME", default="7d", show_default=True, help="From: 30m, 12h, 7d, or an ISO time.")
 @click.option("--until", metavar="TIME", default="0m", help="To: like --since (default: now).")
 @click.option(
-    "--concurrency", type=click.IntRange(1, _MOST_CONCURRENT), default=4, show_default=True, help="Calls at a time."
+    "--concurrency", type=click.IntRange(1, _MAX_CONCURRENCY), default=4, show_default=True, help="Calls at a time."
 )
 @click.option("--dry-run", is_flag=True, help="Only count what would be sent.")
 @click.option("--restart", is_flag=True, help="Forget how far an earlier replay of this log group came.")
@@ -48,36 +48,36 @@ def command(
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: there is no time between them.")
-    aws = _connected(group, None if dry_run else function_name)
-    memory = ReplayMemory(_memory_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
+    aws = _connect(group, None if dry_run else function_name)
+    memory = ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
     from_ms = start_ms
     if not dry_run:
-        _make_room(memory)
+        _create_state_folder(memory)
         if restart:
-            memory.forget()
+            memory.clear()
         from_ms = min(memory.resume_ms(), end_ms)
         if from_ms > start_ms:
             click.echo(f"A replay was broken off: going on from {format_ms(from_ms * NS_PER_MS)}.", err=True)
-    wanted = _Wanted(group=group, start_ms=from_ms, end_ms=end_ms, concurrency=concurrency)
+    selection = _ReplayRange(group=group, start_ms=from_ms, end_ms=end_ms, concurrency=concurrency)
     try:
-        counts = _run(wanted, aws, memory)
+        counts = _run(selection, aws, memory)
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay broke off ({error}): run it again to go on.") from error
     if not dry_run:
-        memory.finished()
+        memory.complete()
     click.echo(_summary(counts, dry_run=dry_run))
 
 
-def _make_room(memory: ReplayMemory) -> None:
+def _create_state_folder(memory: ReplayProgressFile) -> None:
     try:
-        memory.make_room()
+        memory.create_directory()
     except OSError as error:
         raise TaskProfilerError(
             f"There is no place to remember how far the replay came ({error}): make it writable, or set XDG_STATE_HOME."
         ) from error
 
 
-class _Wanted(Struct, frozen=True, kw_only=True):
+class _ReplayRange(Struct, frozen=True, kw_only=True):
     group: str
     start_ms: int
     end_ms: int
@@ -92,16 +92,16 @@ class _Aws(Struct, frozen=True, kw_only=True):
     place: str
 
 
-def _connected(group: str, function_name: str | None) -> _Aws:
+def _connect(group: str, function_name: str | None) -> _Aws:
     import boto3  # noqa: PLC0415  heavy, and not for --help
     from botocore.config import Config  # noqa: PLC0415
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     retries = {"mode": "standard", "max_attempts": 8}
-    patient = Config(read_timeout=_FUNCTION_SECONDS, retries=retries, max_pool_connections=_MOST_CONCURRENT)
+    config = Config(read_timeout=_FUNCTION_TIMEOUT_SECONDS, retries=retries, max_pool_connections=_MAX_CONCURRENCY)
     try:
-        logs = boto3.client("logs", config=patient)
-        function = _Lambda(boto3.client("lambda", config=patient), function_name) if function_name else None
+        logs = boto3.client("logs", config=config)
+        function = _Lambda(boto3.client("lambda", config=config), function_name) if function_name else None
     except BotoCoreError as error:
         raise TaskProfilerError(f"AWS cannot be asked: {error} Check credentials and region.") from error
     try:
@@ -111,23 +111,23 @@ def _connected(group: str, function_name: str | None) -> _Aws:
     return _Aws(lines=_LogGroup(logs, group), function=function, place=f"{logs.meta.region_name} {account}")
 
 
-def _run(wanted: _Wanted, aws: _Aws, memory: ReplayMemory) -> Counts:
+def _run(selection: _ReplayRange, aws: _Aws, memory: ReplayProgressFile) -> ReplayCounts:
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  heavy, see above
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     try:
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-            shown = bar.add_task("reports", total=wanted.end_ms - wanted.start_ms)
-            progress = _Progress(bar, shown, wanted.start_ms, memory if aws.function is not None else None)
+            shown = bar.add_task("reports", total=selection.end_ms - selection.start_ms)
+            progress = _Progress(bar, shown, selection.start_ms, memory if aws.function is not None else None)
             return replay(
                 aws.lines,
                 aws.function,
                 progress,
-                group=wanted.group,
-                start_ms=wanted.start_ms,
-                end_ms=wanted.end_ms,
-                concurrency=wanted.concurrency,
+                group=selection.group,
+                start_ms=selection.start_ms,
+                end_ms=selection.end_ms,
+                concurrency=selection.concurrency,
             )
     except (BotoCoreError, ClientError) as error:
         raise TaskProfilerError(f"AWS refused: {error}. Check credentials, region, group and function.") from error
@@ -140,14 +140,14 @@ class _LogGroup:
         self._paginator = client.get_paginator("filter_log_events")
         self._group = group
 
-    def between(self, start_ms: int, end_ms: int) -> Iterator[FoundEvent]:
+    def between(self, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
         """The service's end is inclusive."""
         pages = self._paginator.paginate(
             logGroupName=self._group, startTime=start_ms, endTime=end_ms - 1, filterPattern=FILTER_PATTERN
         )
         for page in pages:
             for event in page["events"]:
-                yield FoundEvent(
+                yield LogEvent(
                     stream=event["logStreamName"],
                     id=event["eventId"],
                     timestamp_ms=event["timestamp"],
@@ -162,56 +162,56 @@ class _Lambda:
         self._client = client
         self._name = name
 
-    def call(self, event: Mapping[str, object]) -> Counts:
+    def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
         """One call."""
         answer = self._client.invoke(FunctionName=self._name, Payload=msgspec.json.encode(event))
-        return read_answer(answer["Payload"].read(), answer.get("FunctionError"))
+        return parse_response(answer["Payload"].read(), answer.get("FunctionError"))
 
 
 class _Progress:
     """Moves the bar, and remembers unless it is only a count."""
 
-    def __init__(self, bar: Progress, shown: Any, start_ms: int, memory: ReplayMemory | None) -> None:  # noqa: ANN401  rich's own id
+    def __init__(self, bar: Progress, shown: Any, start_ms: int, memory: ReplayProgressFile | None) -> None:  # noqa: ANN401  rich's own id
         self._bar = bar
         self._shown = shown
         self._start_ms = start_ms
         self._memory = memory
 
-    def window_done(self, done_until_ms: int, counts: Counts) -> None:
+    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
         """See profiler.replay."""
         if self._memory is not None:
-            self._memory.remember(done_until_ms)
+            self._memory.save(done_until_ms)
         self._bar.update(self._shown, completed=done_until_ms - self._start_ms, description=f"{counts.found} reports")
 
 
 def parse_time(text: str, now_ms: int) -> int:
     """Milliseconds since 1970 of ``7d`` (ago) or an ISO time. Raises UsageError."""
-    ago = _AGO.fullmatch(text)
+    ago = _RELATIVE_TIME.fullmatch(text)
     if ago is not None:
-        return _after_1970(text, now_ms - int(ago[1]) * _MS_PER_UNIT[ago[2]])
+        return _check_after_1970(text, now_ms - int(ago[1]) * _MS_PER_UNIT[ago[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
             f"{text!r} is no time: write 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
         ) from error
-    return _after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    return _check_after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
-def _after_1970(text: str, time_ms: int) -> int:
+def _check_after_1970(text: str, time_ms: int) -> int:
     if time_ms < 0:
         raise UsageError(f"{text!r} is before 1970, and no log group is as old: write a later time.")
     return time_ms
 
 
-def _memory_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:
+def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:
     state = environment.get("XDG_STATE_HOME", "")
     folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     name = sha256(f"{group}\0{function_name}\0{place}".encode()).hexdigest()[:16]
     return folder / "task-profiler" / f"replay-{name}"
 
 
-def _summary(counts: Counts, *, dry_run: bool) -> str:
+def _summary(counts: ReplayCounts, *, dry_run: bool) -> str:
     if dry_run:
         return f"{counts.found} reports and checkpoints would be sent."
     return f"{counts.found} reports and checkpoints sent: {counts.indexed} indexed, {counts.failed} failed."

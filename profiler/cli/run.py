@@ -7,24 +7,24 @@ from typing import Literal
 
 import click
 
-from profiler.accelerators.accelerator import stop_all
-from profiler.cli.accelerators import local_accelerators
+from profiler.accelerators.accelerator import stop_collectors
+from profiler.cli.accelerators import local_collectors
 from profiler.cli.beside_it import find_labels
 from profiler.cli.ecs import task_lookup
 from profiler.cli.live import live_view
-from profiler.cli.remembering import Memory
-from profiler.cli.visible import visible
+from profiler.cli.remembering import HistoryRecorder
+from profiler.cli.visible import printable
 from profiler.clock import SystemClock
-from profiler.descriptors import apart_from_the_standard_ones
+from profiler.descriptors import dup_above_standard_streams
 from profiler.errors import UsageError
 from profiler.line import encode_line
 from profiler.local.labels import parse_labels
-from profiler.run import BesideIt, OnSample, Wanted, everyone, run
+from profiler.run import OnSample, RunContext, RunRequest, fan_out, run
 from profiler.settings import problems_message, read_price_settings
 from profiler.text import report_text
 
-_SMALLEST_INTERVAL_SECONDS = 0.02
-_LARGEST_INTERVAL_SECONDS = 3600.0
+_MIN_INTERVAL_SECONDS = 0.02
+_MAX_INTERVAL_SECONDS = 3600.0
 _STDERR = 2
 
 Format = Literal["json", "text"]
@@ -40,7 +40,7 @@ Format = Literal["json", "text"]
     "--interval",
     "interval_seconds",
     metavar="SECONDS",
-    type=click.FloatRange(_SMALLEST_INTERVAL_SECONDS, _LARGEST_INTERVAL_SECONDS),
+    type=click.FloatRange(_MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS),
     default=1.0,
     show_default=True,
     help="Sampling period.",
@@ -91,63 +91,63 @@ def command(
     if history_file is not None and (no_history or not history_file):
         raise UsageError("--history needs the name of a file, and does not go with --no-history: leave one out.")
     given = parse_labels(labels)
-    descriptor = None if output is None else _opened(output)
+    descriptor = None if output is None else _open_output(output)
     clock = SystemClock()
-    memory = None if no_history else Memory(history_file, os.environ, clock)
+    recorder = None if no_history else HistoryRecorder(history_file, os.environ, clock)
     view = live_view(clock) if live else None
-    heard: list[OnSample] = []
-    if memory is not None:
-        heard.append(memory.timeline.add)
+    listeners: list[OnSample] = []
+    if recorder is not None:
+        listeners.append(recorder.timeline.add)
     if view is not None:
-        heard.append(view.sampled)
-    wanted = Wanted(words=words, family=name, interval_seconds=interval_seconds, labels=given)
-    listener = None if memory is None else memory.timeline.add_gpu
-    found = local_accelerators(os.environ, clock, interval_seconds, listener)
+        listeners.append(view.on_sample)
+    request = RunRequest(argv=words, family=name, interval_seconds=interval_seconds, labels=given)
+    listener = None if recorder is None else recorder.timeline.add_gpu
+    found = local_collectors(os.environ, clock, interval_seconds, listener)
     prices, price_problems = read_price_settings(os.environ)
-    beside = BesideIt(
+    context = RunContext(
         find_labels=find_labels,
-        ask_task=task_lookup(os.environ),
-        accelerators=found.accelerators,
+        fetch_placement=task_lookup(os.environ),
+        collectors=found.accelerators,
         prices=prices,
         pause=view.close if view is not None else lambda: None,
     )
-    finished = run(wanted, os.environb, clock, everyone(heard), beside)
+    finished = run(request, os.environb, clock, fan_out(listeners), context)
     if view is not None:
         view.close()
-    if finished.complaint is not None:
-        _write_all(_STDERR, f"task-profiler: {finished.complaint}\n".encode(errors="surrogateescape"))
-    _warn((*found.problems, *_bad_prices(price_problems), *finished.warnings))
+    if finished.startup_error is not None:
+        _write_all(_STDERR, f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
+    _warn((*found.problems, *_price_warnings(price_problems), *finished.warnings))
     line = encode_line(finished.report)
     shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
-    _deliver(shown + b"\n", descriptor, output)
-    _warn(() if memory is None else memory.add(line, finished.report))
-    stop_all(found.accelerators)
+    _write_report(shown + b"\n", descriptor, output)
+    _warn(() if recorder is None else recorder.add(line, finished.report))
+    stop_collectors(found.accelerators)
     return finished.exit_code
 
 
-def _bad_prices(problems: tuple[str, ...]) -> tuple[str, ...]:
+def _price_warnings(problems: tuple[str, ...]) -> tuple[str, ...]:
     return (problems_message(problems),) if problems else ()
 
 
 def _warn(sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        _write_all(_STDERR, f"task-profiler: {visible(sentence)}\n".encode())
+        _write_all(_STDERR, f"task-profiler: {printable(sentence)}\n".encode())
 
 
-def _opened(path: str) -> int:
+def _open_output(path: str) -> int:
     """Open the file before the command starts, so that a mistake costs no run."""
     try:
         # A pipe that nobody reads would block here for ever.
         opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
         os.set_blocking(opened, True)
-        return apart_from_the_standard_ones(opened)
+        return dup_above_standard_streams(opened)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
 
 
-def _deliver(line: bytes, descriptor: int | None, path: str | None) -> None:
-    """Write the line where it was wanted, else to stderr; the command's exit code stands anyway."""
+def _write_report(line: bytes, descriptor: int | None, path: str | None) -> None:
+    """Write the line where it was request, else to stderr; the command's exit code stands anyway."""
     if descriptor is not None:
         reason = _write_all(descriptor, line)
         if reason is None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from profiler.cli.visible import visible
+from profiler.cli.visible import printable
 from profiler.record import Distribution, Number, Record
 from profiler.times import NS_PER_SECOND, parse_ns
 
@@ -32,7 +32,7 @@ def table(records: Iterable[Record]) -> Table:
         cpu = metrics.cpu_utilization_percent or Distribution()
         shown.add_row(
             _local_time(record.started_at),
-            Text(visible(record.family or _UNKNOWN)),
+            Text(printable(record.family or _UNKNOWN)),
             Text(record.status, style=_COLOURS.get(record.status, "")),
             _exit(record),
             duration(metrics.duration_ms),

@@ -6,13 +6,13 @@ from typing import Any
 import requests
 
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.search_setup import Answer, Method
+from profiler.search_setup import Method, ServerResponse
 
-_SECONDS = 30
+_TIMEOUT_SECONDS = 30
 # As lambda/forwarder/settings.py reads its switches.
-_ON = frozenset({"true", "1", "yes"})
+_TRUE_VALUES = frozenset({"true", "1", "yes"})
 # Either product wants one of them, and neither minds the other.
-_AGAINST_FORGERY = {"kbn-xsrf": "true", "osd-xsrf": "true"}
+_XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
 
 class ClusterServer:
@@ -22,9 +22,9 @@ class ClusterServer:
         self._url = url.rstrip("/")
         self._session = session
 
-    def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """See profiler.search_setup."""
-        return _ask(self._session, method, self._url, path, json=body)
+        return _request(self._session, method, self._url, path, json=body)
 
 
 class DashboardsServer:
@@ -34,25 +34,25 @@ class DashboardsServer:
         self._url = url.rstrip("/")
         self._session = session
 
-    def status(self) -> Answer:
+    def status(self) -> ServerResponse:
         """See profiler.dashboards_import."""
-        return _ask(self._session, "GET", self._url, "/api/status")
+        return _request(self._session, "GET", self._url, "/api/status")
 
-    def import_objects(self, file_name: str, content: bytes) -> Answer:
+    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
         """See profiler.dashboards_import."""
         files = {"file": (file_name, content, "application/ndjson")}
         path = "/api/saved_objects/_import?overwrite=true"
-        return _ask(self._session, "POST", self._url, path, files=files, headers=_AGAINST_FORGERY)
+        return _request(self._session, "POST", self._url, path, files=files, headers=_XSRF_HEADERS)
 
-    def console(self, method: Method, path: str, body: object | None) -> Answer:
+    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
         """See profiler.dashboards_import."""
         query = {"path": path, "method": method}
-        return _ask(
-            self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_AGAINST_FORGERY
+        return _request(
+            self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_XSRF_HEADERS
         )
 
 
-def signed_in(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
+def open_session(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
     """A session with the given sign-in, else with the key or the name of the forwarder's variables.
 
     Raises UsageError where these only say how the functions sign in: nothing is sent unsigned without a word then.
@@ -89,12 +89,12 @@ class _ApiKey(requests.auth.AuthBase):
 
 
 def _is_on(switch: str) -> bool:
-    return switch.strip().lower() in _ON
+    return switch.strip().lower() in _TRUE_VALUES
 
 
-def _ask(session: requests.Session, method: str, url: str, path: str, **options: Any) -> Answer:  # noqa: ANN401  requests' own
+def _request(session: requests.Session, method: str, url: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
     try:
-        response = session.request(method, url + path, timeout=_SECONDS, **options)
+        response = session.request(method, url + path, timeout=_TIMEOUT_SECONDS, **options)
     except requests.RequestException as error:
         what = type(error).__name__
         raise TaskProfilerError(f"The server cannot be reached ({what}): check its URL.") from error
@@ -102,4 +102,4 @@ def _ask(session: requests.Session, method: str, url: str, path: str, **options:
         content: Any = response.json()
     except (requests.JSONDecodeError, RecursionError):
         content = None
-    return Answer(status=response.status_code, body=content)
+    return ServerResponse(status=response.status_code, body=content)

@@ -5,7 +5,7 @@ from pathlib import Path
 from profiler.errors import TaskProfilerError
 
 
-def shipped_folder(name: str, *, what: str) -> Path:
+def package_data_folder(name: str, *, what: str) -> Path:
     """The folder ``name``, which holds ``what``.
 
     Raises TaskProfilerError if the installation is without it.

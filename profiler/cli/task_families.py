@@ -7,7 +7,7 @@ from typing import Any
 from profiler.errors import TaskProfilerError
 
 
-class TaskFamilies:
+class TaskDefinitions:
     """The account's task definitions. Every call raises TaskProfilerError with ECS's reason."""
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
@@ -24,28 +24,28 @@ class TaskFamilies:
         self._client.meta.events.register_last(
             "after-call.ecs.DescribeTaskDefinition", lambda http_response, **_: bodies.append(http_response.content)
         )
-        with _refusals(f"the task definition {name!r} could not be read"):
+        with _translate_errors(f"the task definition {name!r} could not be read"):
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
         return bodies[-1]
 
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision; its name, ``family:revision``."""
-        with _refusals("no revision was registered"):
+        with _translate_errors("no revision was registered"):
             answer = self._client.register_task_definition(**definition)
         registered = answer["taskDefinition"]
         return f"{registered['family']}:{registered['revision']}"
 
 
-def task_families() -> TaskFamilies:
+def open_task_definitions() -> TaskDefinitions:
     """With boto3's own settings: region, credentials, AWS_ENDPOINT_URL."""
     import boto3  # noqa: PLC0415  heavy, and only for --family
 
-    with _refusals("Amazon ECS cannot be asked"):
-        return TaskFamilies(boto3.client("ecs"))
+    with _translate_errors("Amazon ECS cannot be asked"):
+        return TaskDefinitions(boto3.client("ecs"))
 
 
 @contextmanager
-def _refusals(what: str) -> Iterator[None]:
+def _translate_errors(what: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # noqa: PLC0415  as boto3
 
     try:

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from profiler import __version__
-from profiler.cli.task_families import task_families
-from profiler.cli.visible import visible
-from profiler.cli.whole_file import write_whole
+from profiler.cli.task_families import open_task_definitions
+from profiler.cli.visible import printable
+from profiler.cli.whole_file import write_atomically
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.taskdef.addition import Wishes, add_monitor
-from profiler.taskdef.document import Document, read_document
+from profiler.taskdef.addition import AddMonitorOptions, add_monitor
+from profiler.taskdef.document import TaskDefinitionDocument, read_document
 from profiler.taskdef.monitor_container import default_image
 
 _STANDARD_INPUT = "-"
@@ -63,32 +63,30 @@ def add_monitor_(
     input. Other containers and the task's size stay as they are. Doing it again changes nothing;
     with another --image, only the image.
     """
-    _refuse_contradictions(file=file, family=family, out=out, in_place=in_place, register=register)
+    _check_options(file=file, family=family, out=out, in_place=in_place, register=register)
     if image is not None and not image.strip():
         raise UsageError("--image is empty: name an image or leave the option out.")
-    families = task_families() if family else None
+    families = open_task_definitions() if family else None
     shown = family or ("standard input" if file == _STANDARD_INPUT else str(file))
     document = read_document(families.describe(shown) if families is not None else _read(file, shown), shown)
-    wishes = Wishes(container=container, image=image, shared_pids=shared_pids)
-    added = add_monitor(document.definition, wishes, default_image=default_image(document.arn, __version__))
+    options = AddMonitorOptions(container=container, image=image, shared_pids=shared_pids)
+    added = add_monitor(document.definition, options, default_image=default_image(document.arn, __version__))
     changed = added.definition != document.definition
     text = document.text(added.definition)
     for note in added.notes:
-        click.echo(f"task-profiler: {visible(note)}", err=True)
-    _show_difference(document.text(document.definition), text, shown)
+        click.echo(f"task-profiler: {printable(note)}", err=True)
+    _print_diff(document.text(document.definition), text, shown)
     if out is not None:
         _write(Path(out), text)
     if families is not None and register:
         click.echo(families.register(added.definition) if changed else _unchanged(document))
-    elif in_place and (changed or document.described):
+    elif in_place and (changed or document.is_from_ecs):
         _write(Path(str(file)), text)
     elif out is None and not in_place:
         click.echo(text, nl=False)
 
 
-def _refuse_contradictions(
-    *, file: str | None, family: str | None, out: str | None, in_place: bool, register: bool
-) -> None:
+def _check_options(*, file: str | None, family: str | None, out: str | None, in_place: bool, register: bool) -> None:
     if bool(file) == bool(family):
         raise UsageError("Name one task definition: a FILE (- is standard input) or --family NAME.")
     if register and not family:
@@ -113,22 +111,22 @@ def _write(path: Path, text: bytes) -> None:
     try:
         target = path.resolve()
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _NEW_FILE_MODE
-        write_whole(target, text, mode=mode)
+        write_atomically(target, text, mode=mode)
     except OSError as error:
         raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): name another file by -o.") from error
 
 
-def _show_difference(before: bytes, after: bytes, shown: str) -> None:
+def _print_diff(before: bytes, after: bytes, shown: str) -> None:
     """On stderr, for people only."""
     console = Console(stderr=True)
     if not console.is_terminal:
         return
     old, new = (text.decode().splitlines() for text in (before, after))
     for line in difflib.unified_diff(old, new, shown, f"{shown} with the monitor", lineterm=""):
-        console.print(Text(visible(line), _COLOURS.get(line[:1], "")), soft_wrap=True)
+        console.print(Text(printable(line), _COLOURS.get(line[:1], "")), soft_wrap=True)
 
 
-def _unchanged(document: Document) -> str:
+def _unchanged(document: TaskDefinitionDocument) -> str:
     revision = (document.arn or "").rpartition("/")[2]
     click.echo(f"task-profiler: {revision} has the monitor as wanted: nothing was registered.", err=True)
     return revision

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 
-def write_whole(path: Path, data: bytes, *, mode: int) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
     """Put ``data`` in the file's place, with the permissions ``mode``; pipes and devices are written to.
 
     Raises OSError.

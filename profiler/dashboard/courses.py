@@ -2,34 +2,34 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from profiler.dashboard.embedded import embedded, short, significant
+from profiler.dashboard.embedded import round_significant, round_to, to_script_json
 from profiler.dashboard.runs import Run
-from profiler.dashboard.series import BYTES_PER_MB, Step, thinned
+from profiler.dashboard.series import BYTES_PER_MB, Step, downsample
 from profiler.record import Number
 
-MOST_STEPS = 100_000
-MOST_STEPS_OF_A_RUN = 600
-FEWEST_STEPS_OF_A_RUN = 60
+MAX_STEPS = 100_000
+MAX_STEPS_PER_RUN = 600
+MIN_STEPS_PER_RUN = 60
 _MS_PER_SECOND = 1000
 
 Column = list[Number | None]
 
 
-def steps_of_each(runs: int) -> int:
+def steps_per_run(runs: int) -> int:
     """How finely the course of a run is shown among so many."""
-    return max(FEWEST_STEPS_OF_A_RUN, min(MOST_STEPS_OF_A_RUN, MOST_STEPS // max(runs, 1)))
+    return max(MIN_STEPS_PER_RUN, min(MAX_STEPS_PER_RUN, MAX_STEPS // max(runs, 1)))
 
 
-def courses(runs: Sequence[Run], most_bytes: int) -> Iterator[str]:
+def series_members(runs: Sequence[Run], max_bytes: int) -> Iterator[str]:
     """JSON members: by the run's place in the list, the columns of its course; those that do not fit are left out."""
-    of_each = steps_of_each(sum(1 for run in runs if run.steps))
-    left_steps, left_bytes = MOST_STEPS, most_bytes
+    of_each = steps_per_run(sum(1 for run in runs if run.steps))
+    left_steps, left_bytes = MAX_STEPS, max_bytes
     for place, run in enumerate(runs):
-        steps = thinned(run.steps, of_each)
+        steps = downsample(run.steps, of_each)
         numbers = columns(steps)
         if not numbers:
             continue
-        text = f'"{place}":{embedded(numbers)},'
+        text = f'"{place}":{to_script_json(numbers)},'
         if len(steps) > left_steps or len(text) > left_bytes:
             continue
         left_steps -= len(steps)
@@ -44,12 +44,12 @@ def columns(steps: Sequence[Step]) -> dict[str, Column]:
     a number is left out.
     """
     measured: dict[str, Column] = {
-        "vcpu": [short(step.vcpu_used) for step in steps],
-        "mb": [short(step.memory_used_mb, digits=1) for step in steps],
+        "vcpu": [round_to(step.vcpu_used) for step in steps],
+        "mb": [round_to(step.memory_used_mb, digits=1) for step in steps],
         "read": list(_rates(steps, lambda step: step.block_read_bytes)),
         "written": list(_rates(steps, lambda step: step.block_write_bytes)),
-        "gpu": [short(step.gpu_percent, digits=1) for step in steps],
-        "gpuMb": [short(step.gpu_memory_mb, digits=0) for step in steps],
+        "gpu": [round_to(step.gpu_percent, digits=1) for step in steps],
+        "gpuMb": [round_to(step.gpu_memory_mb, digits=0) for step in steps],
     }
     known = {name: column for name, column in measured.items() if any(value is not None for value in column)}
     return {"ms": [step.elapsed_ms for step in steps], **known} if known else {}
@@ -64,4 +64,4 @@ def _rates(steps: Iterable[Step], of: Callable[[Step], int | None]) -> Iterator[
             yield None
             continue
         known_at_ms = step.elapsed_ms
-        yield significant(grown_bytes / BYTES_PER_MB * _MS_PER_SECOND / length_ms)
+        yield round_significant(grown_bytes / BYTES_PER_MB * _MS_PER_SECOND / length_ms)

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.dashboard.courses import courses
-from profiler.dashboard.embedded import embedded, short
-from profiler.dashboard.packed import SHARED_TEXTS, packed
+from profiler.dashboard.courses import series_members
+from profiler.dashboard.embedded import round_to, to_script_json
+from profiler.dashboard.packed import SHARED_TEXTS, pack_runs
 from profiler.dashboard.runs import Run
 from profiler.dashboard.sizing import sizing
 from profiler.record import Distribution, Gpu, Record
@@ -16,14 +16,14 @@ from profiler.times import NS_PER_MS, parse_ns
 
 # With plotly's 5 MB the page stays below 8 MB: labels and courses that do not fit are left out, then whole runs,
 # the oldest first.
-MOST_BYTES = 2_700_000
+MAX_BYTES = 2_700_000
 _SHARE_OF_SIZING = 20
 # The names of the block's parts and what stands between them.
 _KEYS_BYTES = 200
 _NONE = Distribution()
 
 
-class Block(Struct, frozen=True, kw_only=True):
+class PageData(Struct, frozen=True, kw_only=True):
     """The JSON text, how many of the runs are in it, and how many of these without their labels, warnings and GPUs."""
 
     text: str
@@ -31,17 +31,17 @@ class Block(Struct, frozen=True, kw_only=True):
     without_details: int
 
 
-def block(
+def build_page_data(
     runs: Sequence[Run],
     *,
     generated_at: str,
     version: str,
     only_one: bool = False,
-    own_prices: PriceOverrides | None = None,
-    most_bytes: int = MOST_BYTES,
-) -> Block:
+    price_overrides: PriceOverrides | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> PageData:
     """These runs, newest first, as far as they fit, and the right sizes of their families."""
-    advice = sizing(runs, own_prices or PriceOverrides(), most_bytes // _SHARE_OF_SIZING)
+    advice = sizing(runs, price_overrides or PriceOverrides(), max_bytes // _SHARE_OF_SIZING)
     about = {
         "version": version,
         "generatedAt": generated_at,
@@ -49,13 +49,13 @@ def block(
         "shared": sorted(SHARED_TEXTS),
         "sizing": advice,
     }
-    kept = packed([_run(run) for run in runs], most_bytes - len(embedded(about)) - _KEYS_BYTES)
+    kept = pack_runs([_run(run) for run in runs], max_bytes - len(to_script_json(about)) - _KEYS_BYTES)
     left_out = {"runs": len(runs) - len(kept.rows), "details": kept.without_details}
     content = {**about, "leftOut": left_out, "fields": kept.fields, "runs": kept.rows, "texts": kept.texts}
-    without_courses = embedded(content)
-    shown = ",".join(courses(runs[: len(kept.rows)], most_bytes - len(without_courses) - _KEYS_BYTES))
-    text = f'{without_courses[:-1]},"courses":{{{shown}}}}}'
-    return Block(text=text, runs=len(kept.rows), without_details=kept.without_details)
+    without_series = to_script_json(content)
+    shown = ",".join(series_members(runs[: len(kept.rows)], max_bytes - len(without_series) - _KEYS_BYTES))
+    text = f'{without_series[:-1]},"courses":{{{shown}}}}}'
+    return PageData(text=text, runs=len(kept.rows), without_details=kept.without_details)
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _run(run: Run) -> dict[str, Any]:
     cpu = metrics.cpu_utilization_percent or _NONE
     memory = metrics.memory_utilization_percent or _NONE
     began_ns = parse_ns(run.began)
-    return _known(
+    return _without_none(
         {
             "id": record.task_id,
             "family": record.family,
@@ -73,17 +73,17 @@ def _run(run: Run) -> dict[str, Any]:
             "outcome": outcome(record),
             "exit": record.exit_code,
             "began": None if began_ns is None else began_ns // NS_PER_MS,
-            "ms": short(metrics.duration_ms),
-            "cpu": short(cpu.avg),
-            "memory": short(memory.avg),
-            "vcpuSize": short(metrics.vcpu_size),
-            "vcpuP95": short(vcpu.p95),
-            "vcpuMax": short(vcpu.max),
-            "cpuSeconds": short(metrics.cpu_seconds),
-            "size": short(metrics.memory_size_mb),
-            "peak": short(metrics.max_memory_used_mb),
+            "ms": round_to(metrics.duration_ms),
+            "cpu": round_to(cpu.avg),
+            "memory": round_to(memory.avg),
+            "vcpuSize": round_to(metrics.vcpu_size),
+            "vcpuP95": round_to(vcpu.p95),
+            "vcpuMax": round_to(vcpu.max),
+            "cpuSeconds": round_to(metrics.cpu_seconds),
+            "size": round_to(metrics.memory_size_mb),
+            "peak": round_to(metrics.max_memory_used_mb),
             "peakBy": metrics.memory_peak_source,
-            "usd": short(record.cost.usd, digits=6) if record.cost else None,
+            "usd": round_to(record.cost.usd, digits=6) if record.cost else None,
             "cluster": record.cluster,
             "launch": record.launch_type,
             "read": metrics.block_read_bytes,
@@ -104,12 +104,12 @@ def outcome(record: Record) -> str:
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:
     used, memory = gpu.utilization_percent or _NONE, gpu.memory_used_mb or _NONE
-    return _known(
+    return _without_none(
         {
             "name": gpu.name or gpu.uuid,
-            "percent": short(used.avg),
-            "mb": short(memory.max),
-            "size": short(gpu.memory_size_mb),
+            "percent": round_to(used.avg),
+            "mb": round_to(memory.max),
+            "size": round_to(gpu.memory_size_mb),
         }
     )
 
@@ -118,5 +118,5 @@ def _labels(labels: Mapping[str, str] | None) -> list[str] | None:
     return [f"{name}={value}" for name, value in labels.items()] if labels else None
 
 
-def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}

@@ -19,7 +19,7 @@ class Assets(Struct, frozen=True, kw_only=True):
     programs: tuple[str, ...]
 
 
-def page(data: str, assets: Assets, *, title: str) -> str:
+def render_page(data: str, assets: Assets, *, title: str) -> str:
     """The whole document around a block that ``profiler.dashboard.data`` made."""
     program = "(() => {\n'use strict';\n" + "\n".join(assets.programs) + "\n})();"
     return "\n".join(

@@ -27,7 +27,7 @@ class _Lines(Struct):
     checkpoints: list[Report]
 
 
-def gathered(reports: Iterable[Report]) -> tuple[Run, ...]:
+def group_runs(reports: Iterable[Report]) -> tuple[Run, ...]:
     """The runs, newest first. A report counts before checkpoints, a later line before an earlier one."""
     found: dict[tuple[str, str, str], _Lines] = {}
     for report in reports:
@@ -51,7 +51,7 @@ def _rank(report: Report) -> tuple[bool, int]:
     return report.type == "task.report", parse_ns(report.time) or 0
 
 
-def chosen(runs: Sequence[Run], name: str) -> Run:
+def find_run(runs: Sequence[Run], name: str) -> Run:
     """The run with this task id (the newest one), or the only one whose id begins so."""
     same = [run for run in runs if run.report.record.task_id == name]
     if same:

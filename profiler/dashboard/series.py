@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from profiler.known import largest, total
+from profiler.known import max_known, sum_known
 from profiler.points import Point
 from profiler.record import Interval, Report
-from profiler.series import Counter
+from profiler.series import MonotonicCounter
 from profiler.times import NS_PER_MS, parse_ns
 
 BYTES_PER_MB = 2**20
@@ -57,7 +57,7 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> tuple[Step, ...]:
         elapsed_ms = _elapsed_ms(checkpoint)
         if elapsed_ms is not None:
             placed[elapsed_ms] = checkpoint
-    read_bytes, write_bytes = Counter(), Counter()
+    read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
     steps = []
     for elapsed_ms, checkpoint in sorted(placed.items(), key=lambda item: item[0]):
         metrics, interval = checkpoint.record.metrics, checkpoint.record.interval or Interval()
@@ -91,7 +91,7 @@ def _vcpu_used(interval: Interval, vcpu_size: float | None) -> float | None:
     return None if percent is None or percent.avg is None or vcpu_size is None else percent.avg * vcpu_size / _PERCENT
 
 
-def _growth(counter: Counter, total_bytes: int | None) -> int | None:
+def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
     """Since the last known total, which was 0 when the container started."""
     if total_bytes is None:
         return None
@@ -99,28 +99,28 @@ def _growth(counter: Counter, total_bytes: int | None) -> int | None:
     return total_bytes if growth_bytes is None else growth_bytes
 
 
-def thinned(steps: Sequence[Step], most: int) -> tuple[Step, ...]:
+def downsample(steps: Sequence[Step], most: int) -> tuple[Step, ...]:
     """At most ``most`` steps: neighbours become one with the averages, the largest memory and all bytes of both."""
     size = -(-len(steps) // most)
     if size <= 1:
         return tuple(steps)
     return tuple(
-        _merged(steps[first : first + size], steps[first - 1].elapsed_ms if first else 0)
+        _merge(steps[first : first + size], steps[first - 1].elapsed_ms if first else 0)
         for first in range(0, len(steps), size)
     )
 
 
-def _merged(steps: Sequence[Step], before_ms: int) -> Step:
+def _merge(steps: Sequence[Step], before_ms: int) -> Step:
     starts_ms = (before_ms, *(step.elapsed_ms for step in steps[:-1]))
     lengths_ms = [max(step.elapsed_ms - start_ms, 0) for step, start_ms in zip(steps, starts_ms, strict=True)]
     return Step(
         elapsed_ms=steps[-1].elapsed_ms,
         vcpu_used=_average((step.vcpu_used for step in steps), lengths_ms),
-        memory_used_mb=largest(*(step.memory_used_mb for step in steps)),
-        block_read_bytes=total(*(step.block_read_bytes for step in steps)),
-        block_write_bytes=total(*(step.block_write_bytes for step in steps)),
+        memory_used_mb=max_known(*(step.memory_used_mb for step in steps)),
+        block_read_bytes=sum_known(*(step.block_read_bytes for step in steps)),
+        block_write_bytes=sum_known(*(step.block_write_bytes for step in steps)),
         gpu_percent=_average((step.gpu_percent for step in steps), lengths_ms),
-        gpu_memory_mb=largest(*(step.gpu_memory_mb for step in steps)),
+        gpu_memory_mb=max_known(*(step.gpu_memory_mb for step in steps)),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from profiler.dashboard.embedded import embedded
+from profiler.dashboard.embedded import to_script_json
 from profiler.dashboard.runs import Run
 from profiler.record import TaskSize
 from profiler.rightsizing import Policy
@@ -15,15 +15,15 @@ _REPORT = "task.report"
 _COMMA = 1
 
 
-def sizing(runs: Sequence[Run], own_prices: PriceOverrides, most_bytes: int) -> list[dict[str, Any]]:
+def sizing(runs: Sequence[Run], price_overrides: PriceOverrides, max_bytes: int) -> list[dict[str, Any]]:
     """By family, those with the most runs first; what does not fit is left out."""
     families = families_of((run.report for run in runs if run.report.type == _REPORT), last=LAST_RUNS)
     found = [evidence for family in families.values() if (evidence := family.evidence()) is not None]
     rows: list[dict[str, Any]] = []
-    left_bytes = most_bytes
+    left_bytes = max_bytes
     for evidence in sorted(found, key=lambda one: (-one.runs, one.family)):
-        row = _row(advise(evidence, Policy(), own_prices))
-        left_bytes -= len(embedded(row)) + _COMMA
+        row = _row(advise(evidence, Policy(), price_overrides))
+        left_bytes -= len(to_script_json(row)) + _COMMA
         if left_bytes < 0:
             break
         rows.append(row)

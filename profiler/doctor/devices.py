@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
-from profiler.accelerators.gpu_scope import Choice
-from profiler.doctor.finding import Finding, fine, note, problem
+from profiler.accelerators.gpu_scope import GpuSelection
+from profiler.doctor.finding import Finding, note, ok, problem
 from profiler.sources import Unavailable
 from profiler.sources.nvml.readings import GpuReading
 
@@ -18,7 +18,7 @@ _NEURON_ADVICE = (
 )
 
 
-def gpu_findings(reading: GpuReading | Unavailable | None, choice: Choice) -> Iterator[Finding]:
+def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
     """``reading`` None: nothing here speaks of a driver."""
     if reading is None:
         yield note(_GPUS, "No NVIDIA driver is visible here.", _GPU_ADVICE)
@@ -28,25 +28,25 @@ def gpu_findings(reading: GpuReading | Unavailable | None, choice: Choice) -> It
         return
     for sample in reading.samples:
         facts = sample.facts
-        yield fine(_GPUS, f"GPU {facts.index}: {facts.name or 'of unknown kind'} ({facts.uuid}).")
+        yield ok(_GPUS, f"GPU {facts.index}: {facts.name or 'of unknown kind'} ({facts.uuid}).")
     for text in reading.notes:
         yield note(_GPUS, text)
-    if not choice.is_known:
+    if not selection.is_known:
         yield note(
             _SCOPE,
             "Which of the GPUs are the batch's is not known, so all are reported.",
             'If the instance runs other tasks: set TASK_PROFILER_GPU_UUIDS, or "pidMode": "task" in the definition.',
         )
-    elif choice.wanted is None:
-        yield fine(_SCOPE, "All of them are the batch's.")
+    elif selection.selectors is None:
+        yield ok(_SCOPE, "All of them are the batch's.")
     else:
-        yield fine(_SCOPE, f"The batch's are {', '.join(sorted(choice.wanted)) or 'none of them'}.")
+        yield ok(_SCOPE, f"The batch's are {', '.join(sorted(selection.selectors)) or 'none of them'}.")
 
 
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
     """``program`` is where neuron-monitor is, ``devices`` the device nodes in this container."""
     if program is not None and devices:
-        yield fine(_NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
+        yield ok(_NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
     elif program is not None:
         yield problem(_NEURON, f"{program} is here, but no device /dev/neuron*.", _NEURON_ADVICE)
     elif devices:

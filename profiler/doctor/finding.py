@@ -19,7 +19,7 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     advice: str | None = None
 
 
-def fine(topic: str, text: str) -> Finding:
+def ok(topic: str, text: str) -> Finding:
     """Nothing to do."""
     return Finding(topic=topic, level="ok", text=text)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from profiler.batch import Choice
-from profiler.doctor.finding import Finding, fine, note, problem
+from profiler.batch import BatchSelection
+from profiler.doctor.finding import Finding, note, ok, problem
 from profiler.figures import mebibytes
 from profiler.sources import Unavailable
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
@@ -41,22 +41,22 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
             "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 comes with "
             "Fargate platform 1.4.0 and with container agent 1.39.0.",
         )
-    return fine(_TASK, text)
+    return ok(_TASK, text)
 
 
-def batch_finding(choice: Choice) -> Finding:
+def batch_finding(selection: BatchSelection) -> Finding:
     """Which container is reported on."""
-    if choice.problem is not None:
-        return problem(_BATCH, choice.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
-    return fine(_BATCH, f"The batch is the container {', '.join(choice.names)}.")
+    if selection.problem is not None:
+        return problem(_BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
+    return ok(_BATCH, f"The batch is the container {', '.join(selection.names)}.")
 
 
 def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
     """What bounds the batch, and whether the monitor is bounded."""
     if batch.memory_limit_bytes is not None:
-        yield fine(_MEMORY, f"The batch may use {mebibytes(batch.memory_limit_bytes)} MB, its own limit.")
+        yield ok(_MEMORY, f"The batch may use {mebibytes(batch.memory_limit_bytes)} MB, its own limit.")
     elif task.memory_limit_bytes is not None:
-        yield fine(_MEMORY, f"The batch may use {mebibytes(task.memory_limit_bytes)} MB, the task's limit.")
+        yield ok(_MEMORY, f"The batch may use {mebibytes(task.memory_limit_bytes)} MB, the task's limit.")
     else:
         yield note(
             _MEMORY,
@@ -71,7 +71,7 @@ def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: Container
         )
 
 
-def processes_finding(batch: ContainerMetadata, visible_processes: int, *, reads_group: bool) -> Finding:
+def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
     """Whether the batch's processes can be seen from here, and the kernel's own count of the container read."""
     if not visible_processes:
         return note(
@@ -82,8 +82,8 @@ def processes_finding(batch: ContainerMetadata, visible_processes: int, *, reads
             "are the batch's.",
         )
     seen = f"{visible_processes} processes of the batch are visible (shared pid namespace)"
-    if reads_group:
-        return fine(_PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
+    if can_read_cgroup:
+        return ok(_PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
     return note(
         _PIDS,
         f"{seen}; the kernel's own peak of the container is not this user's to read, so peaks are sampled.",

@@ -10,18 +10,18 @@ from profiler.times import NS_PER_SECOND
 _T = TypeVar("_T")
 
 
-class Beside(Generic[_T]):
+class BackgroundCall(Generic[_T]):
     """Runs a function in a daemon thread; its answer counts only within ``seconds`` of the start."""
 
     def __init__(self, function: Callable[[], _T | None], clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._deadline_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
-        self._answers: list[_T | None] = []
-        self._thread = threading.Thread(target=lambda: self._answers.append(function()), name="beside", daemon=True)
+        self._results: list[_T | None] = []
+        self._thread = threading.Thread(target=lambda: self._results.append(function()), name="beside", daemon=True)
         self._thread.start()
 
-    def answer(self) -> _T | None:
+    def result(self) -> _T | None:
         """What the function returned; None if it returned nothing in time."""
         left_ns = self._deadline_ns - self._clock.monotonic_ns()
         self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
-        return self._answers[0] if self._answers else None
+        return self._results[0] if self._results else None

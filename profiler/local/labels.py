@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from profiler.errors import UsageError
 
-MOST_LABELS = 32
-LONGEST_VALUE = 256
+MAX_LABELS = 32
+MAX_LABEL_CHARS = 256
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -20,20 +20,20 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
                 f"--label {word!r} is no label: write name=value, the name of at most 64 letters, digits, '_', '.' "
                 "and '-', beginning with a letter."
             )
-        if len(value) > LONGEST_VALUE:
-            raise UsageError(f"--label {name} is longer than {LONGEST_VALUE} characters: shorten its value.")
+        if len(value) > MAX_LABEL_CHARS:
+            raise UsageError(f"--label {name} is longer than {MAX_LABEL_CHARS} characters: shorten its value.")
         labels[name] = value
-    if len(labels) > MOST_LABELS:
-        raise UsageError(f"There are more than {MOST_LABELS} labels: leave some out.")
+    if len(labels) > MAX_LABELS:
+        raise UsageError(f"There are more than {MAX_LABELS} labels: leave some out.")
     return labels
 
 
-def found_labels(*, host: str | None, user: str | None, git_commit: str | None) -> dict[str, str]:
+def build_default_labels(*, host: str | None, user: str | None, git_commit: str | None) -> dict[str, str]:
     """What is found out by itself; absent facts make no label."""
     facts = {"host": host, "user": user, "gitCommit": git_commit}
-    return {name: value[:LONGEST_VALUE] for name, value in facts.items() if value}
+    return {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
 
 
-def merged(found: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def merge_labels(found: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     """All labels; a given one wins over a found one of the same name."""
     return {**found, **given}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from profiler.local.names import short_name
+from profiler.local.names import shorten_name
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -16,46 +16,46 @@ _SHELL = "/bin/sh"
 # Python ignores these two from its start; what came before cannot be seen any more.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 # Python sets this one itself, in its own environment, when it starts in the C locale (PEP 538).
-_SET_BY_PYTHON = b"LC_CTYPE"
+_LOCALE_VARIABLE = b"LC_CTYPE"
 
 Environment = Mapping[bytes, bytes]
 Words = tuple[str, ...]
 
 
-class Started(Struct, frozen=True, kw_only=True):
-    """A running command; ``own_cpu_ns`` of its process's CPU time went into starting it.
+class StartedCommand(Struct, frozen=True, kw_only=True):
+    """A running command; ``startup_cpu_ns`` of its process's CPU time went into starting it.
 
-    ``answer`` is what its process had to say just before it became the command.
+    ``hook_output`` is what its process had to say just before it became the command.
     """
 
     pid: int
-    own_cpu_ns: int
-    answer: bytes = b""
+    startup_cpu_ns: int
+    hook_output: bytes = b""
 
 
-class NotStarted(Struct, frozen=True, kw_only=True):
+class StartFailure(Struct, frozen=True, kw_only=True):
     """The command could not be started: the exit code a shell gives then, and a sentence."""
 
     exit_code: int
     reason: str
 
 
-LastWords = Callable[[], bytes]
-_Start = Callable[[str, Words], Started]
-_Tell = Callable[[bytes], None]
-_Become = Callable[[_Tell], None]
+PreExecHook = Callable[[], bytes]
+_Start = Callable[[str, Words], StartedCommand]
+_WriteLine = Callable[[bytes], None]
+_Exec = Callable[[_WriteLine], None]
 
 
-def _silence() -> bytes:
+def _no_output() -> bytes:
     return b""
 
 
 def launch(
-    words: Words, environment: Environment, mask: Iterable[int], last_words: LastWords = _silence
-) -> Started | NotStarted:
+    words: Words, environment: Environment, mask: Iterable[int], pre_exec_hook: PreExecHook = _no_output
+) -> StartedCommand | StartFailure:
     """Start a command found as ``execvp`` finds it.
 
-    ``last_words`` is called in the command's process as the last thing before it becomes the
+    ``pre_exec_hook`` is called in the command's process as the last thing before it becomes the
     command; it may not raise. What it returns, one line, is the caller's answer.
 
     It gets ``environment``, the signal ``mask``, and from this process the open files, the
@@ -66,26 +66,26 @@ def launch(
     children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ignored = (signal.SIGCHLD,) if children == signal.SIG_IGN else ()
 
-    def start(path: str, arguments: Words) -> Started:
-        def become(tell: _Tell) -> None:
-            _restore_signals(mask, ignored)
-            answer = last_words()
-            tell(b"%d %s\n" % (time.process_time_ns(), answer))
+    def start(path: str, arguments: Words) -> StartedCommand:
+        def exec_command(write_line: _WriteLine) -> None:
+            _restore_signal_state(mask, ignored)
+            hook_output = pre_exec_hook()
+            write_line(b"%d %s\n" % (time.process_time_ns(), hook_output))
             os.execve(path, arguments, environment)  # noqa: S606  to run a command is what this is for
 
-        return _fork(become)
+        return _fork(exec_command)
 
-    return _search(words, _places(words[0], environment), start)
+    return _start_first_usable(words, _candidate_paths(words[0], environment), start)
 
 
-def callers_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
+def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
     """The environment as the caller gave it; ``initial`` is ``/proc/self/environ``."""
-    if initial is None or any(entry.startswith(_SET_BY_PYTHON + b"=") for entry in initial.split(b"\0")):
+    if initial is None or any(entry.startswith(_LOCALE_VARIABLE + b"=") for entry in initial.split(b"\0")):
         return own
-    return {name: value for name, value in own.items() if name != _SET_BY_PYTHON}
+    return {name: value for name, value in own.items() if name != _LOCALE_VARIABLE}
 
 
-def _places(name: str, environment: Environment) -> tuple[str, ...]:
+def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
     if "/" in name:
         return (name,)
     folders = os.get_exec_path({os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()})
@@ -93,35 +93,35 @@ def _places(name: str, environment: Environment) -> tuple[str, ...]:
     return tuple(filter(os.path.exists, paths))
 
 
-def _search(words: Words, places: tuple[str, ...], start: _Start) -> Started | NotStarted:
+def _start_first_usable(words: Words, places: tuple[str, ...], start: _Start) -> StartedCommand | StartFailure:
     """Try one place after the other, as ``execvp`` does; one that is there but unusable is remembered."""
     name = words[0]
-    unusable: NotStarted | None = None
+    unusable: StartFailure | None = None
     for path in places:
-        shown = short_name(path)
+        shown = shorten_name(path)
         try:
-            return _start_or_interpret(path, words, start)
+            return _start_with_shell_fallback(path, words, start)
         except (FileNotFoundError, NotADirectoryError):
             if os.path.exists(path):  # noqa: PTH110  a word of the command line, not a path of ours
                 reason = f"{shown} cannot be executed: the interpreter it names does not exist."
-                unusable = unusable or NotStarted(exit_code=NOT_EXECUTABLE, reason=reason)
+                unusable = unusable or StartFailure(exit_code=NOT_EXECUTABLE, reason=reason)
         except PermissionError:
-            reason = f"{shown} cannot be executed: {_why_refused(path)}."
-            unusable = unusable or NotStarted(exit_code=NOT_EXECUTABLE, reason=reason)
+            reason = f"{shown} cannot be executed: {_refusal_reason(path)}."
+            unusable = unusable or StartFailure(exit_code=NOT_EXECUTABLE, reason=reason)
         except OSError as error:
-            return NotStarted(exit_code=NOT_EXECUTABLE, reason=f"{shown} cannot be executed: {error.strerror}.")
+            return StartFailure(exit_code=NOT_EXECUTABLE, reason=f"{shown} cannot be executed: {error.strerror}.")
     where = "does not exist" if "/" in name else "was not found in PATH"
-    reason = f"The command {short_name(name)!r} {where}; check its spelling."
-    return unusable or NotStarted(exit_code=NOT_FOUND, reason=reason)
+    reason = f"The command {shorten_name(name)!r} {where}; check its spelling."
+    return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 
-def _why_refused(path: str) -> str:
+def _refusal_reason(path: str) -> str:
     if os.path.isdir(path):  # noqa: PTH112  a word of the command line, not a path of ours
         return "it is a folder"
     return f"permission denied; if it is a program, run chmod +x {path}"
 
 
-def _start_or_interpret(path: str, words: Words, start: _Start) -> Started:
+def _start_with_shell_fallback(path: str, words: Words, start: _Start) -> StartedCommand:
     """A script without ``#!`` is the shell's, as for ``execvp``, ``env`` and every shell."""
     try:
         return start(path, words)
@@ -131,7 +131,7 @@ def _start_or_interpret(path: str, words: Words, start: _Start) -> Started:
     return start(_SHELL, (_SHELL, path, *words[1:]))
 
 
-def _fork(become: _Become) -> Started:
+def _fork(exec_command: _Exec) -> StartedCommand:
     """Have a child become the command; raises its OSError if it cannot.
 
     Not ``posix_spawn``: glibc's leaves two of its own signals ignored in the command, and it
@@ -141,32 +141,32 @@ def _fork(become: _Become) -> Started:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _end_as_command(become, writing)
+        _run_child(exec_command, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told, _, failure = pipe.read().partition(b"\n")
+        output, _, failure = pipe.read().partition(b"\n")
     if failure:
         os.waitpid(pid, 0)
         raise OSError(int(failure), os.strerror(int(failure)))
-    cpu_ns, _, answer = told.partition(b" ")
-    return Started(pid=pid, own_cpu_ns=int(cpu_ns or 0), answer=answer)
+    cpu_ns, _, hook_output = output.partition(b" ")
+    return StartedCommand(pid=pid, startup_cpu_ns=int(cpu_ns or 0), hook_output=hook_output)
 
 
-def _end_as_command(become: _Become, told: int) -> None:
+def _run_child(exec_command: _Exec, output: int) -> None:
     """In the child: nothing of the interpreter may run after this, whatever happens."""
     try:
-        become(lambda text: _tell(told, text))
+        exec_command(lambda text: _write(output, text))
     except OSError as error:
-        _tell(told, b"%d" % (error.errno or errno.EINVAL))
+        _write(output, b"%d" % (error.errno or errno.EINVAL))
     finally:
         os._exit(NOT_EXECUTABLE)
 
 
-def _tell(descriptor: int, text: bytes) -> None:
+def _write(descriptor: int, text: bytes) -> None:
     os.write(descriptor, text)
 
 
-def _restore_signals(mask: Iterable[int], ignored: Iterable[signal.Signals]) -> None:
+def _restore_signal_state(mask: Iterable[int], ignored: Iterable[signal.Signals]) -> None:
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     for number in _IGNORED_BY_PYTHON:

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from profiler.figures import MIB, vcpu_between
 from profiler.sources.container_stats import ContainerSample
-from profiler.summary import Sizes
+from profiler.summary import ResourceLimits
 
 ROWS = 2
-_SMALLEST_TERMINAL_ROWS = 6
-_NARROWEST_TERMINAL = 30
+_MIN_TERMINAL_ROWS = 6
+_MIN_TERMINAL_COLUMNS = 30
 _BAR_WIDTH = 30
 _PERCENT = 100
 
@@ -35,41 +35,41 @@ class Terminal(Struct, frozen=True, kw_only=True):
 
 
 class LiveView:
-    """Draws the last sample. ``measure`` tells the terminal's size, ``write`` writes to it."""
+    """Draws the last sample. ``get_terminal`` tells the terminal's size, ``write`` writes to it."""
 
     def __init__(
-        self, measure: Callable[[], Terminal], write: Callable[[str], None], sizes: Sizes, started_ns: int
+        self, get_terminal: Callable[[], Terminal], write: Callable[[str], None], sizes: ResourceLimits, started_ns: int
     ) -> None:
-        self._measure = measure
+        self._get_terminal = get_terminal
         self._write = write
         self._sizes = sizes
         self._started_ns = started_ns
         self._last: ContainerSample | None = None
         self._terminal: Terminal | None = None
 
-    def sampled(self, sample: ContainerSample) -> None:
+    def on_sample(self, sample: ContainerSample) -> None:
         """Show a sample; a terminal that is too small shows nothing."""
-        terminal = self._measure()
-        if terminal.rows < _SMALLEST_TERMINAL_ROWS or terminal.columns < _NARROWEST_TERMINAL:
+        terminal = self._get_terminal()
+        if terminal.rows < _MIN_TERMINAL_ROWS or terminal.columns < _MIN_TERMINAL_COLUMNS:
             self.close()
             return
         if terminal != self._terminal:
-            self._write(_reserve(terminal, first=self._terminal is None))
+            self._write(_reserve_rows(terminal, first=self._terminal is None))
             self._terminal = terminal
         lines = render(sample, self._last, self._sizes, self._started_ns, terminal.columns)
         self._last = sample
-        self._write(_at_the_bottom(lines, terminal))
+        self._write(_draw_at_bottom(lines, terminal))
 
     def close(self) -> None:
         """Give the terminal back whole."""
         if self._terminal is not None:
-            cleared = _at_the_bottom([""] * ROWS, self._terminal)
+            cleared = _draw_at_bottom([""] * ROWS, self._terminal)
             self._write(f"{cleared}{_SAVE_CURSOR}\x1b[r{_RESTORE_CURSOR}")
             self._terminal = None
 
 
 def render(
-    sample: ContainerSample, before: ContainerSample | None, sizes: Sizes, started_ns: int, columns: int
+    sample: ContainerSample, before: ContainerSample | None, sizes: ResourceLimits, started_ns: int, columns: int
 ) -> list[str]:
     """The two lines, as wide as the terminal at most; what is not known yet is a dash."""
     vcpu = vcpu_between(before, sample)
@@ -79,9 +79,14 @@ def render(
     processes = "" if sample.pids is None else f"{sample.pids} threads"
     table = Table.grid(padding=(0, 1))
     table.add_row(
-        "CPU", _bar(vcpu, sizes.vcpu), _of(vcpu, sizes.vcpu, "vCPU", 2), f"{seconds // 60}:{seconds % 60:02d}"
+        "CPU",
+        _progress_bar(vcpu, sizes.vcpu),
+        _format_with_limit(vcpu, sizes.vcpu, "vCPU", 2),
+        f"{seconds // 60}:{seconds % 60:02d}",
     )
-    table.add_row("memory", _bar(memory_mb, size_mb), _of(memory_mb, size_mb, "MB", 0), processes)
+    table.add_row(
+        "memory", _progress_bar(memory_mb, size_mb), _format_with_limit(memory_mb, size_mb, "MB", 0), processes
+    )
     console = Console(
         file=StringIO(), force_terminal=True, width=columns, color_system="standard", legacy_windows=False
     )
@@ -90,24 +95,24 @@ def render(
     return capture.get().splitlines()[:ROWS]
 
 
-def _bar(value: float | None, size: float | None) -> ProgressBar:
+def _progress_bar(value: float | None, size: float | None) -> ProgressBar:
     share = _PERCENT * value / size if value is not None and size else 0
     style = "red" if share >= 90 else "green"  # noqa: PLR2004  near the limit
     return ProgressBar(total=_PERCENT, completed=share, width=_BAR_WIDTH, complete_style=style, finished_style="red")
 
 
-def _of(value: float | None, size: float | None, unit: str, digits: int) -> str:
+def _format_with_limit(value: float | None, size: float | None, unit: str, digits: int) -> str:
     shown = "-" if value is None else f"{value:,.{digits}f}"
     limit = "" if size is None else f" of {size:,.{digits if size < 1 else 0}f}"
     return f"{shown}{limit} {unit}"
 
 
-def _reserve(terminal: Terminal, *, first: bool) -> str:
+def _reserve_rows(terminal: Terminal, *, first: bool) -> str:
     """Take the bottom rows out of the scrolling region, with the cursor above them."""
     make_room = "\n" * ROWS + f"\x1b[{ROWS}A" if first else ""
     return f"{make_room}{_SAVE_CURSOR}\x1b[1;{terminal.rows - ROWS}r{_RESTORE_CURSOR}"
 
 
-def _at_the_bottom(lines: list[str], terminal: Terminal) -> str:
+def _draw_at_bottom(lines: list[str], terminal: Terminal) -> str:
     drawn = "".join(f"\x1b[{terminal.rows - ROWS + 1 + row};1H{_CLEAR_LINE}{line}" for row, line in enumerate(lines))
     return f"{_SAVE_CURSOR}{drawn}{_RESTORE_CURSOR}"

@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
-from profiler.local.placement import Placement, placed, placed_sizes
-from profiler.local.supervisor import Ending
+from profiler.local.placement import Placement, apply_placement, apply_placement_limits
+from profiler.local.supervisor import CommandExit
 from profiler.record import (
     Container,
     MemoryKills,
@@ -23,16 +23,16 @@ from profiler.record import (
 from profiler.sources.cgroup import Limits
 from profiler.sources.cgroup_counters import GroupPeak
 from profiler.sources.host import Host
-from profiler.summary import Sizes, usage_metrics, with_peak
+from profiler.summary import ResourceLimits, usage_metrics, with_peak
 from profiler.times import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.usage import ContainerUsage
-from profiler.verdict import OutOfMemory, ended, out_of_memory
+from profiler.verdict import OutOfMemory, exited_outcome, out_of_memory
 
 _LAUNCH_TYPE = "LOCAL"
-_KERNELS_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+_KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class RunIdentity(Struct, frozen=True, kw_only=True):
     """Which run of what, on which machine."""
 
     task_id: str
@@ -42,14 +42,14 @@ class Identity(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class RunFacts(Struct, frozen=True, kw_only=True):
     """What was found out beside the command: its ECS task, if it runs in one, and its labels."""
 
     placement: Placement | None = None
     labels: Mapping[str, str] = {}
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class RunSpan(Struct, frozen=True, kw_only=True):
     """When a command ran: the wall clock stamps, the monotonic clock measures."""
 
     started_ns: int
@@ -57,56 +57,56 @@ class Span(Struct, frozen=True, kw_only=True):
     duration_ns: int
 
 
-class Peak(Struct, frozen=True, kw_only=True):
+class MemoryPeak(Struct, frozen=True, kw_only=True):
     """The most memory the command's processes held together, and how that is known."""
 
     size_bytes: int | None = None
     source: PeakSource | None = None
 
 
-class Observed(Struct, frozen=True, kw_only=True):
+class RunObservation(Struct, frozen=True, kw_only=True):
     """What is known of a command that has ended. ``peak.source`` is None if nothing was measured.
 
     ``oom_kills`` are those of the group that the profiler is in, others' processes too;
     ``memory_kills`` those of the command's own, if it has one.
     """
 
-    span: Span
-    ending: Ending
+    span: RunSpan
+    ending: CommandExit
     usage: ContainerUsage
     cpu_ns: int
-    peak: Peak
+    peak: MemoryPeak
     group_peak_bytes: int | None = None
     oom_kills: int | None
     memory_kills: int | None = None
-    counts_blocks: bool
+    has_block_io: bool
     processes: tuple[Process, ...] = ()
 
 
-def settled_peak(
+def resolve_peak(
     sampled_bytes: int | None,
-    ending: Ending,
+    ending: CommandExit,
     group: GroupPeak | None = None,
     *,
-    several_seen: bool,
+    had_several_processes: bool,
     floor_bytes: int | None,
-) -> Peak:
+) -> MemoryPeak:
     """The peak by the kernel's mark of the command's own control group, where that is free of page cache.
 
     The group's mark counts the files that the command was the first to bring in, but not those
     that were there: of a single process the larger of the two marks counts.
     """
-    without = _peak_of_processes(sampled_bytes, ending, several_seen=several_seen, floor_bytes=floor_bytes)
+    without = _process_peak(sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes)
     transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
-    if group is None or group.size_bytes is None or not group.is_of_processes(transferred_bytes):
+    if group is None or group.size_bytes is None or not group.is_process_peak(transferred_bytes):
         return without
     mark_bytes = without.size_bytes if without.source == "kernel" else None
-    return Peak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
+    return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
 
 
-def _peak_of_processes(
-    sampled_bytes: int | None, ending: Ending, *, several_seen: bool, floor_bytes: int | None
-) -> Peak:
+def _process_peak(
+    sampled_bytes: int | None, ending: CommandExit, *, had_several_processes: bool, floor_bytes: int | None
+) -> MemoryPeak:
     """The peak from the samples and from the kernel's mark of the largest process (``ru_maxrss``).
 
     That mark begins at what this process itself had used when it started the command
@@ -114,35 +114,39 @@ def _peak_of_processes(
     was one process; if not, some process of the tree came to it and the tree to no less. Samples
     of a control group can be above it: they count page cache in use.
     """
-    mark_bytes = ending.reaped.largest_rss_bytes
-    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNELS_ROUNDING_BYTES:
-        return Peak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
-    tells = ending.alone and not several_seen and (sampled_bytes or 0) <= mark_bytes + _KERNELS_ROUNDING_BYTES
-    return Peak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if tells else "sampled")
+    mark_bytes = ending.reaped.max_rss_bytes
+    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
+        return MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    is_exact = (
+        ending.was_only_process
+        and not had_several_processes
+        and (sampled_bytes or 0) <= mark_bytes + _KERNEL_ROUNDING_BYTES
+    )
+    return MemoryPeak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if is_exact else "sampled")
 
 
-def bounds(limits: Limits, host: Host, usable_cpus: int) -> Sizes:
+def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
     """What bounds the command: the control group's limits where they are below the machine's own."""
     vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
     sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
-    return Sizes(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
+    return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
-def run_record(
-    identity: Identity,
-    observed: Observed,
-    sizes: Sizes,
+def build_run_record(
+    identity: RunIdentity,
+    observed: RunObservation,
+    sizes: ResourceLimits,
     sampling: Sampling,
     *,
     monitor: Monitor,
-    found: Found | None = None,
+    facts: RunFacts | None = None,
 ) -> Record:
     """The record of a command that ran."""
     ending, span = observed.ending, observed.span
-    found = found or Found()
-    if found.placement is not None:
-        sizes = placed_sizes(sizes, found.placement, identity.host)
-    end = ended(ending.exit_code, span.finished_ns, stop_was_asked=ending.stop_was_asked)
+    facts = facts or RunFacts()
+    if facts.placement is not None:
+        sizes = apply_placement_limits(sizes, facts.placement, identity.host)
+    end = exited_outcome(ending.exit_code, span.finished_ns, is_stop_requested=ending.is_stop_requested)
     memory = out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
@@ -154,8 +158,8 @@ def run_record(
         # A child was killed and the command only says that it failed.
         memory = OutOfMemory(likely=True, evidence="kernel-counter")
     record = replace(
-        _identified(identity, end.status, ending.exit_code),
-        labels=found.labels or None,
+        _base_record(identity, end.status, ending.exit_code),
+        labels=facts.labels or None,
         likely_out_of_memory=memory.likely,
         out_of_memory_evidence=memory.evidence,
         memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
@@ -166,17 +170,17 @@ def run_record(
         processes=observed.processes,
         monitor=monitor,
     )
-    if found.placement is None:
+    if facts.placement is None:
         return record
-    return placed(
-        record, found.placement, named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
+    return apply_placement(
+        record, facts.placement, is_named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
     )
 
 
-def not_started_record(identity: Identity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
+def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
     """The record of a command that could not be started: no metrics."""
     return replace(
-        _identified(identity, "failure", exit_code),
+        _base_record(identity, "failure", exit_code),
         labels=identity.labels or None,
         started_at=format_ms(now_ns),
         finished_at=format_ms(now_ns),
@@ -184,7 +188,7 @@ def not_started_record(identity: Identity, exit_code: int, now_ns: int, monitor:
     )
 
 
-def _identified(identity: Identity, status: Status, exit_code: int) -> Record:
+def _base_record(identity: RunIdentity, status: Status, exit_code: int) -> Record:
     return Record(
         task_id=identity.task_id,
         family=identity.family,
@@ -201,11 +205,11 @@ def report(record: Record, now_ns: int) -> Report:
     return Report(time=format_ms(now_ns), type="task.report", record=record)
 
 
-def sampling_facts(
+def build_sampling(
     usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
 ) -> Sampling:
     """How the command was sampled."""
-    longest_ms, median_ms = usage.longest_step_ms, usage.median_step_ms
+    longest_ms, median_ms = usage.max_step_ms, usage.median_step_ms
     return Sampling(
         interval_ms=as_number(interval_ns / NS_PER_MS),
         samples=usage.samples,
@@ -218,7 +222,7 @@ def sampling_facts(
     )
 
 
-def _metrics(observed: Observed, sizes: Sizes) -> Metrics:
+def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     """The samples' statistics with the kernel's exact totals and peak in their place."""
     peak = observed.peak
     measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
@@ -228,6 +232,6 @@ def _metrics(observed: Observed, sizes: Sizes) -> Metrics:
         duration_ms=as_number(observed.span.duration_ns / NS_PER_MS),
         cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
-        block_read_bytes=reaped.block_read_bytes if observed.counts_blocks else None,
-        block_write_bytes=reaped.block_write_bytes if observed.counts_blocks else None,
+        block_read_bytes=reaped.block_read_bytes if observed.has_block_io else None,
+        block_write_bytes=reaped.block_write_bytes if observed.has_block_io else None,
     )

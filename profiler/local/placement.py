@@ -11,8 +11,8 @@ from profiler.figures import billed_ms, span_ms
 from profiler.record import Record
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.summary import Sizes, batch_record, container_sizes
-from profiler.verdict import still_running
+from profiler.summary import ResourceLimits, build_batch_record, container_limits
+from profiler.verdict import running_outcome
 
 _AWSLOGS = "awslogs"
 
@@ -21,32 +21,34 @@ class Placement(Struct, frozen=True, kw_only=True):
     """The task a command runs in, and its container."""
 
     task: TaskMetadata
-    own: ContainerMetadata
+    container: ContainerMetadata
 
 
-def placed_sizes(sizes: Sizes, placement: Placement, host: Host) -> Sizes:
+def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
     """What bounds the command: the container's and the task's limits, where ECS knows any."""
-    known = container_sizes(placement.own, placement.task, None, Host())
-    return Sizes(
+    known = container_limits(placement.container, placement.task, None, Host())
+    return ResourceLimits(
         vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
         memory_bytes=known.memory_bytes if known.memory_bytes is not None else sizes.memory_bytes,
     )
 
 
-def placed(record: Record, placement: Placement, *, named: bool, started_ns: int, finished_ns: int) -> Record:
+def apply_placement(
+    record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int
+) -> Record:
     """The record of a command that ran in an ECS task.
 
     ``named``: the run was given a name, which then stays its family.
     """
-    task, own = placement.task, placement.own
-    identity = batch_record(own, task, None, still_running(finished_ns), Host())
+    task, own = placement.task, placement.container
+    identity = build_batch_record(own, task, None, running_outcome(finished_ns), Host())
     options = own.log_options if own.log_driver == _AWSLOGS else {}
     return replace(
         record,
         task_id=identity.task_id,
         task_arn=identity.task_arn,
         cluster=identity.cluster,
-        family=record.family if named else identity.family or record.family,
+        family=record.family if is_named else identity.family or record.family,
         revision=identity.revision,
         region=identity.region,
         account_id=identity.account_id,

@@ -16,7 +16,7 @@ from profiler.clock import Clock
 from profiler.sources import proc
 from profiler.times import NS_PER_SECOND
 
-_PASSED_ON = (
+_FORWARDED_SIGNALS = (
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGHUP,
@@ -26,10 +26,10 @@ _PASSED_ON = (
     signal.SIGWINCH,
     signal.SIGTSTP,
 )
-HANDLED = frozenset((*_PASSED_ON, signal.SIGCONT, signal.SIGCHLD))
-_STOPS_OF_A_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-_ENDS_WHATEVER_THE_COMMAND_DOES = signal.SIGTERM
-_FROM_THE_KERNEL = 0x80  # SI_KERNEL
+HANDLED_SIGNALS = frozenset((*_FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
+_TERMINAL_STOP_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_STOP_REQUEST_SIGNAL = signal.SIGTERM
+_SI_KERNEL = 0x80  # SI_KERNEL
 _PR_SET_CHILD_SUBREAPER = 36
 _TERMINAL = "/dev/tty"
 _RUSAGE_BLOCK_BYTES = 512
@@ -37,41 +37,41 @@ _BYTES_PER_KIB = 1024
 _EXIT_BY_SIGNAL = 128
 
 
-class Reaped(Struct, frozen=True, kw_only=True):
+class ReapedUsage(Struct, frozen=True, kw_only=True):
     """What the kernel counted for ended processes and for all that these had waited for."""
 
     cpu_ns: int = 0
     block_read_bytes: int = 0
     block_write_bytes: int = 0
-    largest_rss_bytes: int = 0
+    max_rss_bytes: int = 0
 
     @property
     def blocks(self) -> proc.BlockBytes:
         """What they read from and wrote to storage."""
         return proc.BlockBytes(read_bytes=self.block_read_bytes, write_bytes=self.block_write_bytes)
 
-    def plus(self, cpu_seconds: float, blocks: tuple[int, int], largest_rss_bytes: int) -> "Reaped":
+    def with_added(self, cpu_seconds: float, blocks: tuple[int, int], max_rss_bytes: int) -> "ReapedUsage":
         """These and one more."""
-        return Reaped(
+        return ReapedUsage(
             cpu_ns=self.cpu_ns + round(cpu_seconds * NS_PER_SECOND),
             block_read_bytes=self.block_read_bytes + blocks[0] * _RUSAGE_BLOCK_BYTES,
             block_write_bytes=self.block_write_bytes + blocks[1] * _RUSAGE_BLOCK_BYTES,
-            largest_rss_bytes=max(self.largest_rss_bytes, largest_rss_bytes),
+            max_rss_bytes=max(self.max_rss_bytes, max_rss_bytes),
         )
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class CommandExit(Struct, frozen=True, kw_only=True):
     """How the command ended.
 
-    ``alone``: the kernel knows of no other process that it started. ``ignored_children``: it did
+    ``was_only_process``: the kernel knows of no other process that it started. ``ignored_sigchld``: it did
     not wait for its children, so the kernel gave their CPU time to nobody.
     """
 
     exit_code: int
-    stop_was_asked: bool
-    alone: bool
-    ignored_children: bool
-    reaped: Reaped
+    is_stop_requested: bool
+    was_only_process: bool
+    ignored_sigchld: bool
+    reaped: ReapedUsage
 
 
 def become_subreaper() -> bool:
@@ -81,57 +81,57 @@ def become_subreaper() -> bool:
 
 
 class Supervisor:
-    """Follows one command until it ends. ``strangers`` are this process's other children.
+    """Follows one command until it ends. ``unrelated_children`` are this process's other children.
 
-    ``pause`` is called before this process stops with the command.
+    ``before_stop`` is called before this process stops with the command.
     """
 
     def __init__(
-        self, pid: int, clock: Clock, strangers: Container[int], pause: Callable[[], None] = lambda: None
+        self, pid: int, clock: Clock, unrelated_children: Container[int], before_stop: Callable[[], None] = lambda: None
     ) -> None:
         self.pid = pid
         self._clock = clock
-        self._strangers = strangers
-        self._pause = pause
+        self._unrelated_children = unrelated_children
+        self._before_stop = before_stop
         self._own_pid = os.getpid()
         self._had_terminal = _has_terminal()
-        self._asked: set[int] = set()
+        self._forwarded: set[int] = set()
         self._orphans = 0
-        self.reaped = Reaped()
+        self.reaped = ReapedUsage()
 
-    def ended_by(self, deadline_ns: int) -> bool:
+    def wait_until_exit(self, deadline_ns: int) -> bool:
         """Wait until the deadline (monotonic) or the command's end; says whether it has ended."""
         while True:
             left_ns = deadline_ns - self._clock.monotonic_ns()
-            info = signal.sigtimedwait(HANDLED, max(left_ns, 0) / NS_PER_SECOND)
+            info = signal.sigtimedwait(HANDLED_SIGNALS, max(left_ns, 0) / NS_PER_SECOND)
             if info is None:
                 return False
             if info.si_signo == signal.SIGCHLD:
                 if self._reap_others():
                     return True
-                self._stop_together()
+                self._stop_with_command()
             elif info.si_signo == signal.SIGCONT:
-                self._continue_together()
+                self._continue_with_command()
             else:
-                self._pass_on(info)
+                self._forward(info)
 
-    def finish(self) -> Ending:
+    def finish(self) -> CommandExit:
         """Reap the ended command and every orphan that has ended too."""
-        had_children, ignored_children = self._children_of_the_zombie()
+        had_children, ignored_sigchld = self._zombie_children_state()
         _, status, used = os.wait4(self.pid, 0)
-        self._count(used)
+        self._add_usage(used)
         self._reap_others()
         code = os.waitstatus_to_exitcode(status)
         ended_by_signal = -code if code < 0 else code - _EXIT_BY_SIGNAL
-        return Ending(
+        return CommandExit(
             exit_code=_EXIT_BY_SIGNAL - code if code < 0 else code,
-            stop_was_asked=bool(self._asked & {ended_by_signal, _ENDS_WHATEVER_THE_COMMAND_DOES}),
-            alone=not (had_children or ignored_children or self._orphans),
-            ignored_children=ignored_children,
+            is_stop_requested=bool(self._forwarded & {ended_by_signal, _STOP_REQUEST_SIGNAL}),
+            was_only_process=not (had_children or ignored_sigchld or self._orphans),
+            ignored_sigchld=ignored_sigchld,
             reaped=self.reaped,
         )
 
-    def _children_of_the_zombie(self) -> tuple[bool, bool]:
+    def _zombie_children_state(self) -> tuple[bool, bool]:
         """Whether the command waited for a child (which has left page faults), and whether it ignored SIGCHLD.
 
         Both stay readable until the command is reaped; unreadable counts as a child.
@@ -151,38 +151,38 @@ class Supervisor:
             if ended is None or ended.si_pid == self.pid:
                 return ended is not None
             _, _, used = os.wait4(ended.si_pid, 0)
-            if ended.si_pid not in self._strangers:
+            if ended.si_pid not in self._unrelated_children:
                 self._orphans += 1
-                self._count(used)
+                self._add_usage(used)
 
-    def _count(self, used: resource.struct_rusage) -> None:
-        self.reaped = self.reaped.plus(
+    def _add_usage(self, used: resource.struct_rusage) -> None:
+        self.reaped = self.reaped.with_added(
             used.ru_utime + used.ru_stime, (used.ru_inblock, used.ru_oublock), used.ru_maxrss * _BYTES_PER_KIB
         )
 
-    def _pass_on(self, info: signal.struct_siginfo) -> None:
-        from_the_terminal = self._comes_from_the_terminal(info)
-        if not from_the_terminal and self._comes_from_the_command(info.si_pid):
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        is_from_terminal = self._is_from_terminal(info)
+        if not is_from_terminal and self._is_from_command(info.si_pid):
             return
-        self._asked.add(info.si_signo)
+        self._forwarded.add(info.si_signo)
         # The terminal signals its whole foreground group: the command has it already if it is in ours.
-        if not (from_the_terminal and os.getpgid(self.pid) == os.getpgrp()):
+        if not (is_from_terminal and os.getpgid(self.pid) == os.getpgrp()):
             os.kill(self.pid, info.si_signo)
 
-    def _comes_from_the_terminal(self, info: signal.struct_siginfo) -> bool:
+    def _is_from_terminal(self, info: signal.struct_siginfo) -> bool:
         """Whether the whole foreground group was signalled, by the terminal or, when it is gone, for it.
 
         A terminal that hangs up tells the session's leader only; what the leader, a shell, then
         tells its jobs looks like a signal from anybody.
         """
-        from_the_kernel: bool = info.si_code == _FROM_THE_KERNEL
+        is_from_kernel: bool = info.si_code == _SI_KERNEL
         if info.si_signo != signal.SIGHUP:
-            return from_the_kernel
+            return is_from_kernel
         if os.getsid(0) == self._own_pid:
             return False
-        return from_the_kernel or (self._had_terminal and not _has_terminal())
+        return is_from_kernel or (self._had_terminal and not _has_terminal())
 
-    def _comes_from_the_command(self, sender: int) -> bool:
+    def _is_from_command(self, sender: int) -> bool:
         """Whether the command or a descendant signals its group or its parent: it does not want it back."""
         pid = sender
         while pid not in (0, 1, self._own_pid):
@@ -192,18 +192,18 @@ class Supervisor:
             pid = stat.parent_pid
         return pid == self._own_pid and sender != self._own_pid
 
-    def _stop_together(self) -> None:
+    def _stop_with_command(self) -> None:
         """If the terminal stopped the command, stop too, so that the shell sees its job stopped."""
         stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-        if stopped is None or stopped.si_status not in _STOPS_OF_A_TERMINAL:
+        if stopped is None or stopped.si_status not in _TERMINAL_STOP_SIGNALS:
             return
-        self._pause()
+        self._before_stop()
         # The kernel drops this one where no shell could continue us (an orphaned process group).
         os.kill(self._own_pid, signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))
 
-    def _continue_together(self) -> None:
+    def _continue_with_command(self) -> None:
         stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
         if stat is not None and stat.state == proc.STOPPED:
             os.kill(self.pid, signal.SIGCONT)

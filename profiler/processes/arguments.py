@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-_HIDDEN = "…"
+_MASK = "…"
 _SEPARATOR = "[=:]"
 # In names of options and variables; "key" alone would hide --key-column and the like.
 _SECRET_NAME = re.compile(
@@ -14,29 +14,29 @@ _NAMED_VALUE = re.compile(rf"(-{{0,2}}[\w.-]+{_SEPARATOR})(.+)", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}[\w.-]+")
 _USER_IN_ADDRESS = re.compile(r"(\w+://)[^/@\s]+@")
 # Keys and tokens: long, of letters and digits, no path, no sentence.
-_OPAQUE = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_=-]{24,}")
+_OPAQUE_TOKEN = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_=-]{24,}")
 
 
-def redacted(words: Sequence[str]) -> str:
+def redact(words: Sequence[str]) -> str:
     """A command line without what looks like a secret.
 
     Hidden are the values of options and variables whose name speaks of a secret, users and
     passwords in addresses, and long opaque words.
     """
     shown: list[str] = []
-    hides_next = False
+    masks_next = False
     for word in words:
-        shown.append(_HIDDEN if hides_next and not _OPTION.fullmatch(word) else _shown(word))
-        hides_next = _OPTION.fullmatch(word) is not None and _speaks_of_a_secret(word)
+        shown.append(_MASK if masks_next and not _OPTION.fullmatch(word) else _redact_word(word))
+        masks_next = _OPTION.fullmatch(word) is not None and _is_secret_name(word)
     return " ".join(shown)
 
 
-def _shown(word: str) -> str:
+def _redact_word(word: str) -> str:
     named = _NAMED_VALUE.fullmatch(word)
-    if named is not None and _speaks_of_a_secret(named[1][:-1]):
-        return named[1] + _HIDDEN
-    return _OPAQUE.sub(_HIDDEN, _USER_IN_ADDRESS.sub(rf"\1{_HIDDEN}@", word))
+    if named is not None and _is_secret_name(named[1][:-1]):
+        return named[1] + _MASK
+    return _OPAQUE_TOKEN.sub(_MASK, _USER_IN_ADDRESS.sub(rf"\1{_MASK}@", word))
 
 
-def _speaks_of_a_secret(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None

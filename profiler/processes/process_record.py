@@ -7,23 +7,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.figures import CPU_SECONDS_DIGITS, MIB, mebibytes
-from profiler.known import largest
+from profiler.known import max_known
 from profiler.record import Interval, MemoryKills, Metrics, Number, PeakSource, Process, Record, Sampling
 from profiler.sources.cgroup_counters import GroupPeak
-from profiler.summary import Sizes, interval, usage_metrics, with_peak
+from profiler.summary import ResourceLimits, build_interval, usage_metrics, with_peak
 from profiler.times import NS_PER_SECOND
-from profiler.usage import ContainerUsage, Totals
-from profiler.verdict import End, out_of_memory
+from profiler.usage import ContainerUsage, UsageTotals
+from profiler.verdict import Outcome, out_of_memory
 
 # The course is taken from the processes where task stats come at most half as often.
-_FINER = 2
-_CPU_COURSE = ("vcpu_used", "cpu_utilization_percent")
-_MEMORY_COURSE = ("memory_used_mb", "memory_utilization_percent")
+_MIN_STEP_RATIO = 2
+_CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
+_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent")
 
 _T = TypeVar("_T", Metrics, Interval)
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ProcessMeasurements(Struct, frozen=True, kw_only=True):
     """What is known of a batch's processes when a line is written.
 
     ``agrees_on_cpu``, ``agrees_on_memory``: whether task stats tell the same, as far as they can be
@@ -38,41 +38,41 @@ class Found(Struct, frozen=True, kw_only=True):
     kills: MemoryKills | None
     agrees_on_cpu: bool = True
     agrees_on_memory: bool = True
-    since_checkpoint: Totals | None = None
+    since_checkpoint: UsageTotals | None = None
 
 
-def with_processes(record: Record, found: Found) -> Record:
+def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
     """The record with processes, kills, the better peak, and the finer course."""
-    sizes = Sizes(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
-    record = replace(record, metrics=_with_totals(record.metrics, found), processes=found.processes)
-    if _is_finer(found.usage, record.sampling):
-        record = _with_course(record, found, sizes)
-    peak_bytes, source = _peak(record.metrics, found, sizes)
+    sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
+    record = replace(record, metrics=_with_totals(record.metrics, measured), processes=measured.processes)
+    if _is_finer(measured.usage, record.sampling):
+        record = _with_series(record, measured, sizes)
+    peak_bytes, source = _peak(record.metrics, measured, sizes)
     verdict = out_of_memory(
-        End(status=record.status, exit_code=record.exit_code),
+        Outcome(status=record.status, exit_code=record.exit_code),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         limit_hits=1 if record.likely_out_of_memory else None,  # what the stats have shown stands
-        memory_kills=None if found.kills is None else found.kills.count,
+        memory_kills=None if measured.kills is None else measured.kills.count,
     )
     return replace(
         record,
         metrics=with_peak(record.metrics, peak_bytes, source, sizes),
         likely_out_of_memory=verdict.likely,
         out_of_memory_evidence=verdict.evidence,
-        memory_kills=found.kills,
+        memory_kills=measured.kills,
     )
 
 
-def _with_totals(metrics: Metrics, found: Found) -> Metrics:
+def _with_totals(metrics: Metrics, measured: ProcessMeasurements) -> Metrics:
     """Both sources count from the container's start and miss what came after their last reading."""
-    cpu_seconds = round(found.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
-    group_peak_bytes = found.group_peak.size_bytes
+    cpu_seconds = round(measured.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+    group_peak_bytes = measured.group_peak.size_bytes
     return replace(
         metrics,
         cpu_seconds=max(cpu_seconds, metrics.cpu_seconds or 0.0),
-        max_pids=max(found.usage.max_pids or 0, metrics.max_pids or 0) or None,
-        memory_usage_peak_mb=mebibytes(largest(_bytes(metrics.memory_usage_peak_mb), group_peak_bytes)),
+        max_pids=max(measured.usage.max_pids or 0, metrics.max_pids or 0) or None,
+        memory_usage_peak_mb=mebibytes(max_known(_bytes(metrics.memory_usage_peak_mb), group_peak_bytes)),
     )
 
 
@@ -82,45 +82,47 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
     stats_step_ms = None if sampling is None else sampling.stats_period_ms
     if stats_step_ms is None:
         return usage.samples > (0 if sampling is None else sampling.samples or 0)
-    return step_ms is not None and _FINER * step_ms <= stats_step_ms
+    return step_ms is not None and _MIN_STEP_RATIO * step_ms <= stats_step_ms
 
 
-def _with_course(record: Record, found: Found, sizes: Sizes) -> Record:
+def _with_series(record: Record, measured: ProcessMeasurements, sizes: ResourceLimits) -> Record:
     """The distributions from the processes, each as far as the stats do not contradict."""
-    finer = usage_metrics(found.usage, sizes)
-    metrics, part, since = record.metrics, record.interval, found.since_checkpoint
-    numbers = None if part is None or since is None else interval(since, sizes, started_ns=0, finished_ns=0)
-    if found.agrees_on_cpu:
-        metrics = _taken(metrics, finer, _CPU_COURSE)
-        part = part and numbers and _taken(part, numbers, ("cpu_seconds", *_CPU_COURSE))
-    if found.agrees_on_memory:
-        metrics = _taken(metrics, finer, _MEMORY_COURSE)
-        part = part and numbers and _taken(part, numbers, _MEMORY_COURSE)
+    finer = usage_metrics(measured.usage, sizes)
+    metrics, part, since = record.metrics, record.interval, measured.since_checkpoint
+    numbers = None if part is None or since is None else build_interval(since, sizes, started_ns=0, finished_ns=0)
+    if measured.agrees_on_cpu:
+        metrics = _copy_fields(metrics, finer, _CPU_SERIES)
+        part = part and numbers and _copy_fields(part, numbers, ("cpu_seconds", *_CPU_SERIES))
+    if measured.agrees_on_memory:
+        metrics = _copy_fields(metrics, finer, _MEMORY_SERIES)
+        part = part and numbers and _copy_fields(part, numbers, _MEMORY_SERIES)
     sampling = record.sampling
-    if sampling is not None and (found.agrees_on_cpu or found.agrees_on_memory):
-        sampling = replace(sampling, samples=found.usage.samples)
+    if sampling is not None and (measured.agrees_on_cpu or measured.agrees_on_memory):
+        sampling = replace(sampling, samples=measured.usage.samples)
     return replace(record, metrics=metrics, interval=part, sampling=sampling)
 
 
-def _taken(target: _T, source: Struct, names: Iterable[str]) -> _T:
+def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     """The target with fields of the source, where that has them."""
     values = {name: getattr(source, name) for name in names}
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
 
-def _peak(metrics: Metrics, found: Found, sizes: Sizes) -> tuple[float | None, PeakSource | None]:
+def _peak(
+    metrics: Metrics, measured: ProcessMeasurements, sizes: ResourceLimits
+) -> tuple[float | None, PeakSource | None]:
     """The control group's mark where it is the processes' and complete; else the most that anybody saw.
 
     That is no more than the group ever held with its page cache, nor than it may hold: a process's
     own mark also counts pages of files that are charged to somebody else.
     """
-    stats_bytes, group = _bytes(metrics.max_memory_used_mb), found.group_peak
-    if group.size_bytes is not None and group.is_of_processes():
-        return largest(stats_bytes, group.size_bytes), "kernel"
+    stats_bytes, group = _bytes(metrics.max_memory_used_mb), measured.group_peak
+    if group.size_bytes is not None and group.is_process_peak():
+        return max_known(stats_bytes, group.size_bytes), "kernel"
     bounds = [size for size in (group.size_bytes, sizes.memory_bytes) if size is not None]
-    seen_bytes = None if found.peak_bytes is None else min(found.peak_bytes, *bounds, found.peak_bytes)
-    marked_bytes = group.size_bytes if group.is_free_of_cache() else None
-    peak_bytes = largest(stats_bytes, seen_bytes, marked_bytes)
+    seen_bytes = None if measured.peak_bytes is None else min(measured.peak_bytes, *bounds, measured.peak_bytes)
+    high_water_bytes = group.size_bytes if group.is_free_of_cache() else None
+    peak_bytes = max_known(stats_bytes, seen_bytes, high_water_bytes)
     return peak_bytes, None if peak_bytes is None else "sampled"
 
 

@@ -5,21 +5,21 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from profiler.figures import CPU_SECONDS_DIGITS, mebibytes
-from profiler.known import largest
+from profiler.known import max_known
 from profiler.record import Process
 from profiler.sources.process_tree import ProcessReading
 from profiler.times import NS_PER_SECOND
 
-_SHOWN_OF_EACH_KIND = 5
+_SHOWN_PER_RANKING = 5
 # Commands with other arguments each time are other names each time: the least of them are let go.
-_MOST_NAMES = 500
-_KEPT_OF_EACH_KIND = 100
+_MAX_NAMES = 500
+_KEPT_PER_RANKING = 100
 
 # How the arguments of a process are shown, if at all.
 ShowArguments = Callable[[ProcessReading], str | None]
 
 
-class _Name(Struct, frozen=True):
+class _ProcessKey(Struct, frozen=True):
     command: str
     arguments: str | None
 
@@ -32,7 +32,7 @@ class _Total(Struct, frozen=True, gc=False):
     peak_bytes: int | None = None
 
     def plus(self, process: ProcessReading) -> "_Total":
-        peak_bytes = largest(self.peak_bytes, process.peak_bytes)
+        peak_bytes = max_known(self.peak_bytes, process.peak_bytes)
         return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns, peak_bytes)
 
 
@@ -42,7 +42,7 @@ class ProcessTotals:
     def __init__(self, show_arguments: ShowArguments = lambda _: None) -> None:
         self._show_arguments = show_arguments
         self._present: dict[tuple[int, int], ProcessReading] = {}
-        self._ended: dict[_Name, _Total] = {}
+        self._ended: dict[_ProcessKey, _Total] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> None:
         """Take a reading of all."""
@@ -55,8 +55,8 @@ class ProcessTotals:
                 # It has ended and waits for its parent: its memory is gone, its mark is not.
                 now[identity] = before
         self._present = now
-        if len(self._ended) > _MOST_NAMES:
-            kept = _largest(self._ended, _KEPT_OF_EACH_KIND)
+        if len(self._ended) > _MAX_NAMES:
+            kept = _top_names(self._ended, _KEPT_PER_RANKING)
             self._ended = {name: self._ended[name] for name in kept}
 
     def top(self) -> tuple[Process, ...]:
@@ -64,21 +64,21 @@ class ProcessTotals:
         totals = dict(self._ended)
         for process in self._present.values():
             self._count(totals, process)
-        shown = sorted(_largest(totals, _SHOWN_OF_EACH_KIND), key=lambda name: -totals[name].cpu_ns)
+        shown = sorted(_top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
         return tuple(_shown(name, totals[name]) for name in shown)
 
-    def _count(self, totals: dict[_Name, _Total], process: ProcessReading) -> None:
-        name = _Name(process.name, self._show_arguments(process))
+    def _count(self, totals: dict[_ProcessKey, _Total], process: ProcessReading) -> None:
+        name = _ProcessKey(process.name, self._show_arguments(process))
         totals[name] = totals.get(name, _Total()).plus(process)
 
 
-def _largest(totals: dict[_Name, _Total], count: int) -> set[_Name]:
+def _top_names(totals: dict[_ProcessKey, _Total], count: int) -> set[_ProcessKey]:
     by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
     by_peak = sorted(totals, key=lambda name: -(totals[name].peak_bytes or 0))[:count]
     return {*by_cpu, *by_peak}
 
 
-def _shown(name: _Name, total: _Total) -> Process:
+def _shown(name: _ProcessKey, total: _Total) -> Process:
     return Process(
         name=name.command,
         arguments=name.arguments,

@@ -8,15 +8,15 @@ from profiler.prometheus.metric import Kind, Metric, Row
 from profiler.prometheus.snapshot import Snapshot
 
 # As many as in the record.
-MOST_GPUS = 32
-MOST_CORES = 128
+MAX_GPUS = 32
+MAX_CORES = 128
 _PERCENT = 100
 _HERTZ_PER_MHZ = 1_000_000
 
 
 def _gpu(name: str, kind: Kind, help_text: str, value: Callable[[LatestGpu], float | None]) -> Metric:
     def rows(snapshot: Snapshot) -> Iterator[Row]:
-        for gpu in snapshot.gpus.gpus[:MOST_GPUS]:
+        for gpu in snapshot.gpus.gpus[:MAX_GPUS]:
             yield (gpu.sample.facts.uuid,), value(gpu)
 
     return Metric(f"gpu_{name}", kind, ("uuid",), help_text, rows)
@@ -35,19 +35,19 @@ def _neuron(
 
 
 def _gpu_info(snapshot: Snapshot) -> Iterator[Row]:
-    for gpu in snapshot.gpus.gpus[:MOST_GPUS]:
+    for gpu in snapshot.gpus.gpus[:MAX_GPUS]:
         facts = gpu.sample.facts
         yield (facts.uuid, str(facts.index), facts.name or "", snapshot.gpus.scope), 1
 
 
 def _throttled(snapshot: Snapshot) -> Iterator[Row]:
-    for gpu in snapshot.gpus.gpus[:MOST_GPUS]:
+    for gpu in snapshot.gpus.gpus[:MAX_GPUS]:
         for reason, seconds in (gpu.throttled_seconds or {}).items():
             yield (gpu.sample.facts.uuid, reason), seconds
 
 
-def _of_cores(value: Callable[[NeuronReadings], Iterable[tuple[int, float]]]) -> Callable[[NeuronReadings], list[Row]]:
-    return lambda neuron: [((str(index),), number) for index, number in sorted(value(neuron))[:MOST_CORES]]
+def _core_rows(value: Callable[[NeuronReadings], Iterable[tuple[int, float]]]) -> Callable[[NeuronReadings], list[Row]]:
+    return lambda neuron: [((str(index),), number) for index, number in sorted(value(neuron))[:MAX_CORES]]
 
 
 def _latencies(neuron: NeuronReadings) -> list[Row]:
@@ -97,7 +97,7 @@ NEURON_METRICS = (
         "gauge",
         ("neuron_core",),
         "Share of the last period in which the core computed, 0 to 1.",
-        _of_cores(
+        _core_rows(
             lambda neuron: ((index, percent / _PERCENT) for index, percent in neuron.utilization_percent.items())
         ),
     ),
@@ -106,7 +106,7 @@ NEURON_METRICS = (
         "gauge",
         ("neuron_core",),
         "Device memory in use by the core.",
-        _of_cores(lambda neuron: neuron.core_memory_bytes.items()),
+        _core_rows(lambda neuron: neuron.core_memory_bytes.items()),
     ),
     _neuron(
         "memory_used_bytes",

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 from profiler.prometheus.accelerator_metrics import GPU_METRICS, NEURON_METRICS
 from profiler.prometheus.metric import Kind, Metric, Row
-from profiler.prometheus.snapshot import ContainerNow, Snapshot
+from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.sources.instance import Disk, InstanceReading
 
 
-def _container(name: str, kind: Kind, help_text: str, value: Callable[[ContainerNow], float | None]) -> Metric:
+def _container(name: str, kind: Kind, help_text: str, value: Callable[[ContainerSnapshot], float | None]) -> Metric:
     def rows(snapshot: Snapshot) -> Iterator[Row]:
         for container in snapshot.containers.containers:
             yield (container.name,), value(container)
@@ -103,13 +103,13 @@ _INSTANCE = (
         "swap_out_bytes",
         "counter",
         "Bytes moved to swap.",
-        lambda one: one.swapped.out_bytes if one.swapped is not None else None,
+        lambda one: one.swap_counters.out_bytes if one.swap_counters is not None else None,
     ),
     _instance(
         "swap_in_bytes",
         "counter",
         "Bytes brought back from swap.",
-        lambda one: one.swapped.in_bytes if one.swapped is not None else None,
+        lambda one: one.swap_counters.in_bytes if one.swap_counters is not None else None,
     ),
     _disk("size_bytes", "Size of the file system.", lambda disk: disk.size_bytes),
     _disk("available_bytes", "Bytes that others than root can still write.", lambda disk: disk.available_bytes),

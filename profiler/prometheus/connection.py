@@ -27,7 +27,7 @@ class Deadline:
         self._clock = clock
         self._end_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
-    def bound(self, connection: socket.socket) -> None:
+    def apply_to(self, connection: socket.socket) -> None:
         """Let the connection's next call wait until then at most. Raises TimeoutError where that has passed."""
         left_ns = self._end_ns - self._clock.monotonic_ns()
         if left_ns <= 0:
@@ -36,12 +36,12 @@ class Deadline:
 
 
 class BoundedReader(RawIOBase):
-    """What the client says. Raises HeadTooLong where more is asked for than ``most_bytes``, TimeoutError at the end."""
+    """What the client says. Raises HeadTooLong where more is asked for than ``max_bytes``, TimeoutError at the end."""
 
-    def __init__(self, connection: socket.socket, deadline: Deadline, most_bytes: int) -> None:
+    def __init__(self, connection: socket.socket, deadline: Deadline, max_bytes: int) -> None:
         self._connection = connection
         self._deadline = deadline
-        self._bytes_left = most_bytes
+        self._bytes_left = max_bytes
 
     def readable(self) -> bool:
         """As the base class asks of one that reads."""
@@ -51,7 +51,7 @@ class BoundedReader(RawIOBase):
         """What has come, or wait for it."""
         if self._bytes_left == 0:
             raise HeadTooLong
-        self._deadline.bound(self._connection)
+        self._deadline.apply_to(self._connection)
         read = self._connection.recv_into(memoryview(buffer)[: self._bytes_left])
         self._bytes_left -= read
         return read
@@ -70,6 +70,6 @@ class BoundedWriter(BufferedIOBase):
 
     def write(self, data: "ReadableBuffer") -> int:
         """All of it: ``sendall`` keeps the timeout for the whole of its work."""
-        self._deadline.bound(self._connection)
+        self._deadline.apply_to(self._connection)
         self._connection.sendall(data)
         return memoryview(data).nbytes

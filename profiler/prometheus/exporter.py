@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 from profiler.clock import Clock
 from profiler.logs import Log
-from profiler.prometheus.gather import Gather
-from profiler.prometheus.rendered import Rendered
+from profiler.prometheus.gather import SnapshotBuilder
+from profiler.prometheus.rendered import RenderCache
 from profiler.prometheus.server import MetricsServer
 from profiler.prometheus.snapshot import Snapshot, without_readings
 
 # All addresses of the task's network namespace: its security group says who gets there.
-EVERYWHERE = "::"
-_EVERYWHERE_BY_IPV4 = "0.0.0.0"  # noqa: S104  see above
+ALL_ADDRESSES = "::"
+_ALL_IPV4_ADDRESSES = "0.0.0.0"  # noqa: S104  see above
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
@@ -20,10 +20,10 @@ class PrometheusExporter:
     """Serves the last published snapshot on a port of all the task's addresses."""
 
     def __init__(
-        self, port: int, gather: Gather, clock: Clock, log: Log, *, hold_ns: int, host: str = EVERYWHERE
+        self, port: int, builder: SnapshotBuilder, clock: Clock, log: Log, *, hold_ns: int, host: str = ALL_ADDRESSES
     ) -> None:
         self._port = port
-        self._gather = gather
+        self._builder = builder
         self._clock = clock
         self._log = log
         self._hold_ns = hold_ns
@@ -41,14 +41,14 @@ class PrometheusExporter:
                 "metrics: add it to the image by pip install 'task-profiler[prometheus]'."
             )
 
-        rendered = Rendered(metrics_text)
+        rendered = RenderCache(metrics_text)
 
         def render() -> bytes:
             snapshot = self.current()
-            return b"" if snapshot is None else rendered.of(snapshot)
+            return b"" if snapshot is None else rendered.render(snapshot)
 
         try:
-            self._server = self._listening(render, CONTENT_TYPE)
+            self._server = self._create_server(render, CONTENT_TYPE)
         except OSError as error:
             return (
                 f"Nothing can listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
@@ -57,16 +57,16 @@ class PrometheusExporter:
         self._server.start()
         return None
 
-    def _listening(self, render: Callable[[], bytes], content_type: str) -> MetricsServer:
+    def _create_server(self, render: Callable[[], bytes], content_type: str) -> MetricsServer:
         def at(host: str) -> MetricsServer:
             return MetricsServer((host, self._port), render, content_type, self._clock, self._log)
 
         try:
             return at(self._host)
         except OSError as error:
-            if self._host != EVERYWHERE or error.errno not in _NO_IPV6:
+            if self._host != ALL_ADDRESSES or error.errno not in _NO_IPV6:
                 raise
-        return at(_EVERYWHERE_BY_IPV4)
+        return at(_ALL_IPV4_ADDRESSES)
 
     @property
     def port(self) -> int | None:
@@ -76,7 +76,7 @@ class PrometheusExporter:
     def publish(self) -> None:
         """Show what is known now from the next scrape on."""
         if self._server is not None:
-            self._snapshot = self._gather.snapshot()
+            self._snapshot = self._builder.snapshot()
 
     def current(self) -> Snapshot | None:
         """What a scrape shows: the last snapshot, without its readings once it is old."""

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from profiler import __version__
-from profiler.accelerators.accelerator import Accelerator
+from profiler.accelerators.accelerator import Collector
 from profiler.accelerators.gpu_usage import GpuReadings
 from profiler.accelerators.neuron_usage import NeuronReadings
-from profiler.clock import Clock, Grid
+from profiler.clock import Clock, Ticker
 from profiler.figures import MIB
 from profiler.observation import Observation
 from profiler.prometheus.containers import ContainerTracker
-from profiler.prometheus.snapshot import ContainersNow, GpusNow, MonitorNow, Snapshot, TaskNow
+from profiler.prometheus.snapshot import ContainersSnapshot, GpusSnapshot, MonitorSnapshot, Snapshot, TaskSnapshot
 from profiler.sources import Unavailable
 from profiler.sources.host import Host
 from profiler.sources.instance import InstanceReading
@@ -21,16 +21,16 @@ from profiler.times import NS_PER_SECOND
 
 INSTANCE = "instance"
 _INSTANCE_PERIOD_NS = 10 * NS_PER_SECOND
-_SHORTEST_HOLD_NS = 10 * NS_PER_SECOND
+_MIN_HOLD_NS = 10 * NS_PER_SECOND
 _HOLD_TICKS = 3
 
 
 def hold_ns(interval_ns: int) -> int:
     """How long a reading is shown that is not followed by another: a missed tick or two are no gap."""
-    return max(_HOLD_TICKS * interval_ns, _SHORTEST_HOLD_NS)
+    return max(_HOLD_TICKS * interval_ns, _MIN_HOLD_NS)
 
 
-class Pulse:
+class Liveness:
     """Whether a source still answers, by the number of its answers."""
 
     def __init__(self, hold_ns: int) -> None:
@@ -46,30 +46,30 @@ class Pulse:
         return self._since_ns is not None and now_ns - self._since_ns <= self._hold_ns
 
 
-class Gather:
+class SnapshotBuilder:
     """``read_instance`` is asked every 10 s at most, and only where the task runs on an instance."""
 
     def __init__(
         self,
         observation: Observation,
-        accelerators: Sequence[Accelerator],
+        collectors: Sequence[Collector],
         *,
-        grid: Grid,
+        ticker: Ticker,
         clock: Clock,
         host: Host,
-        own_usage: Callable[[], OwnUsage],
+        read_own_usage: Callable[[], OwnUsage],
         read_instance: Callable[[], InstanceReading | Unavailable],
         interval_ns: int,
     ) -> None:
         self._observation = observation
-        self._accelerators = accelerators
-        self._grid = grid
+        self._collectors = collectors
+        self._ticker = ticker
         self._clock = clock
-        self._own_usage = own_usage
+        self._own_usage = read_own_usage
         self._read_instance = read_instance
         self._hold_ns = hold_ns(interval_ns)
         self._tracker = ContainerTracker(host, self._hold_ns)
-        self._pulses: dict[str, Pulse] = {}
+        self._liveness: dict[str, Liveness] = {}
         self._instance: InstanceReading | None = None
         self._instance_due_ns: int | None = None
 
@@ -78,37 +78,43 @@ class Gather:
         now_ns = self._clock.monotonic_ns()
         task = self._observation.task
         sources: dict[str, bool] = {}
-        gpus, neuron = GpusNow(), None
-        for accelerator in self._accelerators:
-            latest = accelerator.latest()
-            if isinstance(latest, GpuReadings) and self._note(sources, accelerator.name, latest.readings, now_ns):
-                gpus = GpusNow(gpus=latest.gpus, scope="batch" if latest.is_known else INSTANCE)
-            if isinstance(latest, NeuronReadings) and self._note(sources, accelerator.name, latest.reports, now_ns):
+        gpus, neuron = GpusSnapshot(), None
+        for collector in self._collectors:
+            latest = collector.latest()
+            if isinstance(latest, GpuReadings) and self._update_liveness(
+                sources, collector.name, latest.readings, now_ns
+            ):
+                gpus = GpusSnapshot(gpus=latest.gpus, scope="batch" if latest.is_known else INSTANCE)
+            if isinstance(latest, NeuronReadings) and self._update_liveness(
+                sources, collector.name, latest.reports, now_ns
+            ):
                 neuron = latest
         return Snapshot(
             taken_ns=now_ns,
             containers=self._containers(sources, now_ns),
             gpus=gpus,
             neuron=neuron,
-            instance=self._on_instance(sources, task, now_ns),
-            task=TaskNow() if task is None else _task(task),
+            instance=self._current_instance(sources, task, now_ns),
+            task=TaskSnapshot() if task is None else _task(task),
             monitor=self._monitor(),
             sources=sources,
         )
 
-    def _note(self, sources: dict[str, bool], name: str, answers: int, now_ns: int) -> bool:
-        pulse = self._pulses.setdefault(name, Pulse(self._hold_ns))
-        sources[name] = pulse.is_up(answers, now_ns)
+    def _update_liveness(self, sources: dict[str, bool], name: str, answers: int, now_ns: int) -> bool:
+        liveness = self._liveness.setdefault(name, Liveness(self._hold_ns))
+        sources[name] = liveness.is_up(answers, now_ns)
         return sources[name]
 
-    def _containers(self, sources: dict[str, bool], now_ns: int) -> ContainersNow:
+    def _containers(self, sources: dict[str, bool], now_ns: int) -> ContainersSnapshot:
         observation = self._observation
-        is_up = self._note(sources, observation.source_name, observation.readings, now_ns)
+        is_up = self._update_liveness(sources, observation.source_name, observation.readings, now_ns)
         if not is_up or observation.task is None or observation.last_reading is None:
-            return ContainersNow()
-        return self._tracker.follow(observation.task, observation.last_reading, observation.usages, now_ns)
+            return ContainersSnapshot()
+        return self._tracker.update(observation.task, observation.last_reading, observation.usages, now_ns)
 
-    def _on_instance(self, sources: dict[str, bool], task: TaskMetadata | None, now_ns: int) -> InstanceReading | None:
+    def _current_instance(
+        self, sources: dict[str, bool], task: TaskMetadata | None, now_ns: int
+    ) -> InstanceReading | None:
         if task is None or not task.runs_on_instance:
             return None
         if self._instance_due_ns is None or now_ns >= self._instance_due_ns:
@@ -118,19 +124,19 @@ class Gather:
         sources[INSTANCE] = self._instance is not None
         return self._instance
 
-    def _monitor(self) -> MonitorNow:
+    def _monitor(self) -> MonitorSnapshot:
         used = self._own_usage()
-        return MonitorNow(
+        return MonitorSnapshot(
             version=__version__,
             cpu_seconds=used.cpu_seconds,
             memory_peak_bytes=None if used.max_rss_mb is None else round(used.max_rss_mb * MIB),
             read_failures=self._observation.failures,
-            missed_ticks=self._grid.missed,
+            missed_ticks=self._ticker.missed,
         )
 
 
-def _task(task: TaskMetadata) -> TaskNow:
-    return TaskNow(
+def _task(task: TaskMetadata) -> TaskSnapshot:
+    return TaskSnapshot(
         family=task.family,
         task_id=None if task.arn is None else task_id(task.arn),
         revision=task.revision,

@@ -29,6 +29,6 @@ class Metric(Struct, frozen=True):
     rows: Callable[[Snapshot], Iterable[Row]]
 
     @property
-    def shown_name(self) -> str:
+    def full_name(self) -> str:
         """As in a query."""
         return PREFIX + self.name + ("_total" if self.kind == "counter" else "")

@@ -6,7 +6,7 @@ from threading import Lock
 from profiler.prometheus.snapshot import Snapshot
 
 
-class Rendered:
+class RenderCache:
     """The last text that ``make`` made, for all who ask before the next snapshot: who asks meanwhile waits for it."""
 
     def __init__(self, make: Callable[[Snapshot], bytes]) -> None:
@@ -15,7 +15,7 @@ class Rendered:
         self._snapshot: Snapshot | None = None
         self._text = b""
 
-    def of(self, snapshot: Snapshot) -> bytes:
+    def render(self, snapshot: Snapshot) -> bytes:
         """This snapshot's text."""
         with self._lock:
             if self._snapshot is not snapshot:

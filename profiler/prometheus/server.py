@@ -19,13 +19,13 @@ from profiler.clock import Clock
 from profiler.logs import Log
 from profiler.prometheus.connection import BoundedReader, BoundedWriter, Deadline, HeadTooLong
 
-MOST_CONNECTIONS = 8
+MAX_CONNECTIONS = 8
 # Request line and headers; Prometheus sends 300 bytes.
-MOST_HEAD_BYTES = 16 * 1024
-LONGEST_SECONDS = 5
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTION_SECONDS = 5
 # What the kernel takes of a connection before anybody reads it: else megabytes, which count as the monitor's memory.
 _KERNEL_BYTES = 32 * 1024
-_END_SECONDS = 1
+_JOIN_SECONDS = 1
 _PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
 <p>The metrics of this task are at <a href="/metrics">/metrics</a>.</p></html>
 """
@@ -47,9 +47,9 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self.content_type = content_type
         self.clock = clock
         self._log = log
-        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._is_closing = False
-        self._has_complained = False
+        self._is_error_logged = False
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         # TCPServer and not HTTPServer, which looks up its own name: without a DNS server that takes seconds.
         super().__init__(address, _Handler)
@@ -65,7 +65,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         """Listen. What is set here is set for the connections, too."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KERNEL_BYTES)
         # Of an answer that nobody takes, the kernel keeps what is left, for minutes after the connection was closed.
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * LONGEST_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * MAX_CONNECTION_SECONDS)
         super().server_activate()
 
     @property
@@ -81,7 +81,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         """Listen no more. Connections that are being answered are left to their threads."""
         self._is_closing = True
         self.socket.shutdown(socket.SHUT_RDWR)  # ends the wait for the next connection
-        self._thread.join(_END_SECONDS)
+        self._thread.join(_JOIN_SECONDS)
         self.server_close()
 
     def _serve(self) -> None:
@@ -110,8 +110,8 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002  as in the base class
         """Called where an exception ended an answer: a client that went away is nothing to speak of."""
         error = sys.exception()
-        if not isinstance(error, OSError) and not self._has_complained:
-            self._has_complained = True
+        if not isinstance(error, OSError) and not self._is_error_logged:
+            self._is_error_logged = True
             self._log.error("The metrics could not be written; the report is not concerned.", reason=repr(error))
 
 
@@ -123,8 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """Read and write within the bounds. Not by the base class, whose timeout is one of each byte."""
         self.connection = self.request
-        deadline = Deadline(self.server.clock, LONGEST_SECONDS)
-        self.rfile = BufferedReader(BoundedReader(self.connection, deadline, MOST_HEAD_BYTES))
+        deadline = Deadline(self.server.clock, MAX_CONNECTION_SECONDS)
+        self.rfile = BufferedReader(BoundedReader(self.connection, deadline, MAX_HEAD_BYTES))
         self.wfile = BoundedWriter(self.connection, deadline)
 
     def handle_one_request(self) -> None:

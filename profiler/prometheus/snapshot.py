@@ -9,7 +9,7 @@ from profiler.accelerators.neuron_usage import NeuronReadings
 from profiler.sources.instance import InstanceReading
 
 
-class ContainerNow(Struct, frozen=True, kw_only=True):
+class ContainerSnapshot(Struct, frozen=True, kw_only=True):
     """A container by its last sample. Counters count from its start; what is not known is None."""
 
     name: str
@@ -25,15 +25,15 @@ class ContainerNow(Struct, frozen=True, kw_only=True):
     block_write_bytes: int | None = None
 
 
-class ContainersNow(Struct, frozen=True, kw_only=True):
+class ContainersSnapshot(Struct, frozen=True, kw_only=True):
     """All containers with a sample; the counters of a network that they share are the task's."""
 
-    containers: tuple[ContainerNow, ...] = ()
+    containers: tuple[ContainerSnapshot, ...] = ()
     task_rx_bytes: int | None = None
     task_tx_bytes: int | None = None
 
 
-class TaskNow(Struct, frozen=True, kw_only=True):
+class TaskSnapshot(Struct, frozen=True, kw_only=True):
     """Which task this is."""
 
     family: str | None = None
@@ -44,14 +44,14 @@ class TaskNow(Struct, frozen=True, kw_only=True):
     availability_zone: str | None = None
 
 
-class GpusNow(Struct, frozen=True, kw_only=True):
+class GpusSnapshot(Struct, frozen=True, kw_only=True):
     """The GPUs; ``scope`` is ``batch`` where they are known to be the batch's, else ``instance``."""
 
     gpus: tuple[LatestGpu, ...] = ()
     scope: str = "instance"
 
 
-class MonitorNow(Struct, frozen=True, kw_only=True):
+class MonitorSnapshot(Struct, frozen=True, kw_only=True):
     """The monitor itself."""
 
     version: str
@@ -68,11 +68,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """
 
     taken_ns: int
-    monitor: MonitorNow
+    monitor: MonitorSnapshot
     sources: Mapping[str, bool] = {}
-    task: TaskNow = TaskNow()
-    containers: ContainersNow = ContainersNow()
-    gpus: GpusNow = GpusNow()
+    task: TaskSnapshot = TaskSnapshot()
+    containers: ContainersSnapshot = ContainersSnapshot()
+    gpus: GpusSnapshot = GpusSnapshot()
     neuron: NeuronReadings | None = None
     instance: InstanceReading | None = None
 

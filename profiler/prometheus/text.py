@@ -20,9 +20,9 @@ from profiler.prometheus.snapshot import Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # No name in ECS is longer than that.
-LONGEST_LABEL = 255
+MAX_LABEL_LENGTH = 255
 # Twice what there can be at once: 16 containers, 32 GPUs with 8 reasons each, 128 cores.
-_KEPT_LABELS = 1024
+_LABEL_CACHE_SIZE = 1024
 _number: Callable[[float], str] = floatToGoString
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -31,10 +31,10 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 def metrics_text(snapshot: Snapshot) -> bytes:
     """The exposition: every series once, label values bounded and escaped."""
     own = (snapshot.task.family or "", snapshot.task.task_id or "")
-    return "".join(part for metric in CATALOGUE for part in _written(metric, snapshot, own)).encode()
+    return "".join(part for metric in CATALOGUE for part in _render_metric(metric, snapshot, own)).encode()
 
 
-def _written(metric: Metric, snapshot: Snapshot, own: tuple[str, str]) -> Iterator[str]:
+def _render_metric(metric: Metric, snapshot: Snapshot, own: tuple[str, str]) -> Iterator[str]:
     """A metric's head and series, nothing if it has none."""
     # By labels: two values that are equal up to the bound would be one series twice, and cost the whole scrape.
     series = {
@@ -42,7 +42,7 @@ def _written(metric: Metric, snapshot: Snapshot, own: tuple[str, str]) -> Iterat
     }
     if series:
         yield _head(metric)
-        name = metric.shown_name
+        name = metric.full_name
         for labels, value in series.items():
             yield f"{name}{labels} {_number(value)}\n"
 
@@ -50,10 +50,10 @@ def _written(metric: Metric, snapshot: Snapshot, own: tuple[str, str]) -> Iterat
 @cache
 def _head(metric: Metric) -> str:
     """What stands above a metric's series, of which there are as many as in the catalogue."""
-    return generate_latest(_Head(_FAMILIES[metric.kind](PREFIX + metric.name, metric.help))).decode()
+    return generate_latest(_SingleFamilyCollector(_FAMILIES[metric.kind](PREFIX + metric.name, metric.help))).decode()
 
 
-class _Head(Collector):
+class _SingleFamilyCollector(Collector):
     """One family, as prometheus_client wants it."""
 
     def __init__(self, family: Family) -> None:
@@ -64,7 +64,7 @@ class _Head(Collector):
         yield self._family
 
 
-@lru_cache(_KEPT_LABELS)
+@lru_cache(_LABEL_CACHE_SIZE)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """The braces of a series: the task's labels and the metric's ``names``, in the order of the alphabet."""
     pairs = sorted(zip((*TASK_LABELS, *names), map(label_value, values), strict=True))
@@ -73,5 +73,5 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def label_value(text: str) -> str:
     """A label's value: not longer than 255 characters, and without what UTF-8 has no bytes for."""
-    cut = text[:LONGEST_LABEL]
+    cut = text[:MAX_LABEL_LENGTH]
     return cut if cut.isascii() else cut.encode(errors="replace").decode()

@@ -5,7 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Undelivered(Struct, frozen=True):
+class DeliveryFailure(Struct, frozen=True):
     """The line did not arrive, and what to do about it, as a sentence."""
 
     reason: str
@@ -14,6 +14,6 @@ class Undelivered(Struct, frozen=True):
 class LineSink(Protocol):
     """Takes whole lines."""
 
-    def write(self, line: bytes) -> Undelivered | None:
+    def write(self, line: bytes) -> DeliveryFailure | None:
         """Write one line; None means that it was taken."""
         ...

@@ -10,16 +10,16 @@ from typing import Protocol
 from msgspec import Struct
 
 from profiler.clock import Clock
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.times import NS_PER_MS, NS_PER_SECOND
 
-_CONNECT_SECONDS = 3
-_READ_SECONDS = 5
+_CONNECT_TIMEOUT_SECONDS = 3
+_READ_TIMEOUT_SECONDS = 5
 # More than fit into any stop budget: the budget ends the trying, not the count.
-_ATTEMPTS = 12
-_LONGEST_MESSAGE = 300
-_TRIAL = "task-profiler doctor looks whether it may write here"
-_TOO_OLD_NS = 30 * 24 * 3600 * NS_PER_SECOND
+_MAX_ATTEMPTS = 12
+_MAX_MESSAGE_CHARS = 300
+_PROBE_MESSAGE = "task-profiler doctor looks whether it may write here"
+_PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
 # AWS refuses signatures that are more than 5 minutes away from its clock. Of the first it says so in
 # the message only; the same code stands for a wrong key.
@@ -62,21 +62,21 @@ class CloudWatchLogsSink:
         self._connect = connect
         self._clock = clock
 
-    def put(self, line: bytes, target: LogTarget) -> Undelivered | None:
+    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
         """One PutLogEvents call, retried by botocore; None means that CloudWatch has the line."""
         answer = self._send(line.decode(), self._clock.wall_ns(), target)
-        return answer if isinstance(answer, Undelivered) else _rejection(answer, target)
+        return answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
 
-    def try_out(self, target: LogTarget) -> Undelivered | None:
+    def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Find out whether a line could be put, without putting one; None means that it could.
 
         The event is so old that CloudWatch drops it, but only after it has looked at the
         permission and found the stream.
         """
-        answer = self._send(_TRIAL, self._clock.wall_ns() - _TOO_OLD_NS, target)
-        return answer if isinstance(answer, Undelivered) else None
+        answer = self._send(_PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
+        return answer if isinstance(answer, DeliveryFailure) else None
 
-    def _send(self, message: str, time_ns: int, target: LogTarget) -> Mapping[str, object] | Undelivered:
+    def _send(self, message: str, time_ns: int, target: LogTarget) -> Mapping[str, object] | DeliveryFailure:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  lazily, see the module's docstring
 
         event = {"timestamp": time_ns // NS_PER_MS, "message": message}
@@ -85,9 +85,9 @@ class CloudWatchLogsSink:
                 logGroupName=target.group, logStreamName=target.stream, logEvents=[event]
             )
         except ClientError as error:
-            return Undelivered(_refusal(error.response.get("Error", {}), target))
+            return DeliveryFailure(_refusal(error.response.get("Error", {}), target))
         except (BotoCoreError, OSError, ValueError) as error:
-            return Undelivered(
+            return DeliveryFailure(
                 f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
             )
 
@@ -101,9 +101,9 @@ def connect(region: str | None) -> LogsClient:
         "logs",
         region_name=region,
         config=Config(
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            read_timeout=_READ_TIMEOUT_SECONDS,
+            retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS},
         ),
     )
     return client
@@ -134,13 +134,13 @@ def _refusal(error: Mapping[str, object], target: LogTarget) -> str:
 
 
 def _first_line(text: str) -> str:
-    return text.partition("\n")[0][:_LONGEST_MESSAGE]
+    return text.partition("\n")[0][:_MAX_MESSAGE_CHARS]
 
 
-def _rejection(answer: Mapping[str, object], target: LogTarget) -> Undelivered | None:
+def _rejection(answer: Mapping[str, object], target: LogTarget) -> DeliveryFailure | None:
     """HTTP 200 is not success: events outside of the accepted time are dropped and listed."""
     rejected = answer.get("rejectedLogEventsInfo")
     if not isinstance(rejected, dict) or not rejected:
         return None
     reasons = ", ".join(_REJECTIONS.get(str(key), str(key)) for key in rejected)
-    return Undelivered(f"CloudWatch Logs dropped the report for {target.stream}: {reasons}.")
+    return DeliveryFailure(f"CloudWatch Logs dropped the report for {target.stream}: {reasons}.")

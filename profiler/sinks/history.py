@@ -13,12 +13,12 @@ from profiler.clock import Clock
 from profiler.errors import TaskProfilerError
 from profiler.points import Point, decode_points, encode_points
 from profiler.record import Report, Status, decode
-from profiler.sinks import Undelivered
-from profiler.sinks.history_file import MIGRATIONS, HistoryFile
+from profiler.sinks import DeliveryFailure
+from profiler.sinks.history_file import MIGRATIONS, HistoryDatabase
 
 # Read in portions, so that a slow reader (a pager) keeps no lock on the file.
-_PORTION = 200
-_AFTER_ALL = ("~", 0)  # sorts after every time
+_PAGE_SIZE = 200
+_FIRST_CURSOR = ("~", 0)  # sorts after every time
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
@@ -28,15 +28,15 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     report: Report
 
 
-class History:
-    """One history file. ``unreadable`` counts the lines that ``runs`` had to skip so far."""
+class HistoryStore:
+    """One history file. ``unreadable_count`` counts the lines that ``runs`` had to skip so far."""
 
     def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-        self._file = HistoryFile(path, clock, migrations)
-        self.unreadable = 0
+        self._file = HistoryDatabase(path, clock, migrations)
+        self.unreadable_count = 0
 
-    def add(self, line: bytes, points: Iterable[Point], *, most_runs: int) -> Undelivered | None:
-        """Keep a run; the oldest others beyond ``most_runs`` go. A run that is kept already is not added again."""
+    def add(self, line: bytes, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
+        """Keep a run; the oldest others beyond ``max_runs`` go. A run that is kept already is not added again."""
         report = decode(line)
         record = report.record
         row = (
@@ -48,7 +48,7 @@ class History:
             encode_points(points).decode(),
         )
         try:
-            with self._file.writing() as connection:
+            with self._file.write_transaction() as connection:
                 connection.execute(
                     "INSERT INTO run (task_id, started_at, family, status, record, points) VALUES (?, ?, ?, ?, ?, ?)"
                     " ON CONFLICT (task_id, started_at) DO NOTHING",
@@ -58,10 +58,10 @@ class History:
                     "DELETE FROM run WHERE id IN (SELECT id FROM run"
                     " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
                     " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
-                    (*row[:2], most_runs - 1),
+                    (*row[:2], max_runs - 1),
                 )
-        except TaskProfilerError as trouble:
-            return Undelivered(str(trouble))
+        except TaskProfilerError as error:
+            return DeliveryFailure(str(error))
         return None
 
     def runs(self, *, families: Sequence[str] = (), statuses: Sequence[Status] = ()) -> Iterator[StoredRun]:
@@ -70,27 +70,27 @@ class History:
         Raises TaskProfilerError if the file cannot be read; a missing one holds no runs.
         """
         condition, values = _condition(families, statuses)
-        question = (
+        query = (
             "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
-            f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PORTION}"
+            f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
         )
-        with self._file.reading() as connection:
-            last: tuple[str, int] = _AFTER_ALL
+        with self._file.open_for_reading() as connection:
+            last: tuple[str, int] = _FIRST_CURSOR
             while connection is not None:
-                portion = connection.execute(question, (*last, *values)).fetchall()
-                for _, _, line in portion:
+                page = connection.execute(query, (*last, *values)).fetchall()
+                for _, _, line in page:
                     report = _report(line)
                     if report is None:
-                        self.unreadable += 1
+                        self.unreadable_count += 1
                     else:
                         yield StoredRun(line=line, report=report)
-                if len(portion) < _PORTION:
+                if len(page) < _PAGE_SIZE:
                     return
-                last = portion[-1][:2]
+                last = page[-1][:2]
 
     def points(self, report: Report) -> tuple[Point, ...]:
         """The series of a run; empty if it has none, or is not here (any more)."""
-        with self._file.reading() as connection:
+        with self._file.open_for_reading() as connection:
             if connection is None:
                 return ()
             row = connection.execute(

@@ -2,7 +2,7 @@
 
 from typing import BinaryIO
 
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 
 
 class StreamSink:
@@ -15,15 +15,15 @@ class StreamSink:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
-    def write(self, line: bytes) -> Undelivered | None:
+    def write(self, line: bytes) -> DeliveryFailure | None:
         """Write one line."""
         rest = memoryview(line + b"\n")
         try:
             while rest:
                 written = self._stream.write(rest)
                 if not written:
-                    return Undelivered("Standard output takes no more.")
+                    return DeliveryFailure("Standard output takes no more.")
                 rest = rest[written:]
         except (OSError, ValueError) as error:
-            return Undelivered(f"Standard output cannot be written ({error}).")
+            return DeliveryFailure(f"Standard output cannot be written ({error}).")
         return None

@@ -6,21 +6,21 @@ from msgspec import Struct
 
 from profiler.figures import VCPU_DIGITS, as_number
 from profiler.record import TaskSize
-from profiler.rightsizing import Choice, Policy, Target, choose
+from profiler.rightsizing import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.reasons import reasons
 
-_MANY_RUNS = 20
+_HIGH_CONFIDENCE_RUNS = 20
 _FEW_RUNS = 5
-_FINE_MS = 2000
+_MAX_FINE_PERIOD_MS = 2000
 
 
 class Advice(Struct, frozen=True, kw_only=True):
     """What is recommended for a family, and what it rests on."""
 
     evidence: Evidence
-    choice: Choice
+    choice: SizeDecision
     reasons: tuple[str, ...]
 
     @property
@@ -34,13 +34,18 @@ class Advice(Struct, frozen=True, kw_only=True):
         evidence = self.evidence
         if evidence.runs < _FEW_RUNS:
             return "low"
-        saw_all = evidence.peak_source == "kernel" or (evidence.stats_period_ms or _FINE_MS + 1) <= _FINE_MS
-        return "high" if evidence.runs >= _MANY_RUNS and saw_all else "medium"
+        saw_all = (
+            evidence.peak_source == "kernel"
+            or (evidence.stats_period_ms or _MAX_FINE_PERIOD_MS + 1) <= _MAX_FINE_PERIOD_MS
+        )
+        return "high" if evidence.runs >= _HIGH_CONFIDENCE_RUNS and saw_all else "medium"
 
 
-def advise(evidence: Evidence, policy: Policy, own_prices: PriceOverrides, target: Target | None = None) -> Advice:
+def advise(
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
+) -> Advice:
     """The recommendation for a family."""
-    choice = choose(evidence, policy, own_prices, target)
+    choice = recommend_size(evidence, policy, price_overrides, target)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice))
 
 
@@ -59,12 +64,12 @@ def as_json(advice: Advice) -> Mapping[str, object]:
             "failed": evidence.failed,
             "outOfMemory": evidence.out_of_memory,
             "ignored": evidence.ignored,
-            "peakMB": as_number(evidence.need_memory_mb),
-            "p95Vcpu": None if evidence.need_vcpu is None else round(evidence.need_vcpu, VCPU_DIGITS),
+            "peakMB": as_number(evidence.required_memory_mb),
+            "p95Vcpu": None if evidence.required_vcpu is None else round(evidence.required_vcpu, VCPU_DIGITS),
             "peakSource": evidence.peak_source,
             "statsPeriodMs": evidence.stats_period_ms,
-            "from": evidence.began_first,
-            "to": evidence.began_last,
+            "from": evidence.first_started_at,
+            "to": evidence.last_started_at,
         },
     }
 

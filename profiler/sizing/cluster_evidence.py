@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from profiler.errors import TaskProfilerError
-from profiler.known import largest
+from profiler.known import max_known
 from profiler.record import TaskSize, decode
-from profiler.search_setup import Answer, Server
+from profiler.search_setup import SearchServer, ServerResponse
 from profiler.sizing.cluster_queries import Window, evidence_query, windows_query
 from profiler.sizing.evidence import Evidence, spike_of, with_assumption
 from profiler.sizing.needs import RunFacts, Task, facts_of
@@ -25,10 +25,10 @@ from profiler.times import NS_PER_MS, format_ms, parse_ns
 
 # Of 32-bit floats, seven digits in all are true.
 _DIGITS = 5
-_NOTHING: Mapping[str, Any] = {}
+_EMPTY: Mapping[str, Any] = {}
 
 
-class FoundFamily(Struct, frozen=True, kw_only=True):
+class FamilyEvidence(Struct, frozen=True, kw_only=True):
     """A family, and what its last runs say; None if none of them was measured."""
 
     name: str
@@ -38,41 +38,41 @@ class FoundFamily(Struct, frozen=True, kw_only=True):
 class ClusterRuns:
     """Reports in the indices that begin with a prefix."""
 
-    def __init__(self, server: Server, prefix: str) -> None:
+    def __init__(self, server: SearchServer, prefix: str) -> None:
         self._server = server
         self._path = f"/{quote(prefix)}-reports-*/_search?ignore_unavailable=true&allow_no_indices=true"
 
-    def families(self, patterns: Sequence[str], last: int) -> Iterator[FoundFamily]:
+    def families(self, patterns: Sequence[str], last: int) -> Iterator[FamilyEvidence]:
         """Families whose name matches one of the shell patterns (all without one).
 
         Raises TaskProfilerError if the cluster does not answer or refuses.
         """
         after: Mapping[str, Any] | None = None
         while True:
-            page = self._search(windows_query(patterns, last, after)).get("families", _NOTHING)
+            page = self._search(windows_query(patterns, last, after)).get("families", _EMPTY)
             windows = [
                 window for bucket in page.get("buckets", ()) if (window := _window(bucket, patterns)) is not None
             ]
             if windows:
                 answer = self._search(evidence_query(windows))["families"]["buckets"]
                 for place, window in enumerate(windows):
-                    yield FoundFamily(name=window.family, evidence=_evidence(window, answer[str(place)]))
+                    yield FamilyEvidence(name=window.family, evidence=_evidence(window, answer[str(place)]))
             after = page.get("after_key")
             if after is None:
                 return
 
     def _search(self, body: object) -> Mapping[str, Any]:
-        answer = self._server.ask("POST", self._path, body)
+        answer = self._server.request("POST", self._path, body)
         if not answer.ok or not isinstance(answer.body, dict):
             raise TaskProfilerError(
                 f"The cluster did not answer the search (HTTP {answer.status}: {_reason(answer)}): check URL, sign-in "
                 "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
             )
-        found: Mapping[str, Any] = answer.body.get("aggregations") or _NOTHING
+        found: Mapping[str, Any] = answer.body.get("aggregations") or _EMPTY
         return found
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: ServerResponse) -> str:
     error = answer.body.get("error") if isinstance(answer.body, dict) else None
     causes = error.get("root_cause") if isinstance(error, dict) else None
     if isinstance(causes, list) and causes and isinstance(causes[0], dict):
@@ -96,34 +96,34 @@ def _window(bucket: Mapping[str, Any], patterns: Sequence[str]) -> Window | None
 
 
 def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
-    found, deaths = bucket["measured"], bucket["killed"]
+    found, out_of_memory = bucket["measured"], bucket["killed"]
     if not found["doc_count"]:
         return None
     newest, highest, neediest, busiest = (_run(found[name]) for name in ("newest", "highest", "neediest", "busiest"))
-    killed = _run(deaths["largest"]) if deaths["doc_count"] else None
+    killed = _run(out_of_memory["largest"]) if out_of_memory["doc_count"] else None
     read = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
-    others = _Others(newest)
-    memory_mb = largest(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
-    vcpu = largest(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
+    others = _OtherContainers(newest)
+    memory_mb = max_known(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
+    vcpu = max_known(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
     evidence = Evidence(
         family=window.family,
         runs=found["doc_count"],
         latest=newest.task if newest is not None else _task(found["newest"]),
         failed=found["failed"]["doc_count"],
         stopped=found["stopped"]["doc_count"],
-        out_of_memory=deaths["doc_count"],
-        out_of_memory_unmeasured=deaths["unmeasured"]["doc_count"],
+        out_of_memory=out_of_memory["doc_count"],
+        out_of_memory_unmeasured=out_of_memory["unmeasured"]["doc_count"],
         ignored=bucket["ignored"]["doc_count"],
-        need_memory_mb=memory_mb,
-        need_vcpu=vcpu,
-        batch_peak_mb=next((run.peak_mb for run in read if _is_close(run.need.memory_mb, memory_mb)), None),
+        required_memory_mb=memory_mb,
+        required_vcpu=vcpu,
+        batch_peak_mb=next((run.peak_mb for run in read if _is_close(run.requirements.memory_mb, memory_mb)), None),
         cpu_bound_runs=found["bound"]["doc_count"],
         cpu_bound_vcpu=_number(found["bound"]["vcpu"]),
-        died_at_mb=largest(_number(deaths["size"]), killed.died_at_mb if killed is not None else None),
+        oom_size_mb=max_known(_number(out_of_memory["size"]), killed.oom_size_mb if killed is not None else None),
         peak_source="sampled" if found["sampled"]["doc_count"] else "kernel" if found["kernel"]["doc_count"] else None,
-        stats_period_ms=largest(*(run.stats_period_ms for run in read)),
-        began_first=_moment(found["first"]),
-        began_last=_moment(found["last"]),
+        stats_period_ms=max_known(*(run.stats_period_ms for run in read)),
+        first_started_at=_moment(found["first"]),
+        last_started_at=_moment(found["last"]),
         window_ns=(window.last_start_ms - window.first_start_ms) * NS_PER_MS,
         mean_billed_ms=_number(found["billed_ms"]),
         spike=None if highest is None else spike_of([highest]),
@@ -133,7 +133,7 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
     return with_assumption(evidence, others.sentence) if others.were_assumed else evidence
 
 
-class _Others:
+class _OtherContainers:
     """What the other containers need in runs whose document does not tell: what they needed in the newest."""
 
     def __init__(self, newest: RunFacts | None) -> None:
@@ -145,18 +145,18 @@ class _Others:
 
     def with_memory(self, batch_mb: float | None) -> float | None:
         newest = self._newest
-        if batch_mb is None or newest is None or newest.peak_mb is None or newest.need.memory_mb is None:
+        if batch_mb is None or newest is None or newest.peak_mb is None or newest.requirements.memory_mb is None:
             return batch_mb
-        return self._together(batch_mb, newest.need.memory_mb - newest.peak_mb)
+        return self._with_others(batch_mb, newest.requirements.memory_mb - newest.peak_mb)
 
     def with_vcpu(self, batch_vcpu: float | None) -> float | None:
         newest = self._newest
-        if batch_vcpu is None or newest is None or newest.batch_vcpu is None or newest.need.vcpu is None:
+        if batch_vcpu is None or newest is None or newest.batch_vcpu is None or newest.requirements.vcpu is None:
             return batch_vcpu
-        return self._together(batch_vcpu, newest.need.vcpu - newest.batch_vcpu)
+        return self._with_others(batch_vcpu, newest.requirements.vcpu - newest.batch_vcpu)
 
-    def _together(self, batch: float, others: float) -> float:
-        self.were_assumed = self.were_assumed or bool(self._newest and self._newest.task.has_others)
+    def _with_others(self, batch: float, others: float) -> float:
+        self.were_assumed = self.were_assumed or bool(self._newest and self._newest.task.has_other_containers)
         return round(batch + others, _DIGITS)
 
 
@@ -174,12 +174,12 @@ def _run(top: Mapping[str, Any]) -> RunFacts | None:
 def _task(top: Mapping[str, Any]) -> Task:
     """Without the whole record the sizes that bounded the batch stand for the task's."""
     source = _source(top)
-    usage = source.get("usage", _NOTHING)
-    vcpu, memory_mb = usage.get("cpu", _NOTHING).get("size"), usage.get("memory", _NOTHING).get("size_mb")
+    usage = source.get("usage", _EMPTY)
+    vcpu, memory_mb = usage.get("cpu", _EMPTY).get("size"), usage.get("memory", _EMPTY).get("size_mb")
     return Task(
         size=None if vcpu is None and memory_mb is None else TaskSize(vcpu=vcpu, memory_mb=memory_mb),
-        launch_type=source.get("task", _NOTHING).get("launch_type"),
-        region=source.get("cloud", _NOTHING).get("region"),
+        launch_type=source.get("task", _EMPTY).get("launch_type"),
+        region=source.get("cloud", _EMPTY).get("region"),
         vcpu_size=vcpu,
         memory_size_mb=memory_mb,
     )
@@ -187,7 +187,7 @@ def _task(top: Mapping[str, Any]) -> Task:
 
 def _source(top: Mapping[str, Any]) -> Mapping[str, Any]:
     hits = top["hits"]["hits"]
-    source: Mapping[str, Any] = hits[0].get("_source", _NOTHING) if hits else _NOTHING
+    source: Mapping[str, Any] = hits[0].get("_source", _EMPTY) if hits else _EMPTY
     return source
 
 

@@ -23,8 +23,8 @@ _TASK_MEMORY = "usage.task.memory_mb"
 _TASK_VCPU = "usage.task.vcpu_p95"
 _SOURCE = ["record", "usage.cpu.size", _MEMORY_SIZE, "usage.memory.used_mb", "task.launch_type", "cloud.region"]
 # Both engines refuse an answer of more than 65,535 buckets.
-_MOST_BUCKETS = 10_000
-_MOST_FAMILIES = 100
+_MAX_BUCKETS = 10_000
+_MAX_FAMILIES = 100
 
 
 class Window(Struct, frozen=True, kw_only=True):
@@ -43,9 +43,9 @@ def windows_query(families: Sequence[str], last: int, after: Mapping[str, Any] |
     """
     conditions: list[JsonObject] = [{"exists": {"field": _FAMILY}}, {"exists": {"field": _START}}]
     if families:
-        conditions.append(_any_of([_like(family) for family in families]))
+        conditions.append(_any_of([_family_condition(family) for family in families]))
     composite: JsonObject = {
-        "size": max(1, min(_MOST_FAMILIES, _MOST_BUCKETS // (last + 1))),
+        "size": max(1, min(_MAX_FAMILIES, _MAX_BUCKETS // (last + 1))),
         "sources": [{"family": {"terms": {"field": _FAMILY}}}],
     }
     if after is not None:
@@ -71,7 +71,7 @@ def evidence_query(windows: Sequence[Window]) -> JsonObject:
                 "filters": {"filters": filters},
                 "aggs": {
                     "measured": {"filter": _measured(), "aggs": _aggregates()},
-                    "killed": {"filter": _killed(), "aggs": _deaths()},
+                    "killed": {"filter": _killed(), "aggs": _out_of_memory_aggregates()},
                     "ignored": _count(_none_of([_measured(), _killed()])),
                 },
             }
@@ -105,7 +105,7 @@ def _aggregates() -> JsonObject:
     }
 
 
-def _deaths() -> JsonObject:
+def _out_of_memory_aggregates() -> JsonObject:
     return {
         "largest": _top(_MEMORY_SIZE),
         "size": _max(_MEMORY_SIZE),
@@ -130,7 +130,7 @@ def _killed() -> JsonObject:
     return _any_of([_term("task.likely_out_of_memory", value=True), _term("task.out_of_memory", value=True)])
 
 
-def _like(pattern: str) -> JsonObject:
+def _family_condition(pattern: str) -> JsonObject:
     """A shell pattern as Lucene's; a set of characters becomes any character, to be looked at afterwards."""
     if not any(character in pattern for character in "*?["):
         return _term(_FAMILY, pattern)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.known import largest, mean
+from profiler.known import max_known, mean_known
 from profiler.record import PeakSource, Report
 from profiler.sizing.needs import RunFacts, Task, facts_of
 
@@ -26,15 +26,15 @@ class Spike(Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Aggregates of a family's measured runs, and of its deaths.
+    """Aggregates of a family's measured runs, and of its out-of-memory kills.
 
-    ``out_of_memory`` are all runs that ran out of memory, ``out_of_memory_unmeasured`` those of them that are not among
-    the measured ``runs``; ``ignored`` are the runs that are neither. ``need_memory_mb`` and ``need_vcpu`` are the
-    largest of any run, ``batch_peak_mb`` the batch's part of the former, ``cpu_bound_vcpu`` and ``died_at_mb`` the
-    largest sizes that were too small. ``peaks_mb`` are the batch's peaks in the order of time, ``peak_source`` the
-    weakest, ``stats_period_ms`` the longest. ``began_first`` and ``began_last`` are starts; ``window_ns`` is the time
-    between the starts of the first and the last of ``window_runs``, measured or not. ``assumptions`` are sentences on
-    what the source of the runs cannot know.
+    ``out_of_memory`` counts all runs that ran out of memory, ``out_of_memory_unmeasured`` those of them that are not
+    among the measured ``runs``; ``ignored`` counts the remaining runs. ``required_memory_mb`` and ``required_vcpu`` are
+    the largest of any run, ``batch_peak_mb`` is the batch's part of the memory. ``cpu_bound_vcpu`` and ``oom_size_mb``
+    are the largest sizes that were too small. ``peaks_mb`` are the batch's peaks in order of time, ``peak_source`` is
+    the weakest source, ``stats_period_ms`` the longest period. ``first_started_at`` and ``last_started_at`` are start
+    times; ``window_ns`` is the time between the starts of the first and the last of ``window_runs``, measured or not.
+    ``assumptions`` are sentences on what the source of the runs cannot know.
     """
 
     family: str
@@ -45,16 +45,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
     out_of_memory: int = 0
     out_of_memory_unmeasured: int = 0
     ignored: int = 0
-    need_memory_mb: float | None = None
-    need_vcpu: float | None = None
+    required_memory_mb: float | None = None
+    required_vcpu: float | None = None
     batch_peak_mb: float | None = None
     cpu_bound_runs: int = 0
     cpu_bound_vcpu: float | None = None
-    died_at_mb: float | None = None
+    oom_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
-    began_first: str | None = None
-    began_last: str | None = None
+    first_started_at: str | None = None
+    last_started_at: str | None = None
     window_ns: int = 0
     mean_billed_ms: float | None = None
     spike: Spike | None = None
@@ -87,7 +87,7 @@ class Family:
         return evidence_of_runs(self._name, self._newest())
 
     def _newest(self) -> list[RunFacts]:
-        return sorted(self._runs.values(), key=_in_time)[-self._last :]
+        return sorted(self._runs.values(), key=_start_order)[-self._last :]
 
 
 def families_of(reports: Iterable[Report], *, last: int = LAST_RUNS) -> dict[str, Family]:
@@ -108,7 +108,7 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
     killed_unmeasured = sum(1 for run in killed if not run.is_measured)
     peaked = [run for run in runs if run.peak_mb is not None]
     bound = [run for run in runs if run.cpu_bound_vcpu is not None]
-    neediest = max(peaked, key=lambda run: run.need.memory_mb or 0, default=None)
+    neediest = max(peaked, key=lambda run: run.requirements.memory_mb or 0, default=None)
     idle = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
         family=family,
@@ -119,18 +119,18 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
-        need_memory_mb=largest(*(run.need.memory_mb for run in runs)),
-        need_vcpu=largest(*(run.need.vcpu for run in runs)),
+        required_memory_mb=max_known(*(run.requirements.memory_mb for run in runs)),
+        required_vcpu=max_known(*(run.requirements.vcpu for run in runs)),
         batch_peak_mb=neediest.peak_mb if neediest is not None else None,
         cpu_bound_runs=len(bound),
-        cpu_bound_vcpu=largest(*(run.cpu_bound_vcpu for run in bound)),
-        died_at_mb=largest(*(run.died_at_mb for run in killed)),
+        cpu_bound_vcpu=max_known(*(run.cpu_bound_vcpu for run in bound)),
+        oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         peak_source=weakest(run.peak_source for run in runs),
-        stats_period_ms=largest(*(run.stats_period_ms for run in runs)),
-        began_first=runs[0].began,
-        began_last=runs[-1].began,
+        stats_period_ms=max_known(*(run.stats_period_ms for run in runs)),
+        first_started_at=runs[0].began,
+        last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
-        mean_billed_ms=mean(*(run.billed_ms for run in runs)),
+        mean_billed_ms=mean_known(*(run.billed_ms for run in runs)),
         spike=spike_of(peaked),
         peaks_mb=tuple(run.peak_mb for run in peaked if run.peak_mb is not None),
         gpus_idle=bool(idle) and all(idle),
@@ -156,5 +156,5 @@ def with_assumption(evidence: Evidence, sentence: str) -> Evidence:
     return replace(evidence, assumptions=(*evidence.assumptions, sentence))
 
 
-def _in_time(run: RunFacts) -> tuple[int, tuple[str, str, str]]:
+def _start_order(run: RunFacts) -> tuple[int, tuple[str, str, str]]:
     return run.began_ns, run.key

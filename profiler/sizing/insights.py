@@ -12,10 +12,10 @@ from msgspec import Struct, json
 from profiler.clock import Clock
 from profiler.errors import TaskProfilerError
 
-MOST_LINES = 10_000
-_ASK_AGAIN_SECONDS = 1.0
+MAX_LINES = 10_000
+_POLL_SECONDS = 1.0
 # Insights itself gives up after an hour.
-_PATIENCE_SECONDS = 3600
+_TIMEOUT_SECONDS = 3600
 _UNFINISHED = frozenset({"Scheduled", "Running"})
 _COMPLETE = "Complete"
 _PATTERN_CHARACTERS = frozenset("*?[")
@@ -37,7 +37,7 @@ class LogsClient(Protocol):
         ...
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class TimeRange(Struct, frozen=True, kw_only=True):
     """From when to when, in milliseconds since 1970."""
 
     start_ms: int
@@ -50,12 +50,12 @@ def query_text(families: Sequence[str]) -> str:
     if families and not any(_PATTERN_CHARACTERS & set(family) for family in families):
         listed = ", ".join(json.encode(family).decode() for family in families)
         conditions.append(f"record.family in [{listed}]")
-    parts = ("fields @message", f"filter {' and '.join(conditions)}", "sort @timestamp desc", f"limit {MOST_LINES}")
+    parts = ("fields @message", f"filter {' and '.join(conditions)}", "sort @timestamp desc", f"limit {MAX_LINES}")
     return "\n| ".join(parts)
 
 
-def found_lines(
-    client: LogsClient, clock: Clock, groups: Sequence[str], span: Span, families: Sequence[str]
+def find_lines(
+    client: LogsClient, clock: Clock, groups: Sequence[str], span: TimeRange, families: Sequence[str]
 ) -> list[bytes]:
     """The lines, newest first.
 
@@ -66,18 +66,18 @@ def found_lines(
         startTime=span.start_ms // 1000,
         endTime=-(-span.end_ms // 1000),
         queryString=query_text(families),
-        limit=MOST_LINES,
+        limit=MAX_LINES,
     )["queryId"]
     try:
-        answer = _awaited(client, clock, query)
+        answer = _wait_for_results(client, clock, query)
     except KeyboardInterrupt:
         client.stop_query(queryId=query)
         raise
     return [line for row in answer.get("results", ()) if (line := _message(row)) is not None]
 
 
-def _awaited(client: LogsClient, clock: Clock, query: str) -> Mapping[str, Any]:
-    for _ in range(round(_PATIENCE_SECONDS / _ASK_AGAIN_SECONDS)):
+def _wait_for_results(client: LogsClient, clock: Clock, query: str) -> Mapping[str, Any]:
+    for _ in range(round(_TIMEOUT_SECONDS / _POLL_SECONDS)):
         answer = client.get_query_results(queryId=query)
         status = answer.get("status")
         if status == _COMPLETE:
@@ -86,7 +86,7 @@ def _awaited(client: LogsClient, clock: Clock, query: str) -> Mapping[str, Any]:
             raise TaskProfilerError(
                 f"CloudWatch Logs Insights ended the query as {status!r}: ask for a shorter time by --since."
             )
-        clock.sleep(_ASK_AGAIN_SECONDS)
+        clock.sleep(_POLL_SECONDS)
     raise TaskProfilerError("CloudWatch Logs Insights did not end the query in an hour: ask for a shorter time.")
 
 

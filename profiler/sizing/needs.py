@@ -13,11 +13,11 @@ from profiler.record import Distribution, Metrics, Number, OtherContainer, PeakS
 from profiler.times import parse_ns
 
 CPU_BOUND_SHARE = 0.95
-_MOST = 1e12
+_MAX_PLAUSIBLE = 1e12
 _UNKNOWN = Distribution()
 
 
-class Need(Struct, frozen=True, kw_only=True):
+class Requirements(Struct, frozen=True, kw_only=True):
     """What a task has to have for one run: MiB, and vCPUs by their 95th percentiles.
 
     None where the batch was not measured. ``unbounded`` are the containers of which neither the
@@ -41,14 +41,14 @@ class Task(Struct, frozen=True, kw_only=True):
     vcpu_size: Number | None = None
     memory_size_mb: Number | None = None
     unbounded: tuple[str, ...] = ()
-    has_others: bool = False
+    has_other_containers: bool = False
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
     """One run, as far as sizes are concerned.
 
     ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own, ``cpu_bound_vcpu`` the
-    vCPUs that bounded it if it was CPU-bound, ``died_at_mb`` the size that was too small if it ran
+    vCPUs that bounded it if it was CPU-bound, ``oom_size_mb`` the size that was too small if it ran
     out of memory. ``gpus_idle`` is None without GPUs that are known to be the batch's.
     """
 
@@ -58,13 +58,13 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     began_ns: int
     status: str
     task: Task
-    need: Need
+    requirements: Requirements
     peak_mb: float | None = None
     batch_vcpu: float | None = None
     memory_p99_mb: float | None = None
     cpu_bound_vcpu: float | None = None
     out_of_memory: bool = False
-    died_at_mb: float | None = None
+    oom_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
     billed_ms: Number | None = None
@@ -73,12 +73,12 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     @property
     def is_measured(self) -> bool:
         """Whether it tells anything about sizes."""
-        return self.need.memory_mb is not None or self.need.vcpu is not None
+        return self.requirements.memory_mb is not None or self.requirements.vcpu is not None
 
 
 def plausible(value: Number | None) -> Number | None:
     """A number that something can have used; lines come from anywhere, and nothing is worked out from others."""
-    return value if value is not None and 0 <= value <= _MOST else None
+    return value if value is not None and 0 <= value <= _MAX_PLAUSIBLE else None
 
 
 def facts_of(report: Report) -> RunFacts:
@@ -86,21 +86,21 @@ def facts_of(report: Report) -> RunFacts:
     record = report.record
     metrics = record.metrics
     began = record.started_at or report.time
-    need = need_of(record)
+    requirements = requirements_of(record)
     return RunFacts(
         key=(record.task_id, record.container.name, began),
         family=record.family or record.container.name,
         began=began,
         began_ns=parse_ns(began) or 0,
         status=record.status,
-        task=task_of(record, need),
-        need=need,
+        task=task_of(record, requirements),
+        requirements=requirements,
         peak_mb=plausible(metrics.max_memory_used_mb),
         batch_vcpu=_p95(metrics),
         memory_p99_mb=plausible((metrics.memory_used_mb or _UNKNOWN).p99),
         cpu_bound_vcpu=_cpu_bound_vcpu(metrics),
         out_of_memory=record.likely_out_of_memory is True,
-        died_at_mb=_died_at_mb(record) if record.likely_out_of_memory else None,
+        oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
         peak_source=metrics.memory_peak_source,
         stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
         billed_ms=plausible(metrics.billed_duration_ms),
@@ -108,7 +108,7 @@ def facts_of(report: Report) -> RunFacts:
     )
 
 
-def task_of(record: Record, need: Need) -> Task:
+def task_of(record: Record, requirements: Requirements) -> Task:
     """The task of a run."""
     return Task(
         size=_task_size(record),
@@ -119,19 +119,19 @@ def task_of(record: Record, need: Need) -> Task:
         container=record.container.name,
         vcpu_size=plausible(record.metrics.vcpu_size),
         memory_size_mb=plausible(record.metrics.memory_size_mb),
-        unbounded=need.unbounded,
-        has_others=bool(record.containers),
+        unbounded=requirements.unbounded,
+        has_other_containers=bool(record.containers),
     )
 
 
-def need_of(record: Record) -> Need:
+def requirements_of(record: Record) -> Requirements:
     """The need of a run."""
     size = _task_size(record) or TaskSize()
     memory_mb = plausible(record.metrics.max_memory_used_mb)
     vcpu = _p95(record.metrics)
     others_memory = [_memory_mb(one, size) for one in record.containers]
     others_vcpu = [_vcpu(one, size) for one in record.containers]
-    return Need(
+    return Requirements(
         memory_mb=None if memory_mb is None else memory_mb + _sum(others_memory),
         vcpu=None if vcpu is None else vcpu + _sum(others_vcpu),
         unbounded=tuple(_unbounded(record.containers, others_memory, others_vcpu)),
@@ -162,9 +162,9 @@ def _vcpu(container: OtherContainer, task: TaskSize) -> float | None:
     return _own_limit(plausible(metrics.vcpu_size), task.vcpu) if task.vcpu is not None else None
 
 
-def _own_limit(limit: Number | None, of_task: Number | None) -> float | None:
+def _own_limit(limit: Number | None, task_limit: Number | None) -> float | None:
     """A container's limit; one that is the task's is none of its own."""
-    return None if limit is None or (of_task is not None and limit >= of_task) else limit
+    return None if limit is None or (task_limit is not None and limit >= task_limit) else limit
 
 
 def _unbounded(
@@ -184,7 +184,7 @@ def _cpu_bound_vcpu(metrics: Metrics) -> float | None:
     return size if size and used is not None and used >= CPU_BOUND_SHARE * size else None
 
 
-def _died_at_mb(record: Record) -> float | None:
+def _oom_size_mb(record: Record) -> float | None:
     """What was not enough: the task's memory, or the batch's own limit and what the others need beside it."""
     size = _task_size(record) or TaskSize()
     limit_mb = plausible(record.metrics.memory_size_mb)

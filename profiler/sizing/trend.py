@@ -9,41 +9,41 @@ from itertools import combinations
 
 from msgspec import Struct
 
-_FEWEST_RUNS = 8
-_LEAST_TAU = 0.5
-_LEAST_GROWTH = 0.05
+_MIN_RUNS = 8
+_MIN_TAU = 0.5
+_MIN_GROWTH = 0.05
 # All pairs of these; older runs say less about where it goes.
-_MOST_RUNS = 200
+_MAX_RUNS = 200
 
 
 class Growth(Struct, frozen=True, kw_only=True):
     """So much more with each run; ``now`` is where the line is at the last one."""
 
-    a_run: float
+    per_run: float
     now: float
 
     def runs_until(self, limit: float) -> int | None:
         """After how many more runs the limit is passed; None if it is passed already."""
-        return None if self.now > limit else int((limit - self.now) // self.a_run) + 1
+        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
 
 
 def growth(values: Sequence[float]) -> Growth | None:
     """The growth over runs in the order of time; None if there is none that can be told from chance."""
-    recent = values[-_MOST_RUNS:]
+    recent = values[-_MAX_RUNS:]
     count = len(recent)
-    if count < _FEWEST_RUNS:
+    if count < _MIN_RUNS:
         return None
     pairs = list(combinations(range(count), 2))
     rising = sum(1 for a, b in pairs if recent[b] > recent[a])
     falling = sum(1 for a, b in pairs if recent[b] < recent[a])
-    if (rising - falling) / len(pairs) < _LEAST_TAU:
+    if (rising - falling) / len(pairs) < _MIN_TAU:
         return None
     slope = _median([(recent[b] - recent[a]) / (b - a) for a, b in pairs])
     level = _median([value - slope * place for place, value in enumerate(recent)])
     now = level + slope * (count - 1)
-    if slope <= 0 or slope * (count - 1) < _LEAST_GROWTH * now:
+    if slope <= 0 or slope * (count - 1) < _MIN_GROWTH * now:
         return None
-    return Growth(a_run=slope, now=now)
+    return Growth(per_run=slope, now=now)
 
 
 def _median(values: Sequence[float]) -> float:

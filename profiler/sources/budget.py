@@ -1,17 +1,17 @@
 """How often something may be done that has its price."""
 
 
-class Budget:
+class DutyCycle:
     """Allows work again when what it took the last time is no more than a share of the time since then."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self._max_share = share
         self._due_ns = 0
 
-    def allows(self, now_ns: int) -> bool:
+    def is_due(self, now_ns: int) -> bool:
         """Whether it is time."""
         return now_ns >= self._due_ns
 
-    def spend(self, cost_ns: int, now_ns: int) -> None:
+    def add_cost(self, cost_ns: int, now_ns: int) -> None:
         """The work took ``cost_ns`` and is done now."""
-        self._due_ns = now_ns + round(cost_ns / self._share)
+        self._due_ns = now_ns + round(cost_ns / self._max_share)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from profiler.sources.proc import parse_counter, unescaped
+from profiler.sources.proc import parse_counter, unescape_path
 
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
@@ -33,7 +33,7 @@ class Mount(Struct, frozen=True, kw_only=True):
     controllers: frozenset[str]
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class CgroupLocation(Struct, frozen=True, kw_only=True):
     """Where a process is in one hierarchy: the group's path, its folder, and who else counts there."""
 
     group: str
@@ -65,7 +65,7 @@ class Cgroups:
                     return kills
         return None
 
-    def place(self, hierarchy: str) -> Place | None:
+    def location(self, hierarchy: str) -> CgroupLocation | None:
         """The own group in the hierarchy of a version 1 controller, or in version 2's (``UNIFIED``), if it is mounted.
 
         None also where the mount does not show the own group: then its folder would be another's.
@@ -77,10 +77,10 @@ class Cgroups:
             if hierarchy in mount.controllers and _is_below(group, mount.top_group):
                 folder = group_folders(self._root, mount, group)[0]
                 # Version 1 lists the controllers among the mount's options.
-                return Place(group=group, folder=folder, controllers=mount.controllers & self._groups.keys())
+                return CgroupLocation(group=group, folder=folder, controllers=mount.controllers & self._groups.keys())
         return None
 
-    def counts(self, controller: str) -> bool:
+    def has_v1_controller(self, controller: str) -> bool:
         """Whether a version 1 hierarchy has the controller."""
         return controller in self._groups
 
@@ -110,7 +110,7 @@ class Cgroups:
         return () if mount is None else group_folders(self._root, mount, group)
 
 
-def own_cgroups(root: Path) -> Cgroups:
+def read_own_cgroups(root: Path) -> Cgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
     groups = parse_membership(_read(root / "proc/self/cgroup") or "")
     mounts = parse_mounts(_read(root / "proc/self/mountinfo") or "")
@@ -137,7 +137,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
         if len(place) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):  # noqa: PLR2004  fields of a line
             continue
         controllers = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset((UNIFIED,))
-        mounts.append(Mount(top_group=unescaped(place[3]), folder=unescaped(place[4]), controllers=controllers))
+        mounts.append(Mount(top_group=unescape_path(place[3]), folder=unescape_path(place[4]), controllers=controllers))
     return tuple(mounts)
 
 

@@ -11,8 +11,8 @@ from profiler.sources.cgroup import OOM_KILLS
 _NS_PER_US = 1000
 # A mark counts page cache too: it is the processes' peak where there was next to none, or less
 # than the 256 KiB in which the kernel counts a group's memory anyway.
-_NEXT_TO_NO_CACHE = 0.01
-_BATCH_BYTES = 256 * 1024
+_MAX_CACHE_SHARE = 0.01
+_CHARGE_BATCH_BYTES = 256 * 1024
 
 
 class CpuFile(Struct, frozen=True, kw_only=True):
@@ -50,11 +50,11 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
 
     size_bytes: int | None = None
     cache_bytes: int = 0
-    holds_all: bool = True
+    includes_all_processes: bool = True
 
-    def is_of_processes(self, transferred_bytes: int = 0) -> bool:
+    def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether it is the peak of what processes held, all of them, with next to no page cache in it."""
-        return self.holds_all and self.is_free_of_cache(transferred_bytes)
+        return self.includes_all_processes and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
         """Whether there is next to no page cache in it.
@@ -62,8 +62,8 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         A file that was deleted again before it was seen is known from ``transferred_bytes``, what was
         read or written.
         """
-        most_bytes = max(_NEXT_TO_NO_CACHE * (self.size_bytes or 0), _BATCH_BYTES)
-        return max(self.cache_bytes, transferred_bytes) < most_bytes
+        max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
+        return max(self.cache_bytes, transferred_bytes) < max_bytes
 
 
 def parse_usage_ns(text: bytes) -> int | None:

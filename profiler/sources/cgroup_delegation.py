@@ -10,63 +10,72 @@ import os
 from pathlib import Path
 
 from profiler.sources import proc
-from profiler.sources.counting_group import ITSELF, PROCESSES, Folders, members, removed, write
+from profiler.sources.counting_group import (
+    CALLING_PROCESS,
+    PROCS_FILE,
+    CgroupFilesystem,
+    member_pids,
+    try_remove,
+    try_write,
+)
 
-_HANDED_DOWN = "cgroup.subtree_control"
-_AVAILABLE = "cgroup.controllers"
-_MARKS_OF_SYSTEMD = ("user.delegate", "trusted.delegate")
-_FIRST_PROCESS = 1
+_SUBTREE_CONTROL = "cgroup.subtree_control"
+_CONTROLLERS = "cgroup.controllers"
+_DELEGATE_XATTRS = ("user.delegate", "trusted.delegate")
+_INIT_PID = 1
 
 
-class Aside:
+class CgroupDelegation:
     """This process beside its own group, which hands a controller down meanwhile."""
 
-    def __init__(self, group: Path, refuge: Path, controller: str, folders: Folders) -> None:
+    def __init__(self, group: Path, leaf: Path, controller: str, filesystem: CgroupFilesystem) -> None:
         self._group = group
-        self._refuge = refuge
+        self._leaf = leaf
         self._controller = controller
-        self._folders = folders
+        self._filesystem = filesystem
 
-    def go_back(self) -> None:
+    def revert(self) -> None:
         """Hand nothing down any more and return."""
-        write(self._group / _HANDED_DOWN, f"-{self._controller}".encode())
-        write(self._group / PROCESSES, ITSELF)
-        removed(self._refuge, self._folders)
+        try_write(self._group / _SUBTREE_CONTROL, f"-{self._controller}".encode())
+        try_write(self._group / PROCS_FILE, CALLING_PROCESS)
+        try_remove(self._leaf, self._filesystem)
 
 
-def step_aside(group: Path, own_pid: int, name: str, controller: str, folders: Folders) -> Aside | None:
+def delegate_controller(
+    group: Path, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
+) -> CgroupDelegation | None:
     """Step out of ``group`` and have it hand ``controller`` down; None, nothing changed, where it is not ours alone."""
-    available = (proc.read(str(group / _AVAILABLE)) or b"").decode("ascii", "replace").split()
-    handed_down = proc.read(str(group / _HANDED_DOWN))
+    available = (proc.read(str(group / _CONTROLLERS)) or b"").decode("ascii", "replace").split()
+    handed_down = proc.read(str(group / _SUBTREE_CONTROL))
     if controller not in available or handed_down is None or handed_down.split():
         return None
-    if not _is_ours_alone(group, own_pid):
+    if not _is_exclusive(group, own_pid):
         return None
-    refuge = group / name
+    leaf = group / name
     try:
-        folders.make(refuge)
+        filesystem.make(leaf)
     except OSError:
         return None
-    aside = Aside(group, refuge, controller, folders)
-    if write(refuge / PROCESSES, ITSELF) and write(group / _HANDED_DOWN, f"+{controller}".encode()):
-        return aside
-    aside.go_back()
+    delegation = CgroupDelegation(group, leaf, controller, filesystem)
+    if try_write(leaf / PROCS_FILE, CALLING_PROCESS) and try_write(group / _SUBTREE_CONTROL, f"+{controller}".encode()):
+        return delegation
+    delegation.revert()
     return None
 
 
-def _is_ours_alone(group: Path, own_pid: int) -> bool:
-    if members(group) != (b"%d" % own_pid,):
+def _is_exclusive(group: Path, own_pid: int) -> bool:
+    if member_pids(group) != (b"%d" % own_pid,):
         return False
     try:
         with os.scandir(group) as entries:
             has_groups = any(entry.is_dir() for entry in entries)
     except OSError:
         return False
-    return not has_groups and (own_pid == _FIRST_PROCESS or _was_delegated(group))
+    return not has_groups and (own_pid == _INIT_PID or _has_delegate_xattr(group))
 
 
-def _was_delegated(group: Path) -> bool:
-    for mark in _MARKS_OF_SYSTEMD:
+def _has_delegate_xattr(group: Path) -> bool:
+    for mark in _DELEGATE_XATTRS:
         try:
             if os.getxattr(group, mark) == b"1":
                 return True

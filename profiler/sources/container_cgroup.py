@@ -62,7 +62,7 @@ class ContainerCgroup:
         if self._memory is None:
             return None if cpu_ns is None else GroupReading(cpu_ns=cpu_ns)
         descriptor, files = self._memory
-        folder = _path_of(descriptor)
+        folder = _descriptor_path(descriptor)
         memory = read_memory(folder, files)
         if memory is None and cpu_ns is None:
             return None
@@ -87,13 +87,13 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     mounts = parse_mounts((proc.read(f"{process}/mountinfo") or b"").decode(errors="replace"))
     groups = parse_membership((proc.read(f"{process}/cgroup") or b"").decode(errors="replace"))
     opened = {
-        hierarchy: _opened(Path(process) / "root", mounts, groups, hierarchy, docker_id)
+        hierarchy: _open_group(Path(process) / "root", mounts, groups, hierarchy, docker_id)
         for hierarchy in (_MEMORY, _CPU, UNIFIED)
     }
     v1_memory, v1_cpu, v2 = (opened[hierarchy] for hierarchy in (_MEMORY, _CPU, UNIFIED))
     memory = (v1_memory, V1_MEMORY) if v1_memory is not None else None
     cpu = (v1_cpu, V1_CPU) if v1_cpu is not None else None
-    if v2 is not None and memory is None and _exists(v2, V2_MEMORY.usage):
+    if v2 is not None and memory is None and _has_file(v2, V2_MEMORY.usage):
         memory = (os.dup(v2), V2_MEMORY)
     if v2 is not None and cpu is None:
         cpu = (os.dup(v2), V2_CPU)
@@ -116,7 +116,7 @@ def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
     return proc.parse_counter((proc.read(f"{proc_folder}/vmstat") or b"").decode("ascii", "replace"), OOM_KILLS)
 
 
-def _opened(
+def _open_group(
     root: Path, mounts: tuple[Mount, ...], groups: Mapping[str, str], hierarchy: str, docker_id: str
 ) -> int | None:
     group = container_group(groups.get(hierarchy, ""), docker_id)
@@ -129,7 +129,7 @@ def _opened(
         return None
 
 
-def _path_of(descriptor: int) -> Path:
+def _descriptor_path(descriptor: int) -> Path:
     return Path(f"/proc/self/fd/{descriptor}")
 
 
@@ -137,5 +137,5 @@ def _text(descriptor: int, name: str) -> bytes:
     return proc.read(f"/proc/self/fd/{descriptor}/{name}") or b""
 
 
-def _exists(descriptor: int, name: str) -> bool:
+def _has_file(descriptor: int, name: str) -> bool:
     return proc.read(f"/proc/self/fd/{descriptor}/{name}") is not None

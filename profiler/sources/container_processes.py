@@ -12,18 +12,18 @@ from profiler.sources import proc
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
 # A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. What follows it in a
 # group's name is nothing of that kind: the end, ".scope", or a group below.
-_OF_AN_ID = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
+_ID_CHARACTERS = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
 
 
 def is_in_container(process_folder: str, docker_id: str) -> bool:
     """Whether the process is in a control group of the container, of either version."""
-    membership, wanted = proc.read(f"{process_folder}/cgroup") or b"", docker_id.encode()
-    found = membership.find(wanted)
+    membership, id_bytes = proc.read(f"{process_folder}/cgroup") or b"", docker_id.encode()
+    found = membership.find(id_bytes)
     while found >= 0:
-        following = membership[found + len(wanted) : found + len(wanted) + 1]
-        if not following or following[0] not in _OF_AN_ID:
+        following = membership[found + len(id_bytes) : found + len(id_bytes) + 1]
+        if not following or following[0] not in _ID_CHARACTERS:
             return True
-        found = membership.find(wanted, found + 1)
+        found = membership.find(id_bytes, found + 1)
     return False
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from profiler.known import total
+from profiler.known import sum_known
 from profiler.sources import Unavailable
 from profiler.sources.json_fields import Json, count, text
 from profiler.times import parse_ns
@@ -145,8 +145,8 @@ def _sample(entry: _Entry) -> ContainerSample | None:
         memory_usage_peak_bytes=count(memory.max_usage),
         memory_limit_bytes=count(memory.limit),
         memory_limit_hits=count(memory.failcnt),
-        network_rx_bytes=total(*(count(network.rx_bytes) for network in networks)),
-        network_tx_bytes=total(*(count(network.tx_bytes) for network in networks)),
+        network_rx_bytes=sum_known(*(count(network.rx_bytes) for network in networks)),
+        network_tx_bytes=sum_known(*(count(network.tx_bytes) for network in networks)),
         block_read_bytes=_block_bytes(blocks, "read"),
         block_write_bytes=_block_bytes(blocks, "write"),
         pids=count(entry.pids_stats.current) if entry.pids_stats else None,

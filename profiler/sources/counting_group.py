@@ -8,22 +8,22 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.descriptors import apart_from_the_standard_ones
+from profiler.descriptors import dup_above_standard_streams
 from profiler.sources import proc
 from profiler.sources.cgroup_counters import CpuFile, MemoryFiles, MemoryReading, read_memory, read_oom_kills
 
-PROCESSES = "cgroup.procs"
-ITSELF = b"0"
-_LONGEST_COUNTER_BYTES = 4096
+PROCS_FILE = "cgroup.procs"
+CALLING_PROCESS = b"0"
+_MAX_COUNTER_BYTES = 4096
 # What the command has left may fork while it is moved away, or be about to end: then it is not
 # listed any more, but holds the group until its memory is given back.
-_ATTEMPTS = 20
-_PAUSE_SECONDS = 0.005
+_MAX_REMOVE_ATTEMPTS = 20
+_RETRY_SECONDS = 0.005
 
 Sleep = Callable[[float], None]
 
 
-class Folders(Protocol):
+class CgroupFilesystem(Protocol):
     """Makes and removes groups, which are folders."""
 
     def make(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class Folders(Protocol):
         """Remove a group that is empty."""
 
 
-class KernelFolders:
+class KernelCgroupFilesystem:
     """The kernel's own."""
 
     def make(self, folder: Path) -> None:
@@ -52,53 +52,55 @@ class Counters(Struct, frozen=True, kw_only=True):
     memory: MemoryFiles | None = None
 
 
-class CountingGroup:
+class AccountingCgroup:
     """A group's files, opened before the command's process is there; raises OSError if it cannot be entered.
 
     While this process lives it holds a lock on the folder, by which others know that it is in use.
     ``path`` is its name in ``/proc/PID/cgroup``, in the hierarchy there called ``hierarchy``.
-    What of ``wanted`` the kernel does not count in this group is left out.
+    What of ``counters`` the kernel does not count in this group is left out.
     """
 
-    def __init__(self, folder: Path, hierarchy: str, path: str, wanted: Counters) -> None:
+    def __init__(self, folder: Path, hierarchy: str, path: str, counters: Counters) -> None:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
-        self._claim = claimed(folder)
-        self._entrance = _open(folder / PROCESSES, os.O_WRONLY)
-        self._cpu_counter = None if wanted.cpu is None else _opened_or_none(folder / wanted.cpu.name, os.O_RDONLY)
-        self.cpu = None if self._cpu_counter is None else wanted.cpu
-        self.memory = wanted.memory
-        if wanted.memory is not None and not (folder / wanted.memory.usage).exists():
+        self._lock_descriptor = try_lock(folder)
+        self._procs_descriptor = _open(folder / PROCS_FILE, os.O_WRONLY)
+        self._cpu_descriptor = None if counters.cpu is None else _open_or_none(folder / counters.cpu.name, os.O_RDONLY)
+        self.cpu = None if self._cpu_descriptor is None else counters.cpu
+        self.memory = counters.memory
+        if counters.memory is not None and not (folder / counters.memory.usage).exists():
             self.memory = None
-        self._peak: int | None = None
-        self._resets_peak = False
+        self._peak_descriptor: int | None = None
+        self._can_reset_peak = False
         if self.memory is not None:
-            self._open_peak(folder / self.memory.peak)
+            self._open_peak_file(folder / self.memory.peak)
 
-    def _open_peak(self, path: Path) -> None:
+    def _open_peak_file(self, path: Path) -> None:
         """Version 2's mark can be read only before Linux 6.12; since then it is set back per open file."""
-        self._peak = _opened_or_none(path, os.O_RDWR)
-        self._resets_peak = self._peak is not None
-        if self._peak is None:
-            self._peak = _opened_or_none(path, os.O_RDONLY)
+        self._peak_descriptor = _open_or_none(path, os.O_RDWR)
+        self._can_reset_peak = self._peak_descriptor is not None
+        if self._peak_descriptor is None:
+            self._peak_descriptor = _open_or_none(path, os.O_RDONLY)
 
-    def limit_memory(self, limit_bytes: int) -> bool:
+    def set_memory_limit(self, limit_bytes: int) -> bool:
         """Set a limit; says whether the kernel took it."""
-        return self.memory is not None and write(self.folder / self.memory.limit, b"%d" % limit_bytes)
+        return self.memory is not None and try_write(self.folder / self.memory.limit, b"%d" % limit_bytes)
 
     def enter(self) -> bool:
         """Put the calling process into the group."""
-        return written(self._entrance, ITSELF)
+        return try_write_descriptor(self._procs_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
         """Begin the high-water mark anew, where the kernel lets us."""
-        if self._peak is not None and self.memory is not None and self._resets_peak:
-            written(self._peak, self.memory.reset)
+        if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
+            try_write_descriptor(self._peak_descriptor, self.memory.reset)
 
     def cpu_ns(self) -> int | None:
         """The CPU time of all that ever ran in the group."""
-        return None if self.cpu is None or self._cpu_counter is None else self.cpu.parse_ns(_text(self._cpu_counter))
+        return (
+            None if self.cpu is None or self._cpu_descriptor is None else self.cpu.parse_ns(_text(self._cpu_descriptor))
+        )
 
     def memory_now(self) -> MemoryReading | None:
         """The group's memory."""
@@ -106,50 +108,50 @@ class CountingGroup:
 
     def memory_peak_bytes(self) -> int | None:
         """The kernel's high-water mark, page cache included."""
-        text = b"" if self._peak is None else _text(self._peak).strip()
+        text = b"" if self._peak_descriptor is None else _text(self._peak_descriptor).strip()
         return int(text) if text.isdigit() else None
 
     def oom_kills(self) -> int | None:
         """How many processes of the group were killed for want of memory."""
         return None if self.memory is None else read_oom_kills(self.folder, self.memory)
 
-    def remove(self, folders: Folders, sleep: Sleep) -> None:
+    def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; what still runs in it goes back to the group above. If that is refused, it stays."""
-        for descriptor in (self._entrance, self._cpu_counter, self._peak):
+        for descriptor in (self._procs_descriptor, self._cpu_descriptor, self._peak_descriptor):
             if descriptor is not None:
                 os.close(descriptor)
-        for _ in range(_ATTEMPTS):
-            if removed(self.folder, folders):
+        for _ in range(_MAX_REMOVE_ATTEMPTS):
+            if try_remove(self.folder, filesystem):
                 break
             if not move_processes(self.folder, self.folder.parent):
-                sleep(_PAUSE_SECONDS)
-        if self._claim is not None:
-            os.close(self._claim)
+                sleep(_RETRY_SECONDS)
+        if self._lock_descriptor is not None:
+            os.close(self._lock_descriptor)
 
 
-def members(folder: Path) -> tuple[bytes, ...]:
+def member_pids(folder: Path) -> tuple[bytes, ...]:
     """The processes in a group, 0 for each outside of our pid namespace; none where it cannot be read."""
-    return tuple((proc.read(str(folder / PROCESSES)) or b"").split())
+    return tuple((proc.read(str(folder / PROCS_FILE)) or b"").split())
 
 
 def move_processes(source: Path, target: Path) -> int:
     """Move the processes of one group to another, as far as the kernel lets us; says how many."""
     # To write the 0 of a foreign process would move ourselves.
-    return sum(write(target / PROCESSES, pid) for pid in members(source) if pid != ITSELF)
+    return sum(try_write(target / PROCS_FILE, pid) for pid in member_pids(source) if pid != CALLING_PROCESS)
 
 
-def removed(folder: Path, folders: Folders) -> bool:
+def try_remove(folder: Path, filesystem: CgroupFilesystem) -> bool:
     """Remove a group if it is empty; says whether that succeeded."""
     try:
-        folders.remove(folder)
+        filesystem.remove(folder)
     except OSError:
         return False
     return True
 
 
-def claimed(folder: Path) -> int | None:
+def try_lock(folder: Path) -> int | None:
     """Lock a folder while the answer is open; None if somebody else has it. The kernel unlocks for the dead."""
-    descriptor = _opened_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = _open_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
     if descriptor is None:
         return None
     try:
@@ -160,19 +162,19 @@ def claimed(folder: Path) -> int | None:
     return descriptor
 
 
-def write(path: Path, text: bytes) -> bool:
+def try_write(path: Path, text: bytes) -> bool:
     """Write to a file of a group; says whether the kernel took it."""
     try:
         descriptor = _open(path, os.O_WRONLY)
     except OSError:
         return False
     try:
-        return written(descriptor, text)
+        return try_write_descriptor(descriptor, text)
     finally:
         os.close(descriptor)
 
 
-def written(descriptor: int, text: bytes) -> bool:
+def try_write_descriptor(descriptor: int, text: bytes) -> bool:
     """Write to an open file of a group; says whether the kernel took it."""
     try:
         os.write(descriptor, text)
@@ -183,16 +185,16 @@ def written(descriptor: int, text: bytes) -> bool:
 
 def _text(descriptor: int) -> bytes:
     try:
-        return os.pread(descriptor, _LONGEST_COUNTER_BYTES, 0)
+        return os.pread(descriptor, _MAX_COUNTER_BYTES, 0)
     except OSError:
         return b""
 
 
 def _open(path: Path, flags: int) -> int:
-    return apart_from_the_standard_ones(os.open(path, flags))
+    return dup_above_standard_streams(os.open(path, flags))
 
 
-def _opened_or_none(path: Path, flags: int) -> int | None:
+def _open_or_none(path: Path, flags: int) -> int | None:
     try:
         return _open(path, flags)
     except OSError:

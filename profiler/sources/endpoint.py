@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 # A task has ten containers at most and 10 kB of stats each. What decodes to the most objects becomes
 # 44 times as large: 88 MiB, which the monitor's own memory limit (128 MiB) still holds.
-LARGEST_ANSWER_BYTES = 2 * 1024 * 1024
-LONGEST_TIMEOUT_SECONDS = 5.0
-_TIMEOUTS_BEFORE_PATIENCE = 2
+MAX_RESPONSE_BYTES = 2 * 1024 * 1024
+MAX_TIMEOUT_SECONDS = 5.0
+_TIMEOUTS_UNTIL_DOUBLED = 2
 _HTTP_OK = 200
 # What an answer may still take once the end was asked for: it takes milliseconds where all is well.
-_HASTE_NS = NS_PER_SECOND // 2
+_STOP_TIMEOUT_NS = NS_PER_SECOND // 2
 _HEADERS = {"Accept": "application/json"}
 
 
 class Endpoint(Protocol):
     """What the task metadata source needs of a transport."""
 
-    def get(self, path: str, at_most_seconds: float | None = None) -> bytes | Unavailable:
+    def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of ``path`` below the endpoint's address, or why there is none."""
         ...
 
 
-class Haste(Protocol):
+class StopSignal(Protocol):
     """A request to end, after which nobody is waited for as long as usual."""
 
     @property
@@ -45,64 +45,66 @@ class Haste(Protocol):
         """When, by the monotonic clock; None: not yet."""
         ...
 
-    def wait_for(self, source: socket.socket, seconds: float) -> bool:
+    def wait_readable(self, source: socket.socket, seconds: float) -> bool:
         """Wait so long, or until ``source`` can be read or the end is asked for; says whether it can be read."""
         ...
 
 
-class Patience:
+class AdaptiveTimeout:
     """The timeout: 0.9 of the interval at first, doubled after two timeouts in a row, at most 5 s.
 
     It stays where it got: an endpoint that needs 2 s needs them each time.
     """
 
     def __init__(self, interval_seconds: float) -> None:
-        self.timeout_seconds = min(0.9 * interval_seconds, LONGEST_TIMEOUT_SECONDS)
-        self._in_a_row = 0
+        self.timeout_seconds = min(0.9 * interval_seconds, MAX_TIMEOUT_SECONDS)
+        self._consecutive_timeouts = 0
 
-    def answered(self) -> None:
+    def on_success(self) -> None:
         """The endpoint answered in time."""
-        self._in_a_row = 0
+        self._consecutive_timeouts = 0
 
-    def timed_out(self) -> None:
+    def on_timeout(self) -> None:
         """The endpoint did not answer in time."""
-        self._in_a_row += 1
-        if self._in_a_row >= _TIMEOUTS_BEFORE_PATIENCE:
-            self._in_a_row = 0
-            self.timeout_seconds = min(2 * self.timeout_seconds, LONGEST_TIMEOUT_SECONDS)
+        self._consecutive_timeouts += 1
+        if self._consecutive_timeouts >= _TIMEOUTS_UNTIL_DOUBLED:
+            self._consecutive_timeouts = 0
+            self.timeout_seconds = min(2 * self.timeout_seconds, MAX_TIMEOUT_SECONDS)
 
 
 class HttpEndpoint:
     """The real endpoint, at the address that ECS gives in ``ECS_CONTAINER_METADATA_URI_V4``.
 
-    Once ``haste`` is asked for, even while an answer is waited for, each takes half a second at most;
+    Once ``stop_signal`` is asked for, even while an answer is waited for, each takes half a second at most;
     those that came with a time of their own keep it.
     """
 
-    def __init__(self, address: str, patience: Patience, clock: Clock, haste: Haste | None = None) -> None:
+    def __init__(
+        self, address: str, adaptive_timeout: AdaptiveTimeout, clock: Clock, stop_signal: StopSignal | None = None
+    ) -> None:
         self._address = address.rstrip("/")
-        self._patience = patience
+        self._timeout = adaptive_timeout
         self._clock = clock
-        self._haste = haste
-        self._is_bounded = False
-        self._asked_ns = 0
+        self._stop_signal = stop_signal
+        self._has_own_timeout = False
+        self._request_started_ns = 0
         self._connection: HTTPConnection | None = None
-        self._folder = ""
+        self._base_path = ""
         self._deadline_ns = 0
 
-    def get(self, path: str, at_most_seconds: float | None = None) -> bytes | Unavailable:
+    def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of a 200 answer; anything else is a reason."""
-        timeout_seconds = self._patience.timeout_seconds
-        if at_most_seconds is not None:
-            timeout_seconds = min(timeout_seconds, at_most_seconds)
-        self._is_bounded = at_most_seconds is not None
+        timeout_seconds = self._timeout.timeout_seconds
+        if max_seconds is not None:
+            timeout_seconds = min(timeout_seconds, max_seconds)
+        self._has_own_timeout = max_seconds is not None
         shown = path or "/"
         try:
-            answer = self._ask(self._connected(), path, timeout_seconds)
+            answer = self._fetch(self._open_connection(), path, timeout_seconds)
         except TimeoutError:
             self.close()
-            self._patience.timed_out()
-            waited_seconds = (self._last_moment_ns() - self._asked_ns) / NS_PER_SECOND
+            self._timeout.on_timeout()
+            waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
             return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
         except (HTTPException, OSError) as error:
             self.close()
@@ -110,7 +112,7 @@ class HttpEndpoint:
         except ValueError:
             return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
         if not isinstance(answer, Unavailable):
-            self._patience.answered()
+            self._timeout.on_success()
         return answer
 
     def close(self) -> None:
@@ -118,24 +120,24 @@ class HttpEndpoint:
         if self._connection is not None:
             self._connection.close()
 
-    def _connected(self) -> HTTPConnection:
+    def _open_connection(self) -> HTTPConnection:
         """The one connection, opened by its first request, and anew by the next one after it was closed."""
         if self._connection is None:
             parts = urlsplit(self._address)
             if parts.scheme != "http" or parts.hostname is None:
                 raise ValueError(self._address)
-            self._folder = parts.path
+            self._base_path = parts.path
             self._connection = HTTPConnection(parts.hostname, parts.port)
-            self._connection.response_class = self._response  # type: ignore[assignment]  # it is only ever called
+            self._connection.response_class = self._make_response  # type: ignore[assignment]  # it is only ever called
         return self._connection
 
-    def _response(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:
-        received = _InTime(sock, self._left_seconds, self._can_be_read)
+    def _make_response(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:
+        received = _DeadlineReader(sock, self._remaining_seconds, self._wait_readable)
         return HTTPResponse(received, method=method)  # type: ignore[arg-type]  # asked for nothing but makefile
 
-    def _ask(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
-        self._asked_ns = self._clock.monotonic_ns()
-        self._deadline_ns = self._asked_ns + round(timeout_seconds * NS_PER_SECOND)
+    def _fetch(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
+        self._request_started_ns = self._clock.monotonic_ns()
+        self._deadline_ns = self._request_started_ns + round(timeout_seconds * NS_PER_SECOND)
         was_kept = connection.sock is not None
         try:
             response = self._request(connection, path, timeout_seconds)
@@ -145,43 +147,43 @@ class HttpEndpoint:
             connection.close()  # the endpoint had closed it while nothing was asked
             response = self._request(connection, path, timeout_seconds)
         with response:
-            return self._body(response, path)
+            return self._read_body(response, path)
 
     def _request(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> HTTPResponse:
         connection.timeout = timeout_seconds
         if connection.sock is not None:
             connection.sock.settimeout(timeout_seconds)
-        connection.request("GET", self._folder + path, headers=_HEADERS)
+        connection.request("GET", self._base_path + path, headers=_HEADERS)
         return connection.getresponse()
 
-    def _body(self, response: HTTPResponse, path: str) -> bytes | Unavailable:
+    def _read_body(self, response: HTTPResponse, path: str) -> bytes | Unavailable:
         """An error's is read, too, so that the connection can serve again."""
         length = response.length
-        body = response.read(LARGEST_ANSWER_BYTES + 1)
-        if length is not None and len(body) < min(length, LARGEST_ANSWER_BYTES):
+        body = response.read(MAX_RESPONSE_BYTES + 1)
+        if length is not None and len(body) < min(length, MAX_RESPONSE_BYTES):
             raise IncompleteRead(body, length - len(body))
-        if len(body) > LARGEST_ANSWER_BYTES:
+        if len(body) > MAX_RESPONSE_BYTES:
             self.close()
-            return Unavailable(f"{path or '/'} answered more than {LARGEST_ANSWER_BYTES} bytes")
+            return Unavailable(f"{path or '/'} answered more than {MAX_RESPONSE_BYTES} bytes")
         if response.status != _HTTP_OK:
             return Unavailable(f"{path or '/'} answered HTTP {response.status}")
         return body
 
-    def _left_seconds(self) -> float:
-        return (self._last_moment_ns() - self._clock.monotonic_ns()) / NS_PER_SECOND
+    def _remaining_seconds(self) -> float:
+        return (self._effective_deadline_ns() - self._clock.monotonic_ns()) / NS_PER_SECOND
 
-    def _last_moment_ns(self) -> int:
-        requested_ns = None if self._haste is None else self._haste.requested_ns
-        if requested_ns is None or self._is_bounded:
+    def _effective_deadline_ns(self) -> int:
+        requested_ns = None if self._stop_signal is None else self._stop_signal.requested_ns
+        if requested_ns is None or self._has_own_timeout:
             return self._deadline_ns
-        return min(self._deadline_ns, max(requested_ns, self._asked_ns) + _HASTE_NS)
+        return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + _STOP_TIMEOUT_NS)
 
-    def _can_be_read(self, sock: socket.socket, seconds: float) -> bool:
+    def _wait_readable(self, sock: socket.socket, seconds: float) -> bool:
         """Without anybody who could ask for haste the socket's own timeout does."""
-        return self._haste is None or self._haste.wait_for(sock, seconds)
+        return self._stop_signal is None or self._stop_signal.wait_readable(sock, seconds)
 
 
-class _InTime(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """What a socket receives, up to a deadline.
 
     A socket's own timeout is for each piece: head or body could drip for as long as the endpoint likes.
@@ -190,12 +192,12 @@ class _InTime(io.RawIOBase):
     def __init__(
         self,
         sock: socket.socket,
-        left_seconds: Callable[[], float],
-        can_be_read: Callable[[socket.socket, float], bool],
+        remaining_seconds: Callable[[], float],
+        wait_readable: Callable[[socket.socket, float], bool],
     ) -> None:
         self._sock = sock
-        self._left_seconds = left_seconds
-        self._can_be_read = can_be_read
+        self._remaining_seconds = remaining_seconds
+        self._wait_readable = wait_readable
         self._received = sock.makefile("rb", buffering=0)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
@@ -208,9 +210,9 @@ class _InTime(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
         """The next piece; raises TimeoutError when the time is over."""
-        while (left_seconds := self._left_seconds()) > 0:
-            if self._can_be_read(self._sock, left_seconds):
-                self._sock.settimeout(left_seconds)
+        while (remaining_seconds := self._remaining_seconds()) > 0:
+            if self._wait_readable(self._sock, remaining_seconds):
+                self._sock.settimeout(remaining_seconds)
                 return self._received.readinto(buffer)
         raise TimeoutError
 

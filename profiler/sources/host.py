@@ -21,7 +21,7 @@ class Host(Struct, frozen=True, kw_only=True):
     cpu_architecture: str | None = None
 
 
-def host_facts() -> Host:
+def read_host() -> Host:
     """The machine as this process sees it; None for what it cannot see."""
     cpus = os.cpu_count()
     return Host(

@@ -18,7 +18,7 @@ _COUNTERS = "/proc/vmstat"
 _MOUNTS = "/proc/self/mountinfo"
 
 
-class Swapped(Struct, frozen=True, kw_only=True):
+class SwapCounters(Struct, frozen=True, kw_only=True):
     """What the instance has moved to and from swap since it was started."""
 
     out_bytes: int
@@ -40,7 +40,7 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
     memory_available_bytes: int | None = None
     swap_size_bytes: int | None = None
     swap_free_bytes: int | None = None
-    swapped: Swapped | None = None
+    swap_counters: SwapCounters | None = None
     disks: tuple[Disk, ...] = ()
 
 
@@ -57,23 +57,23 @@ def read_instance() -> InstanceReading | Unavailable:
         memory_available_bytes=sizes.get("MemAvailable"),
         swap_size_bytes=sizes.get("SwapTotal"),
         swap_free_bytes=sizes.get("SwapFree"),
-        swapped=read_swapped(),
+        swap_counters=read_swap_counters(),
         disks=tuple(disk for disk in found if disk is not None),
     )
 
 
-def read_swapped() -> Swapped | None:
+def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone; None where the kernel has none."""
-    return parse_swapped(proc.read(_COUNTERS) or b"", os.sysconf("SC_PAGE_SIZE"))
+    return parse_swap_counters(proc.read(_COUNTERS) or b"", os.sysconf("SC_PAGE_SIZE"))
 
 
-def parse_swapped(vmstat: bytes, page_bytes: int) -> Swapped | None:
+def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
     """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
     text = vmstat.decode("ascii", "replace")
     out_pages, in_pages = proc.parse_counter(text, "pswpout"), proc.parse_counter(text, "pswpin")
     if out_pages is None or in_pages is None:
         return None
-    return Swapped(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
+    return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
 
 
 def _disk(mount_point: str) -> Disk | None:

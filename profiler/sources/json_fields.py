@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 Json = object
 
-_LARGEST_COUNT = 2**63 - 1
+_MAX_COUNT = 2**63 - 1
 
 
 def mapping(value: Json) -> Mapping[str, Json]:
@@ -30,7 +30,7 @@ def count(value: Json) -> int | None:
     """``value`` if it is a whole number from 0 to 2^63 - 1, else None."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
         return value
     return None
 
@@ -39,7 +39,7 @@ def number(value: Json) -> float | None:
     """``value`` if it is a number above 0 and not absurdly large, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 < value <= _LARGEST_COUNT else None
+    return float(value) if 0 < value <= _MAX_COUNT else None
 
 
 def integer(value: Json) -> int | None:

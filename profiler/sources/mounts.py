@@ -10,33 +10,36 @@ from msgspec import Struct
 from profiler.sources import proc
 
 ROOT = "/"
-MOST_DISKS = 16
+MAX_DISKS = 16
 # Folders of the instance's disk that are no volumes: those of ECS Exec, and of the agent's container metadata file.
-_OF_ECS = ("/managed-agents/", "/opt/ecs/metadata/")
+_ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
 _SEPARATOR = " - "
 # Positions in a line: the device's numbers and the mount point; after the separator, the file system's type.
 _DEVICE, _MOUNT_POINT, _TYPE = 2, 4, 0
-_ANONYMOUS = "0:"
+_ANONYMOUS_DEVICE_PREFIX = "0:"
 # On disks, although the kernel gives them numbers of no device.
-_DISKS_WITHOUT_NUMBERS = ("btrfs", "bcachefs", "zfs")
+_DISK_FILESYSTEMS_WITHOUT_DEVICE = ("btrfs", "bcachefs", "zfs")
 # In memory, or on what is listed itself: these always answer.
-_PRESENT = ("overlay", "tmpfs", "ramfs", "devtmpfs", "devpts", "proc", "sysfs", "mqueue", "cgroup", "cgroup2")
+_LOCAL_FILESYSTEMS = ("overlay", "tmpfs", "ramfs", "devtmpfs", "devpts", "proc", "sysfs", "mqueue", "cgroup", "cgroup2")
 
 
 class _Mount(Struct, frozen=True):
-    point: str
+    mount_point: str
     device: str
-    kind: str
+    filesystem_type: str
 
     @property
     def is_disk(self) -> bool:
         """Whether its size is that of a disk."""
-        return not self.device.startswith(_ANONYMOUS) or self.kind in _DISKS_WITHOUT_NUMBERS
+        return (
+            not self.device.startswith(_ANONYMOUS_DEVICE_PREFIX)
+            or self.filesystem_type in _DISK_FILESYSTEMS_WITHOUT_DEVICE
+        )
 
     @property
     def can_hang(self) -> bool:
         """Whether it may be of a network, or of a program that can end."""
-        return not self.is_disk and self.kind not in _PRESENT and self.point != ROOT
+        return not self.is_disk and self.filesystem_type not in _LOCAL_FILESYSTEMS and self.mount_point != ROOT
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
@@ -44,29 +47,29 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
 
     Docker and the NVIDIA runtime also mount single files from the instance's disk: they are no volumes.
     """
-    mounts = _mounts(mountinfo)
-    hanging = tuple(f"{mount.point}/" for mount in mounts if mount.can_hang)
+    mounts = _parse_mounts(mountinfo)
+    hanging = tuple(f"{mount.mount_point}/" for mount in mounts if mount.can_hang)
     volumes = [
         mount
-        for mount in sorted(mounts, key=lambda mount: (len(mount.point), mount.point))
+        for mount in sorted(mounts, key=lambda mount: (len(mount.mount_point), mount.mount_point))
         if mount.is_disk
-        and mount.point != ROOT
-        and not mount.point.startswith((*_OF_ECS, *hanging))
-        and is_folder(mount.point)
+        and mount.mount_point != ROOT
+        and not mount.mount_point.startswith((*_ECS_AGENT_FOLDERS, *hanging))
+        and is_folder(mount.mount_point)
     ]
     shortest = {mount.device: mount for mount in reversed(volumes)}
     firsts = [mount for mount in volumes if shortest[mount.device] is mount]
     others = [mount for mount in volumes if shortest[mount.device] is not mount]
-    return (ROOT, *sorted(mount.point for mount in (firsts + others)[: MOST_DISKS - 1]))
+    return (ROOT, *sorted(mount.mount_point for mount in (firsts + others)[: MAX_DISKS - 1]))
 
 
-def _mounts(mountinfo: str) -> list[_Mount]:
+def _parse_mounts(mountinfo: str) -> list[_Mount]:
     """What is mounted at each place: the last of those that were mounted over one another."""
     found: dict[str, _Mount] = {}
     for line in mountinfo.splitlines():
         where, _, what = line.partition(_SEPARATOR)
         words = where.split(" ")
         if len(words) > _MOUNT_POINT:
-            point = proc.unescaped(words[_MOUNT_POINT])
-            found[point] = _Mount(point, words[_DEVICE], what.split(" ")[_TYPE])
+            mount_point = proc.unescape_path(words[_MOUNT_POINT])
+            found[mount_point] = _Mount(mount_point, words[_DEVICE], what.split(" ")[_TYPE])
     return list(found.values())

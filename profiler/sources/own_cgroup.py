@@ -22,39 +22,42 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler.sources import proc
-from profiler.sources.cgroup import UNIFIED, Cgroups, Place, parse_membership
+from profiler.sources.cgroup import UNIFIED, CgroupLocation, Cgroups, parse_membership
 from profiler.sources.cgroup_counters import V1_CPU, V1_MEMORY, V2_CPU, V2_MEMORY, MemoryReading
-from profiler.sources.cgroup_delegation import Aside, step_aside
+from profiler.sources.cgroup_delegation import CgroupDelegation, delegate_controller
 from profiler.sources.counting_group import (
+    AccountingCgroup,
+    CgroupFilesystem,
     Counters,
-    CountingGroup,
-    Folders,
-    KernelFolders,
+    KernelCgroupFilesystem,
     Sleep,
-    claimed,
-    members,
-    removed,
+    member_pids,
+    try_lock,
+    try_remove,
 )
 
 _PREFIX = "task-profiler-"
-_REFUGE = "-self"
+_LEAF_SUFFIX = "-self"
 _MEMORY, _CPU = "memory", "cpuacct"
 # Controllers that only count or only limit: a group below without a limit changes nothing there.
-_HARMLESS = frozenset((_MEMORY, _CPU, "pids", "hugetlb", "rdma", "misc", UNIFIED))
+_NEUTRAL_CONTROLLERS = frozenset((_MEMORY, _CPU, "pids", "hugetlb", "rdma", "misc", UNIFIED))
 
 
-class OwnCgroup:
+class CommandCgroup:
     """The groups of one command: none, one, or one for CPU and one for memory."""
 
     name = "cgroup"
 
     def __init__(
-        self, groups: Iterable[CountingGroup] = (), folders: Folders | None = None, aside: Aside | None = None
+        self,
+        groups: Iterable[AccountingCgroup] = (),
+        filesystem: CgroupFilesystem | None = None,
+        delegation: CgroupDelegation | None = None,
     ) -> None:
         self._groups = tuple(groups)
-        self._folders = folders or KernelFolders()
-        self._aside = aside
-        self._base_ns = 0
+        self._filesystem = filesystem or KernelCgroupFilesystem()
+        self._delegation = delegation
+        self._baseline_cpu_ns = 0
 
     def join(self) -> bytes:
         """For the command's process just before it executes the command: into the groups, and say which.
@@ -74,23 +77,23 @@ class OwnCgroup:
             group.reset_peak()
         return b"%d %s" % (base_ns or 0, b"".join(b"1" if entered else b"0" for entered in joined))
 
-    def started(self, answer: bytes) -> None:
+    def on_started(self, answer: bytes) -> None:
         """Hear what :meth:`join` said; groups that could not be joined are removed."""
         base, _, joined = answer.partition(b" ")
-        self._base_ns = int(base) if base.isdigit() else 0
+        self._baseline_cpu_ns = int(base) if base.isdigit() else 0
         entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
         for group in self._groups:
             if group not in entered:
-                group.remove(self._folders, _no_pause)
+                group.remove(self._filesystem, _no_sleep)
         self._groups = entered
 
     @property
-    def used(self) -> bool:
+    def is_used(self) -> bool:
         """Whether the command is in any group of its own."""
         return bool(self._groups)
 
     @property
-    def counts_cpu(self) -> bool:
+    def has_cpu_accounting(self) -> bool:
         """Whether a group counts the command's CPU time."""
         return any(group.cpu is not None for group in self._groups)
 
@@ -98,7 +101,7 @@ class OwnCgroup:
         """The CPU time of all that ever ran in the group, whoever waited for it."""
         counted = (group.cpu_ns() for group in self._groups if group.cpu is not None)
         counted_ns = next(counted, None)
-        return None if counted_ns is None else max(counted_ns - self._base_ns, 0)
+        return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
     def memory(self) -> MemoryReading | None:
         """The group's memory now."""
@@ -115,7 +118,7 @@ class OwnCgroup:
         group = self._memory_group()
         return None if group is None else group.oom_kills()
 
-    def holds(self, pid: int) -> bool:
+    def contains(self, pid: int) -> bool:
         """Whether a process's memory counts here. True if it is gone: nothing can be told of it then."""
         group = self._memory_group()
         if group is None:
@@ -126,117 +129,125 @@ class OwnCgroup:
 
     def remove(self, sleep: Sleep) -> None:
         """Remove the groups. What still runs in them goes back to where the command was started."""
-        if self._aside is not None:
-            self._aside.go_back()
+        if self._delegation is not None:
+            self._delegation.revert()
         for group in self._groups:
-            group.remove(self._folders, sleep)
-        self._groups, self._aside = (), None
+            group.remove(self._filesystem, sleep)
+        self._groups, self._delegation = (), None
 
-    def _memory_group(self) -> CountingGroup | None:
+    def _memory_group(self) -> AccountingCgroup | None:
         return next((group for group in self._groups if group.memory is not None), None)
 
 
-class _Wish(Struct, frozen=True, kw_only=True):
+class _Candidate(Struct, frozen=True, kw_only=True):
     """A group that would be of use."""
 
     hierarchy: str
-    place: Place
+    location: CgroupLocation
     counters: Counters
     memory_limit_bytes: int | None = None
 
 
-def make_own_cgroup(cgroups: Cgroups, own_pid: int, run_id: str, folders: Folders | None = None) -> OwnCgroup:
+def make_command_cgroup(
+    cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
+) -> CommandCgroup:
     """Groups for a command of the process ``own_pid``, which ``cgroups`` tells where it is."""
-    folders = folders or KernelFolders()
+    filesystem = filesystem or KernelCgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
-    groups: list[CountingGroup] = []
-    aside = None
-    for wish in _wishes(cgroups):
+    groups: list[AccountingCgroup] = []
+    delegation = None
+    for candidate in _candidates(cgroups):
         if groups and any(group.cpu is not None for group in groups):
             break
         # A folder that does not list us is another process's, however it came about.
-        if b"%d" % own_pid not in members(wish.place.folder):
+        if b"%d" % own_pid not in member_pids(candidate.location.folder):
             continue
-        _sweep(wish.place.folder, folders)
-        if wish.counters.memory is V2_MEMORY:
-            aside = step_aside(wish.place.folder, own_pid, name + _REFUGE, _MEMORY, folders)
-        made = _made(wish, name, folders)
+        _remove_stale_groups(candidate.location.folder, filesystem)
+        if candidate.counters.memory is V2_MEMORY:
+            delegation = delegate_controller(
+                candidate.location.folder, own_pid, name + _LEAF_SUFFIX, _MEMORY, filesystem
+            )
+        made = _make_group(candidate, name, filesystem)
         if made is not None:
             groups.append(made)
-        elif aside is not None:
-            aside.go_back()
-            aside = None
-    return OwnCgroup(groups, folders, aside)
+        elif delegation is not None:
+            delegation.revert()
+            delegation = None
+    return CommandCgroup(groups, filesystem, delegation)
 
 
-def _wishes(cgroups: Cgroups) -> Iterable[_Wish]:
+def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
     """Where a group might be made: for memory, then for CPU, the best first, until one counts CPU."""
     limits = cgroups.limits()
-    v1_memory, v1_cpu, v2 = (_harmless(cgroups.place(hierarchy)) for hierarchy in (_MEMORY, _CPU, UNIFIED))
-    if v1_memory is not None and _bounded_from_above(v1_memory):
+    v1_memory, v1_cpu, v2 = (
+        _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (_MEMORY, _CPU, UNIFIED)
+    )
+    if v1_memory is not None and _uses_hierarchy(v1_memory):
         cpu = V1_CPU if v1_memory == v1_cpu else None
-        yield _Wish(
+        yield _Candidate(
             hierarchy=_MEMORY,
-            place=v1_memory,
+            location=v1_memory,
             counters=Counters(cpu=cpu, memory=V1_MEMORY),
             memory_limit_bytes=limits.memory_bytes,
         )
     if v1_cpu is not None:
-        yield _Wish(hierarchy=_CPU, place=v1_cpu, counters=Counters(cpu=V1_CPU))
-    if v2 is not None and (limits.vcpu is None or cgroups.counts("cpu")):
-        if cgroups.counts(_MEMORY):
-            yield _Wish(hierarchy=UNIFIED, place=v2, counters=Counters(cpu=V2_CPU))
+        yield _Candidate(hierarchy=_CPU, location=v1_cpu, counters=Counters(cpu=V1_CPU))
+    if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
+        if cgroups.has_v1_controller(_MEMORY):
+            yield _Candidate(hierarchy=UNIFIED, location=v2, counters=Counters(cpu=V2_CPU))
         else:
-            yield _Wish(
+            yield _Candidate(
                 hierarchy=UNIFIED,
-                place=v2,
+                location=v2,
                 counters=Counters(cpu=V2_CPU, memory=V2_MEMORY),
                 memory_limit_bytes=limits.memory_bytes,
             )
 
 
-def _harmless(place: Place | None) -> Place | None:
+def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
     """Only where being in a group of its own changes nothing for the command or for others."""
-    if place is None:
+    if location is None:
         return None
-    handed_down = (proc.read(str(place.folder / "cgroup.subtree_control")) or b"").decode("ascii", "replace").split()
-    return place if place.controllers.union(handed_down) <= _HARMLESS else None
+    handed_down = (proc.read(str(location.folder / "cgroup.subtree_control")) or b"").decode("ascii", "replace").split()
+    return location if location.controllers.union(handed_down) <= _NEUTRAL_CONTROLLERS else None
 
 
-def _bounded_from_above(place: Place) -> bool:
+def _uses_hierarchy(location: CgroupLocation) -> bool:
     """Before Linux 5.11 the limits of a version 1 memory group could be set not to hold below it."""
-    return (proc.read(str(place.folder / "memory.use_hierarchy")) or b"1").strip() == b"1"
+    return (proc.read(str(location.folder / "memory.use_hierarchy")) or b"1").strip() == b"1"
 
 
-def _made(wish: _Wish, name: str, folders: Folders) -> CountingGroup | None:
-    folder = wish.place.folder / name
+def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) -> AccountingCgroup | None:
+    folder = candidate.location.folder / name
     try:
-        folders.make(folder)
+        filesystem.make(folder)
     except OSError:
         return None
     try:
-        group = CountingGroup(folder, wish.hierarchy, f"{wish.place.group.rstrip('/')}/{name}", wish.counters)
+        group = AccountingCgroup(
+            folder, candidate.hierarchy, f"{candidate.location.group.rstrip('/')}/{name}", candidate.counters
+        )
     except OSError:
-        removed(folder, folders)
+        try_remove(folder, filesystem)
         return None
-    if wish.memory_limit_bytes is not None and not group.limit_memory(wish.memory_limit_bytes):
-        group.remove(folders, _no_pause)
+    if candidate.memory_limit_bytes is not None and not group.set_memory_limit(candidate.memory_limit_bytes):
+        group.remove(filesystem, _no_sleep)
         return None
     return group
 
 
-def _sweep(above: Path, folders: Folders) -> None:
+def _remove_stale_groups(above: Path, filesystem: CgroupFilesystem) -> None:
     """Remove what profilers that were killed have left, where nothing runs any more."""
     try:
         names = os.listdir(above)  # noqa: PTH208  names
     except OSError:
         return
     for name in names:
-        claim = claimed(above / name) if name.startswith(_PREFIX) else None
+        claim = try_lock(above / name) if name.startswith(_PREFIX) else None
         if claim is not None:
-            removed(above / name, folders)
+            try_remove(above / name, filesystem)
             os.close(claim)
 
 
-def _no_pause(_seconds: float) -> None:
+def _no_sleep(_seconds: float) -> None:
     """For a group that nothing has run in."""

@@ -17,7 +17,7 @@ class OwnUsage(Struct, frozen=True, kw_only=True):
     max_rss_mb: float | None = None
 
 
-def own_usage() -> OwnUsage:
+def read_own_usage() -> OwnUsage:
     """The state now.
 
     The peak is VmHWM, which begins anew at exec; getrusage's ru_maxrss begins at the parent's.

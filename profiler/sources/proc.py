@@ -14,16 +14,16 @@ _CHUNK_BYTES = 65_536
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
 STOPPED = "T"
-_ENDED = (b"Z", b"X")  # its parent has not waited for it yet
+_DEAD_STATES = (b"Z", b"X")  # its parent has not waited for it yet
 _PF_EXITING = 0x4
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. What "children" used counts once a parent has waited for them.
 
     ``name`` is the command's, at most 15 bytes of it; ``faults`` are page faults: memory does not
-    grow without them. ``is_ending`` is already true while it gives its memory back, before it is a zombie.
+    grow without them. ``is_exiting`` is already true while it gives its memory back, before it is a zombie.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     threads: int
     started_ticks: int
     resident_pages: int
-    is_ending: bool
+    is_exiting: bool
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
             threads=int(fields[_THREADS]),
             started_ticks=int(fields[_STARTED]),
             resident_pages=int(fields[_RESIDENT]),
-            is_ending=fields[_STATE] in _ENDED or bool(int(fields[_FLAGS]) & _PF_EXITING),
+            is_exiting=fields[_STATE] in _DEAD_STATES or bool(int(fields[_FLAGS]) & _PF_EXITING),
         )
     except ValueError:
         return None
@@ -87,16 +87,16 @@ def parse_status(text: bytes) -> ProcessStatus:
     except ValueError:
         signals = 0
     return ProcessStatus(
-        rss_bytes=_size(text, b"VmRSS:"),
-        anonymous_bytes=_size(text, b"RssAnon:"),
-        peak_bytes=_size(text, b"VmHWM:"),
+        rss_bytes=_size_bytes(text, b"VmRSS:"),
+        anonymous_bytes=_size_bytes(text, b"RssAnon:"),
+        peak_bytes=_size_bytes(text, b"VmHWM:"),
         ignored_signals=signals,
     )
 
 
 def parse_pss(rollup: bytes) -> int | None:
     """The proportional set size in ``/proc/PID/smaps_rollup``."""
-    return _size(rollup, b"Pss:")
+    return _size_bytes(rollup, b"Pss:")
 
 
 def parse_counter(text: str, name: str) -> int | None:
@@ -121,9 +121,9 @@ def parse_pids(children: bytes) -> tuple[int, ...]:
     return tuple(int(word) for word in children.split() if word.isdigit())
 
 
-def unescaped(path: str) -> str:
+def unescape_path(path: str) -> str:
     """A path of ``/proc/PID/mountinfo``, in which blanks and backslashes are octal."""
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
+    return _OCTAL_ESCAPE.sub(lambda match: chr(int(match[1], 8)), path)
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def read(path: str) -> bytes | None:
     return b"".join(chunks)
 
 
-def _size(text: bytes, name: bytes) -> int | None:
+def _size_bytes(text: bytes, name: bytes) -> int | None:
     value = _field(text, name)
     return int(value) * _BYTES_PER_KIB if value is not None and value.isdigit() else None
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Container
 from msgspec import Struct
 
 from profiler.sources import proc
-from profiler.sources.budget import Budget
+from profiler.sources.budget import DutyCycle
 from profiler.times import NS_PER_SECOND
 
 # Reading a PSS walks the process's page tables: at most this share of one core goes into it.
-_PSS_SHARE = 0.01
+_MAX_PSS_CPU_SHARE = 0.01
 # Below this, asking each thread for its children is cheaper than even counting all processes.
-_FEW_THREADS = 64
+_MAX_THREADS_TO_LIST = 64
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
@@ -56,30 +56,30 @@ class ProcessTree:
     PSS is refreshed as its cost allows; until then the pages shared last time are taken off.
     """
 
-    def __init__(self, root_pid: int, strangers: Container[int], monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
         self._root_pid = root_pid
-        self._strangers = strangers
+        self._unrelated_children = unrelated_children
         self._monotonic_ns = monotonic_ns
         self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
-        self._lists_children = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+        self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
         self._threads = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
-        self._pss_budget = Budget(_PSS_SHARE)
+        self._pss_duty_cycle = DutyCycle(_MAX_PSS_CPU_SHARE)
 
     def read(self) -> tuple[ProcessReading, ...]:
         """All processes of the tree that are there now, each after its parent."""
         stats = self._descendants()
         self._threads = sum(stat.threads for stat in stats.values())
-        if len(stats) > 1 and self._pss_budget.allows(self._monotonic_ns()):
-            return self._read_fresh(stats)
+        if len(stats) > 1 and self._pss_duty_cycle.is_due(self._monotonic_ns()):
+            return self._read_with_fresh_pss(stats)
         return self._readings(stats)
 
-    def _read_fresh(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
+    def _read_with_fresh_pss(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
         self._shared_bytes.clear()
         began_ns = self._monotonic_ns()
         readings = self._readings(stats)
         ended_ns = self._monotonic_ns()
-        self._pss_budget.spend(ended_ns - began_ns, ended_ns)
+        self._pss_duty_cycle.add_cost(ended_ns - began_ns, ended_ns)
         return readings
 
     def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
@@ -90,7 +90,7 @@ class ProcessTree:
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
         share_bytes = status.rss_bytes
         if several and share_bytes is not None:
-            share_bytes = max(share_bytes - self._shared((pid, stat.started_ticks), status), 0)
+            share_bytes = max(share_bytes - self._read_shared_bytes((pid, stat.started_ticks), status), 0)
         return ProcessReading(
             pid=pid,
             started_ticks=stat.started_ticks,
@@ -104,7 +104,7 @@ class ProcessTree:
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
         )
 
-    def _shared(self, identity: tuple[int, int], status: proc.ProcessStatus) -> int:
+    def _read_shared_bytes(self, identity: tuple[int, int], status: proc.ProcessStatus) -> int:
         """How much of the RSS is counted at others, as last seen."""
         if identity not in self._shared_bytes:
             rss_bytes = status.rss_bytes or 0
@@ -114,20 +114,22 @@ class ProcessTree:
         return self._shared_bytes[identity]
 
     def _descendants(self) -> dict[int, proc.ProcessStat]:
-        if not self._lists_children or (self._threads > _FEW_THREADS and self._threads > len(proc.all_pids())):
-            return self._look_through_all()
+        if not self._has_children_files or (
+            self._threads > _MAX_THREADS_TO_LIST and self._threads > len(proc.all_pids())
+        ):
+            return self._scan_all_processes()
         found: dict[int, proc.ProcessStat] = {}
-        waiting = list(children_of(self._root_pid, 1))
-        while waiting:
-            pid = waiting.pop()
+        pending = list(list_children(self._root_pid, 1))
+        while pending:
+            pid = pending.pop()
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-            if stat is None or pid in found or pid in self._strangers:
+            if stat is None or pid in found or pid in self._unrelated_children:
                 continue
             found[pid] = stat
-            waiting.extend(children_of(pid, stat.threads))
+            pending.extend(list_children(pid, stat.threads))
         return found
 
-    def _look_through_all(self) -> dict[int, proc.ProcessStat]:
+    def _scan_all_processes(self) -> dict[int, proc.ProcessStat]:
         stats: dict[int, proc.ProcessStat] = {}
         below: dict[int, list[int]] = {}
         for pid in proc.all_pids():
@@ -136,16 +138,16 @@ class ProcessTree:
                 stats[pid] = stat
                 below.setdefault(stat.parent_pid, []).append(pid)
         found: dict[int, proc.ProcessStat] = {}
-        waiting = list(below.get(self._root_pid, ()))
-        while waiting:
-            pid = waiting.pop()
-            if pid not in found and pid not in self._strangers:
+        pending = list(below.get(self._root_pid, ()))
+        while pending:
+            pid = pending.pop()
+            if pid not in found and pid not in self._unrelated_children:
                 found[pid] = stats[pid]
-                waiting.extend(below.get(pid, ()))
+                pending.extend(below.get(pid, ()))
         return found
 
 
-def children_of(pid: int, threads: int) -> tuple[int, ...]:
+def list_children(pid: int, threads: int) -> tuple[int, ...]:
     """The children of a process; each thread has a list of those it forked."""
     if threads == 1:
         return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
@@ -157,8 +159,8 @@ def children_of(pid: int, threads: int) -> tuple[int, ...]:
     return tuple(child for children in lists for child in proc.parse_pids(children))
 
 
-def own_cpu_ns(pid: int, otherwise_ns: int) -> int:
-    """CPU time of all threads of a process, ended ones too; ``otherwise_ns`` once it is gone.
+def own_cpu_ns(pid: int, fallback_ns: int) -> int:
+    """CPU time of all threads of a process, ended ones too; ``fallback_ns`` once it is gone.
 
     Exact, while ``/proc/PID/stat`` shows ticks of 10 ms. Anybody may ask for it.
     """
@@ -166,4 +168,4 @@ def own_cpu_ns(pid: int, otherwise_ns: int) -> int:
         # The clock as ``clock_getcpuclockid`` makes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
-        return otherwise_ns
+        return fallback_ns

@@ -15,28 +15,28 @@ from msgspec import Struct
 
 from profiler.sources import proc
 from profiler.sources.container_processes import is_in_container
-from profiler.sources.followed_process import CpuClock, FollowedProcess
+from profiler.sources.followed_process import CpuClock, TrackedProcess
 from profiler.sources.process_tree import ProcessReading, own_cpu_ns
 from profiler.times import NS_PER_SECOND
 
 # Each keeps two files open; the usual limit is 1024 of them.
-_MOST_KEPT_OPEN = 100
+_MAX_OPEN_PROCESSES = 100
 # Who was moved into the container's control group took no new id: everybody is looked at now and then.
-_LOOK_AT_ALL_NS = 60 * NS_PER_SECOND
+_FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 
 
-class Census(Struct, frozen=True, kw_only=True):
+class ProcessSnapshot(Struct, frozen=True, kw_only=True):
     """Who is there now, and who has ended since the last reading, as last seen alive.
 
-    ``unseen``: so many ids were given out since then and are of nobody alive now, be it to threads or
-    in other containers; 0 where the kernel does not tell. ``first_pid`` is the process that the
+    ``missed_pids``: so many ids were given out since then and are of nobody alive now, be it to threads or
+    in other containers; 0 where the kernel does not tell. ``main_pid`` is the process that the
     container was started with.
     """
 
     processes: tuple[ProcessReading, ...] = ()
     ended: tuple[ProcessReading, ...] = ()
-    unseen: int = 0
-    first_pid: int | None = None
+    missed_pids: int = 0
+    main_pid: int | None = None
 
 
 class ContainerProcesses:
@@ -61,70 +61,70 @@ class ContainerProcesses:
         self._cpu_clock = cpu_clock
         self._with_arguments = with_arguments
         self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
-        self._followed: dict[int, FollowedProcess] = {}
-        self._listed: set[int] = set()
-        self._newest_id: int | None = None
-        self._look_at_all_ns = 0
+        self._tracked: dict[int, TrackedProcess] = {}
+        self._known_pids: set[int] = set()
+        self._last_pid: int | None = None
+        self._next_full_scan_ns = 0
         self._first_pid: int | None = None
 
-    def read(self) -> Census:
+    def read(self) -> ProcessSnapshot:
         """The container's processes now; none where they are not visible."""
-        unseen = self._find_new()
-        ended, never_alive = self._look_at_each()
-        if self._first_pid not in self._followed:
-            self._first_pid = self._eldest()
-        readings = (followed.reading for followed in self._followed.values())
-        return Census(
+        missed_pids = self._track_new_processes()
+        ended, never_alive = self._refresh_tracked()
+        if self._first_pid not in self._tracked:
+            self._first_pid = self._find_main_pid()
+        readings = (tracked.reading for tracked in self._tracked.values())
+        return ProcessSnapshot(
             processes=tuple(reading for reading in readings if reading is not None),
             ended=tuple(ended),
-            unseen=unseen + never_alive,
-            first_pid=self._first_pid,
+            missed_pids=missed_pids + never_alive,
+            main_pid=self._first_pid,
         )
 
     def close(self) -> None:
         """Let go of the files."""
-        for followed in self._followed.values():
-            followed.close()
-        self._followed.clear()
+        for tracked in self._tracked.values():
+            tracked.close()
+        self._tracked.clear()
 
-    def _find_new(self) -> int:
+    def _track_new_processes(self) -> int:
         """Begin to follow who is new; returns how many ids went to nobody that is there now."""
-        newest_id, before, now_ns = self._newest_given_id(), self._newest_id, self._monotonic_ns()
-        looks_at_all = now_ns >= self._look_at_all_ns
-        if newest_id is not None and newest_id == before and not looks_at_all:
+        last_pid, before, now_ns = self._read_last_pid(), self._last_pid, self._monotonic_ns()
+        is_full_scan = now_ns >= self._next_full_scan_ns
+        if last_pid is not None and last_pid == before and not is_full_scan:
             return 0
         listed = set(proc.all_pids(self._folder))
-        appeared = listed - self._listed
+        appeared = listed - self._known_pids
         # After the largest id the small ones are given out again: each may be somebody else's then.
-        starts_again = newest_id is not None and before is not None and newest_id < before
+        has_wrapped = last_pid is not None and before is not None and last_pid < before
         ending = 0
-        for pid in sorted(listed if looks_at_all or starts_again else appeared):
-            if pid in self._followed:
+        for pid in sorted(listed if is_full_scan or has_wrapped else appeared):
+            if pid in self._tracked:
                 continue
             if is_in_container(f"{self._folder}/{pid}", self._docker_id):
-                self._follow(pid)
+                self._track(pid)
             elif pid in appeared and self._is_ending(pid):
                 ending += 1
-        if looks_at_all:
-            self._look_at_all_ns = now_ns + _LOOK_AT_ALL_NS
-        self._listed, self._newest_id = listed, newest_id
-        if newest_id is None or before is None:
+        if is_full_scan:
+            self._next_full_scan_ns = now_ns + _FULL_SCAN_INTERVAL_NS
+        self._known_pids, self._last_pid = listed, last_pid
+        if last_pid is None or before is None:
             return 0
-        return max(newest_id - before - len(appeared), 0) + ending
+        return max(last_pid - before - len(appeared), 0) + ending
 
     def _is_ending(self, pid: int) -> bool:
         """Whether it is as good as gone: from then on cgroup v1 shows it in no container."""
         stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
-        return stat is None or stat.is_ending
+        return stat is None or stat.is_exiting
 
-    def _newest_given_id(self) -> int | None:
+    def _read_last_pid(self) -> int | None:
         """The id that this namespace gave out last: the last word of ``/proc/loadavg``."""
         words = (proc.read(f"{self._folder}/loadavg") or b"").split()
         return int(words[-1]) if words and words[-1].isdigit() else None
 
-    def _follow(self, pid: int) -> None:
-        keep_open = len(self._followed) < _MOST_KEPT_OPEN
-        self._followed[pid] = FollowedProcess(
+    def _track(self, pid: int) -> None:
+        keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
+        self._tracked[pid] = TrackedProcess(
             pid,
             self._folder,
             self._cpu_clock,
@@ -133,34 +133,34 @@ class ContainerProcesses:
             with_arguments=self._with_arguments,
         )
 
-    def _look_at_each(self) -> tuple[list[ProcessReading], int]:
+    def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
         """Read all; returns those that have ended since, and how many were found too late to be seen alive.
 
         They stay until their parents have waited for them.
         """
-        several = len(self._followed) > 1
+        several = len(self._tracked) > 1
         ended: list[ProcessReading] = []
         never_alive = 0
-        for pid, followed in list(self._followed.items()):
-            was_alive = followed.is_alive
-            if not followed.look(several=several):
-                followed.close()
-                del self._followed[pid]
-                self._listed.discard(pid)
-            if not was_alive or followed.is_alive:
+        for pid, tracked in list(self._tracked.items()):
+            was_alive = tracked.is_alive
+            if not tracked.refresh(several=several):
+                tracked.close()
+                del self._tracked[pid]
+                self._known_pids.discard(pid)
+            if not was_alive or tracked.is_alive:
                 continue
-            if followed.last_alive is None:
+            if tracked.last_alive is None:
                 never_alive += 1
             else:
-                ended.append(followed.last_alive)
+                ended.append(tracked.last_alive)
         return ended, never_alive
 
-    def _eldest(self) -> int | None:
+    def _find_main_pid(self) -> int | None:
         """The first that was started from outside; ``docker exec`` starts others later."""
         from_outside = (
-            followed.reading
-            for followed in self._followed.values()
-            if followed.reading is not None and followed.parent_pid not in self._followed
+            tracked.reading
+            for tracked in self._tracked.values()
+            if tracked.reading is not None and tracked.parent_pid not in self._tracked
         )
-        eldest = min(from_outside, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
-        return None if eldest is None else eldest.pid
+        oldest = min(from_outside, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
+        return None if oldest is None else oldest.pid

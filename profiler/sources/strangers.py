@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable
 
 
-class Strangers:
+class UnrelatedChildren:
     """Those that were there before the command, and those that the profiler started for itself.
 
-    ``own`` tell the process that they run now, if any: it may be another one after a restart.
+    ``own_pid_getters`` tell the process that they run now, if any: it may be another one after a restart.
     """
 
-    def __init__(self, before: Iterable[int], own: Iterable[Callable[[], int | None]] = ()) -> None:
-        self._before = frozenset(before)
-        self._own = tuple(own)
+    def __init__(self, preexisting: Iterable[int], own_pid_getters: Iterable[Callable[[], int | None]] = ()) -> None:
+        self._preexisting = frozenset(preexisting)
+        self._own_pid_getters = tuple(own_pid_getters)
 
     def __contains__(self, pid: object) -> bool:
         """Whether a process is one of them now."""
-        return pid in self._before or any(pid == tell() for tell in self._own)
+        return pid in self._preexisting or any(pid == get_pid() for get_pid in self._own_pid_getters)

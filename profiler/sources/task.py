@@ -16,7 +16,7 @@ class TaskSource(Protocol):
         """The source's name in ``sampling.sources``."""
         ...
 
-    def task(self, at_most_seconds: float | None = None) -> TaskMetadata | Unavailable:
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """The task and its containers' states."""
         ...
 
@@ -36,9 +36,9 @@ class TaskMetadataSource:
         self._endpoint = endpoint
         self.name = f"task-metadata-v{version}"
 
-    def task(self, at_most_seconds: float | None = None) -> TaskMetadata | Unavailable:
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """``GET /task``."""
-        body = self._endpoint.get("/task", at_most_seconds)
+        body = self._endpoint.get("/task", max_seconds)
         return body if isinstance(body, Unavailable) else decode_task(body)
 
     def stats(self) -> StatsReading | Unavailable:

@@ -43,7 +43,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     network_mode: str | None = None
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the container has come to its end."""
         return self.known_status == STOPPED
 
@@ -71,7 +71,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
     containers: tuple[ContainerMetadata, ...] = ()
 
     @property
-    def told_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether ECS wants the task to end."""
         return self.desired_status == STOPPED
 

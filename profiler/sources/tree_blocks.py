@@ -15,8 +15,8 @@ class TreeBlocks:
     """
 
     def __init__(self) -> None:
-        self._lost = BlockBytes(read_bytes=0, write_bytes=0)
-        self._total = self._lost
+        self._unreaped = BlockBytes(read_bytes=0, write_bytes=0)
+        self._total = self._unreaped
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
         """The total now; ``reaped`` is what this process itself has waited for so far. None: not known now."""
@@ -27,11 +27,11 @@ class TreeBlocks:
         read_bytes = reaped.read_bytes + sum(one.read_bytes for one in known)
         write_bytes = reaped.write_bytes + sum(one.write_bytes for one in known)
         # Less than before: somebody ended whom nobody waited for. What that one had is kept.
-        self._lost = BlockBytes(
-            read_bytes=max(self._lost.read_bytes, self._total.read_bytes - read_bytes),
-            write_bytes=max(self._lost.write_bytes, self._total.write_bytes - write_bytes),
+        self._unreaped = BlockBytes(
+            read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
+            write_bytes=max(self._unreaped.write_bytes, self._total.write_bytes - write_bytes),
         )
         self._total = BlockBytes(
-            read_bytes=read_bytes + self._lost.read_bytes, write_bytes=write_bytes + self._lost.write_bytes
+            read_bytes=read_bytes + self._unreaped.read_bytes, write_bytes=write_bytes + self._unreaped.write_bytes
         )
         return self._total

@@ -14,7 +14,7 @@ class TreeCpu:
     def __init__(self) -> None:
         self._previous: Mapping[tuple[int, int], ProcessReading] = {}
         self._reaped_ns = 0
-        self._unclaimed_ns = 0
+        self._unreaped_ns = 0
         self.total_ns = 0
 
     def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
@@ -31,10 +31,10 @@ class TreeCpu:
             for identity, process in now.items()
             if identity in before
         )
-        self._unclaimed_ns += max(sum(gone) - len(gone) * _ROUNDING_NS - handed_over_ns, 0)
+        self._unreaped_ns += max(sum(gone) - len(gone) * _ROUNDING_NS - handed_over_ns, 0)
         self._previous, self._reaped_ns = now, reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
-        self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unclaimed_ns)
+        self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
         return self.total_ns
 
 

@@ -22,32 +22,34 @@ class TreeMemory:
         shares = [process.share_bytes for process in now.values() if process.share_bytes is not None]
         if not shares:
             return None
-        held_by = {identity: _smaller_share(self._previous.get(identity), process) for identity, process in now.items()}
+        held_by = {
+            identity: _held_through_step(self._previous.get(identity), process) for identity, process in now.items()
+        }
         held_bytes = sum(held_by.values())
-        risen = (
-            _mark_bytes(self._previous.get(identity), process) + held_bytes - held_by[identity]
+        with_new_marks = (
+            _high_water_bytes(self._previous.get(identity), process) + held_bytes - held_by[identity]
             for identity, process in now.items()
-            if _rose(self._previous.get(identity), process)
+            if _has_new_high_water_mark(self._previous.get(identity), process)
         )
         marks = (process.peak_bytes or 0 for process in now.values())  # the tree held no less than one of it did
-        self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *marks, *risen)
+        self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *marks, *with_new_marks)
         self._previous = now
         return sum(shares)
 
 
-def _smaller_share(before: ProcessReading | None, now: ProcessReading) -> int:
+def _held_through_step(before: ProcessReading | None, now: ProcessReading) -> int:
     """What a process held at both ends of a step, as far as is known."""
     if before is None:
         return 0
     return min(before.share_bytes or 0, now.share_bytes or 0)
 
 
-def _rose(before: ProcessReading | None, now: ProcessReading) -> bool:
+def _has_new_high_water_mark(before: ProcessReading | None, now: ProcessReading) -> bool:
     """Whether the mark is new; a lower one belongs to a program executed since."""
     return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
 
 
-def _mark_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
+def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
     """The high-water mark less the pages that are counted at others.
 
     Where somebody let go of shared pages since the last reading, more of them is counted at the others than

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)  # SHA-1 or SHA-256
-_LARGEST_FILE_BYTES = 16 * 1024 * 1024
+_MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def git_commit(folder: Path) -> str | None:
@@ -31,13 +31,13 @@ def _commit_of(git: Path) -> str | None:
         return None
     shared = _read(git / "commondir")
     for place in (git, git / shared if shared is not None else git):
-        commit = _commit(_read(place / reference)) or _packed(place, reference)
+        commit = _commit(_read(place / reference)) or _packed_ref(place, reference)
         if commit is not None:
             return commit
     return None
 
 
-def _packed(git: Path, reference: str) -> str | None:
+def _packed_ref(git: Path, reference: str) -> str | None:
     for line in (_read(git / "packed-refs") or "").splitlines():
         commit, _, name = line.partition(" ")
         if name == reference:
@@ -51,7 +51,7 @@ def _commit(text: str | None) -> str | None:
 
 def _read(path: Path) -> str | None:
     try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
+        if path.stat().st_size > _MAX_FILE_BYTES:
             return None
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError, ValueError):

@@ -14,22 +14,22 @@ from profiler.taskdef.containers import (
     AWSLOGS,
     MONITOR_NAME,
     Container,
-    batch_of,
     candidates,
+    depends_on_monitor,
+    find_batch,
     read_containers,
     task_memory_mb,
-    waits_for_monitor,
 )
-from profiler.taskdef.monitor_container import RESERVATION_MB, Monitor
+from profiler.taskdef.monitor_container import RESERVATION_MB, MonitorContainer
 
-_MOST_CONTAINERS = 10
+_MAX_CONTAINERS = 10
 _WINDOWS = "WINDOWS"
 _PID_MODE_TASK = "task"
 _PID_MODE_HOST = "host"
 _NO_NETWORK = "none"
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     """``image`` None: the default for a new monitor, the present one for a monitor that is there already."""
 
     container: str | None = None
@@ -37,76 +37,80 @@ class Wishes(Struct, frozen=True, kw_only=True):
     shared_pids: bool = False
 
 
-class Added(Struct, frozen=True, kw_only=True):
+class AddMonitorResult(Struct, frozen=True, kw_only=True):
     """The new definition, and sentences for the person who asked for it."""
 
     definition: Mapping[str, object]
     notes: tuple[str, ...] = ()
 
 
-def add_monitor(definition: Mapping[str, object], wishes: Wishes, *, default_image: str) -> Added:
+def add_monitor(
+    definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
+) -> AddMonitorResult:
     """``definition`` with the monitor; equal to it if the monitor is there as wished.
 
     Raises TaskProfilerError where a monitor cannot work or would take what is the batch's.
     """
-    _refuse_windows(definition)
+    _check_platform(definition)
     containers = read_containers(definition)
     if any(one.name == MONITOR_NAME for one in containers):
-        added = _kept(definition, containers, wishes)
+        added = _with_existing_monitor(definition, containers, options)
     else:
-        added = _new(definition, containers, wishes, default_image)
-    return _with_shared_pids(added) if wishes.shared_pids else added
+        added = _with_new_monitor(definition, containers, options, default_image)
+    return _with_shared_pids(added) if options.shared_pids else added
 
 
-def _kept(definition: Mapping[str, object], containers: Sequence[Container], wishes: Wishes) -> Added:
+def _with_existing_monitor(
+    definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions
+) -> AddMonitorResult:
     """A monitor that is there stays as its owner has it, but for another image."""
-    notes = tuple(_other_batch_notes(containers, wishes.container))
-    if wishes.image is None:
-        return Added(definition=definition, notes=notes)
+    notes = tuple(_other_batch_notes(containers, options.container))
+    if options.image is None:
+        return AddMonitorResult(definition=definition, notes=notes)
     parts = [
-        {**raw, "image": wishes.image} if raw.get("name") == MONITOR_NAME else raw
+        {**raw, "image": options.image} if raw.get("name") == MONITOR_NAME else raw
         for raw in mappings(definition.get("containerDefinitions"))
     ]
-    return Added(definition={**definition, "containerDefinitions": parts}, notes=notes)
+    return AddMonitorResult(definition={**definition, "containerDefinitions": parts}, notes=notes)
 
 
-def _new(
-    definition: Mapping[str, object], containers: Sequence[Container], wishes: Wishes, default_image: str
-) -> Added:
-    batch = batch_of(containers, wishes.container)
-    if len(containers) >= _MOST_CONTAINERS:
+def _with_new_monitor(
+    definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, default_image: str
+) -> AddMonitorResult:
+    batch = find_batch(containers, options.container)
+    if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
-            f"The task definition has {len(containers)} containers already, and ECS allows {_MOST_CONTAINERS}: "
+            f"The task definition has {len(containers)} containers already, and ECS allows {_MAX_CONTAINERS}: "
             "remove one, or start the batch by 'task-profiler run -- CMD' instead of adding a monitor."
         )
-    if waits_for_monitor(containers, batch.name):
+    if depends_on_monitor(containers, batch.name):
         raise TaskProfilerError(
             f"The batch {batch.name!r} depends on {MONITOR_NAME}, which is not in this task definition and will "
             "itself depend on the batch: remove that dependsOn."
         )
-    monitor = Monitor(
-        image=wishes.image or default_image,
+    monitor = MonitorContainer(
+        image=options.image or default_image,
         batch=batch,
-        named_batch=wishes.container is not None or len(candidates(containers)) > 1,
+        has_batch_variable=options.container is not None or len(candidates(containers)) > 1,
         uses_gpu=any(one.uses_gpu for one in containers),
         uses_neuron=batch.uses_neuron,
     )
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch), *_neuron_notes(batch)]
     notes += _network_notes(definition)
-    if wishes.image is None:
+    if options.image is None:
         notes.append(f"The monitor's image is {default_image}, by default: name the one that you pushed by --image.")
     parts = [*mappings(definition.get("containerDefinitions")), monitor.definition()]
-    return Added(definition={**definition, "containerDefinitions": parts}, notes=tuple(notes))
+    return AddMonitorResult(definition={**definition, "containerDefinitions": parts}, notes=tuple(notes))
 
 
-def _with_shared_pids(added: Added) -> Added:
+def _with_shared_pids(added: AddMonitorResult) -> AddMonitorResult:
     if added.definition.get("pidMode") == _PID_MODE_HOST:
         note = "pidMode is host already, which shows the monitor the batch's processes too: it is left as it is."
-        return Added(definition=added.definition, notes=(*added.notes, note))
-    return Added(definition={**added.definition, "pidMode": _PID_MODE_TASK}, notes=added.notes)
+        return AddMonitorResult(definition=added.definition, notes=(*added.notes, note))
+    return AddMonitorResult(definition={**added.definition, "pidMode": _PID_MODE_TASK}, notes=added.notes)
 
 
-def _refuse_windows(definition: Mapping[str, object]) -> None:
+def _check_platform(definition: Mapping[str, object]) -> None:
     system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
     if system.upper().startswith(_WINDOWS):
         raise TaskProfilerError(
@@ -125,16 +129,18 @@ def _network_notes(definition: Mapping[str, object]) -> Iterator[str]:
 def _other_batch_notes(containers: Sequence[Container], wanted: str | None) -> Iterator[str]:
     if wanted is None:
         return
-    batch = batch_of(containers, wanted)
+    batch = find_batch(containers, wanted)
     monitor = next(one for one in containers if one.name == MONITOR_NAME)
-    if batch.name not in monitor.waits_for:
+    if batch.name not in monitor.depends_on:
         yield (
             f"The {MONITOR_NAME} that is there already is kept, and it does not depend on {batch.name!r}: "
             "remove it from the definition first to have it made for that container."
         )
 
 
-def _memory_notes(definition: Mapping[str, object], containers: Sequence[Container], monitor: Monitor) -> Iterator[str]:
+def _memory_notes(
+    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer
+) -> Iterator[str]:
     """Refuse where the containers may fill the task's memory: the monitor would take what is the batch's."""
     task_mb = task_memory_mb(definition)
     if task_mb is None:

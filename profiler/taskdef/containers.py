@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.batch import choose_batch
+from profiler.batch import select_batch
 from profiler.errors import TaskProfilerError
 from profiler.sources.json_fields import count, mapping, mappings, text
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
@@ -21,12 +21,12 @@ _TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | r
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """One container definition. Sizes in MiB, None where nothing is said; ``waits_for``: its dependsOn."""
+    """One container definition. Sizes in MiB, None where nothing is said; ``depends_on``: its dependsOn."""
 
     name: str
     image: str | None = None
     essential: bool = True
-    routes_logs: bool = False
+    is_log_router: bool = False
     log_driver: str | None = None
     log_options: Mapping[str, object] = {}
     cpu_units: int = 0
@@ -34,7 +34,7 @@ class Container(Struct, frozen=True, kw_only=True):
     memory_reservation_mb: int | None = None
     requirements: frozenset[str] = frozenset()
     neuron_devices: tuple[Mapping[str, object], ...] = ()
-    waits_for: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
 
     @property
     def uses_gpu(self) -> bool:
@@ -70,18 +70,18 @@ def candidates(containers: Sequence[Container]) -> tuple[str, ...]:
         for one in containers
         if one.name != MONITOR_NAME
     )
-    return choose_batch(TaskMetadata(containers=seen), wanted=None, own=None).names
+    return select_batch(TaskMetadata(containers=seen), requested=None, own=None).names
 
 
-def batch_of(containers: Sequence[Container], wanted: str | None) -> Container:
+def find_batch(containers: Sequence[Container], wanted: str | None) -> Container:
     """The wanted container, else the only essential one that was not injected.
 
     Raises TaskProfilerError with the names to choose from.
     """
     if wanted is not None:
-        return _wanted(containers, wanted)
+        return _named_container(containers, wanted)
     names = candidates(containers)
-    essential = [one for one in containers if one.name in names and one.essential and not one.routes_logs]
+    essential = [one for one in containers if one.name in names and one.essential and not one.is_log_router]
     if len(essential) > 1:
         listed = ", ".join(one.name for one in essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
@@ -94,9 +94,9 @@ def batch_of(containers: Sequence[Container], wanted: str | None) -> Container:
     return essential[0]
 
 
-def waits_for_monitor(containers: Sequence[Container], name: str) -> bool:
+def depends_on_monitor(containers: Sequence[Container], name: str) -> bool:
     """Whether the container depends on the monitor, itself or through others."""
-    edges = {one.name: one.waits_for for one in containers}
+    edges = {one.name: one.depends_on for one in containers}
     reached: set[str] = set()
     waiting = [name]
     while waiting:
@@ -107,7 +107,7 @@ def waits_for_monitor(containers: Sequence[Container], name: str) -> bool:
     return MONITOR_NAME in reached
 
 
-def _wanted(containers: Sequence[Container], wanted: str) -> Container:
+def _named_container(containers: Sequence[Container], wanted: str) -> Container:
     others = {one.name: one for one in containers if one.name != MONITOR_NAME}
     if wanted not in others:
         listed = ", ".join(others) or "none"
@@ -123,7 +123,7 @@ def _container(raw: Mapping[str, object]) -> Container:
         name=text(raw.get("name")) or "",
         image=text(raw.get("image")),
         essential=raw.get("essential") is not False,  # ECS takes it for true when it is not given
-        routes_logs=isinstance(raw.get("firelensConfiguration"), dict),
+        is_log_router=isinstance(raw.get("firelensConfiguration"), dict),
         log_driver=text(logs.get("logDriver")),
         log_options=mapping(logs.get("options")),
         cpu_units=count(raw.get("cpu")) or 0,
@@ -131,7 +131,7 @@ def _container(raw: Mapping[str, object]) -> Container:
         memory_reservation_mb=count(raw.get("memoryReservation")) or None,
         requirements=frozenset(str(one.get("type")) for one in mappings(raw.get("resourceRequirements"))),
         neuron_devices=tuple(_neuron_devices(raw)),
-        waits_for=tuple(str(one.get("containerName")) for one in mappings(raw.get("dependsOn"))),
+        depends_on=tuple(str(one.get("containerName")) for one in mappings(raw.get("dependsOn"))),
     )
 
 

@@ -29,15 +29,15 @@ _FIRST_INDENT = re.compile(rb"\{\r?\n([ \t]{1,8})\S")
 _INDENT = "  "
 
 
-class Document(Struct, frozen=True, kw_only=True):
+class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     """A definition as RegisterTaskDefinition takes it, where it came from, and how its text looks.
 
-    ``described``: it was read from what ECS answers, so that its own text is another. ``arn`` is
+    ``is_from_ecs``: it was read from what ECS answers, so that its own text is another. ``arn`` is
     then the revision's, where the answer has it.
     """
 
     definition: Mapping[str, object]
-    described: bool = False
+    is_from_ecs: bool = False
     arn: str | None = None
     indent: str = _INDENT
     ascii_only: bool = False
@@ -48,48 +48,48 @@ class Document(Struct, frozen=True, kw_only=True):
         return f"{lines}\n".encode(errors="backslashreplace")  # half a surrogate pair becomes its JSON escape
 
 
-def read_document(data: bytes, shown: str) -> Document:
+def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     """A definition from plain JSON or from DescribeTaskDefinition's answer, whole or only its taskDefinition.
 
-    Raises TaskProfilerError, which names ``shown``, when it is neither.
+    Raises TaskProfilerError, which names ``source_name``, when it is neither.
     """
-    outer = _json(data, shown)
+    outer = _json(data, source_name)
     described = outer.get("taskDefinition")
     definition = described if isinstance(described, dict) else outer
     containers = definition.get("containerDefinitions")
     if not isinstance(containers, list) or not containers or not all(isinstance(item, dict) for item in containers):
         raise TaskProfilerError(
-            f"{shown} is no task definition, because it has no containerDefinitions: give the JSON that "
+            f"{source_name} is no task definition, because it has no containerDefinitions: give the JSON that "
             "'aws ecs register-task-definition' takes or 'aws ecs describe-task-definition' prints."
         )
     arn = text(definition.get("taskDefinitionArn"))
     is_answer = definition is not outer or arn is not None
     if is_answer:
-        definition = _registrable(definition, outer.get("tags"))
+        definition = _without_read_only_fields(definition, outer.get("tags"))
     indent = _FIRST_INDENT.match(data)
-    return Document(
+    return TaskDefinitionDocument(
         definition=definition,
-        described=is_answer,
+        is_from_ecs=is_answer,
         arn=arn,
         indent=indent[1].decode() if indent else _INDENT,
         ascii_only=data.isascii(),
     )
 
 
-def _json(data: bytes, shown: str) -> Mapping[str, object]:
+def _json(data: bytes, source_name: str) -> Mapping[str, object]:
     try:
-        return mapping(json.loads(data, parse_constant=_no_json))
+        return mapping(json.loads(data, parse_constant=_reject_constant))
     except (ValueError, RecursionError) as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise TaskProfilerError(f"{shown} is not valid JSON: correct the mistake{where}.") from error
+        raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
 
 
-def _no_json(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     """Python's reader takes NaN and Infinity, which are no JSON."""
     raise ValueError(constant)
 
 
-def _registrable(described: Mapping[str, object], tags: object) -> Mapping[str, object]:
+def _without_read_only_fields(described: Mapping[str, object], tags: object) -> Mapping[str, object]:
     """Without what only ECS writes. An empty list of tags, and tags of AWS's own, are refused by the API."""
     definition = {name: value for name, value in described.items() if name not in READ_ONLY}
     own_tags = [dict(tag) for tag in mappings(tags) if not str(tag.get("key")).lower().startswith(_SYSTEM_TAG)]

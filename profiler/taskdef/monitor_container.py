@@ -23,12 +23,12 @@ _REPOSITORY = "task-profiler"
 _REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
 
 
-class Monitor(Struct, frozen=True, kw_only=True):
-    """What the container is made for; ``named_batch``: the monitor has to be told which one is the batch."""
+class MonitorContainer(Struct, frozen=True, kw_only=True):
+    """What the container is made for; ``has_batch_variable``: the monitor has to be told which one is the batch."""
 
     image: str
     batch: Container
-    named_batch: bool
+    has_batch_variable: bool
     uses_gpu: bool
     uses_neuron: bool
 
@@ -64,7 +64,7 @@ class Monitor(Struct, frozen=True, kw_only=True):
         return definition
 
     def _environment(self) -> dict[str, str]:
-        batch = {_BATCH_VARIABLE: self.batch.name} if self.named_batch else {}
+        batch = {_BATCH_VARIABLE: self.batch.name} if self.has_batch_variable else {}
         return batch | (_GPU_VARIABLES if self.uses_gpu else {})
 
     def _neuron_access(self) -> dict[str, object]:

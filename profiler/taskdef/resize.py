@@ -17,7 +17,7 @@ _X86 = "X86_64"
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
 
 
-class Runs(Struct, frozen=True, kw_only=True):
+class RunTarget(Struct, frozen=True, kw_only=True):
     """What a definition says of itself: its family, and where its tasks are to run."""
 
     family: str | None = None
@@ -26,13 +26,13 @@ class Runs(Struct, frozen=True, kw_only=True):
     windows: bool = False
 
 
-def runs_as(definition: Mapping[str, object]) -> Runs:
+def read_run_target(definition: Mapping[str, object]) -> RunTarget:
     """Fargate where the definition requires it; without a platform Fargate takes Linux on X86_64."""
     compatibilities = definition.get("requiresCompatibilities")
     is_fargate = isinstance(compatibilities, list) and _FARGATE in compatibilities
     platform = mapping(definition.get("runtimePlatform"))
     system = (text(platform.get("operatingSystemFamily")) or "").upper()
-    return Runs(
+    return RunTarget(
         family=text(definition.get("family")),
         launch_type=_FARGATE if is_fargate else None,
         cpu_architecture=(text(platform.get("cpuArchitecture")) or _X86) if is_fargate else None,
@@ -40,7 +40,7 @@ def runs_as(definition: Mapping[str, object]) -> Runs:
     )
 
 
-def resized(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
+def with_size(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
     """The definition with the task's ``cpu`` and ``memory``; a part that is None stays, containers stay.
 
     Raises TaskProfilerError where the containers do not fit into the new size, which ECS refuses.
@@ -48,12 +48,12 @@ def resized(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, ob
     changes: dict[str, str] = {}
     if size.vcpu is not None:
         units = round(size.vcpu * _CPU_UNITS)
-        _refuse_too_little_cpu(definition, units)
+        _check_cpu(definition, units)
         # A size that is spelled otherwise ("1 vCPU", "2 GB") and means the same stays as it is.
         if _cpu_units(definition) != units:
             changes["cpu"] = str(units)
     if size.memory_mb is not None:
-        _refuse_too_small(definition, size.memory_mb)
+        _check_memory(definition, size.memory_mb)
         if task_memory_mb(definition) != size.memory_mb:
             changes["memory"] = f"{size.memory_mb:.0f}"
     return {**definition, **changes}
@@ -64,7 +64,7 @@ def _cpu_units(definition: Mapping[str, object]) -> float | None:
     return float(match[1]) * (_CPU_UNITS if match[2] else 1) if match is not None else None
 
 
-def _refuse_too_little_cpu(definition: Mapping[str, object], units: int) -> None:
+def _check_cpu(definition: Mapping[str, object], units: int) -> None:
     reserved = sum(one.cpu_units for one in read_containers(definition))
     if reserved > units:
         raise TaskProfilerError(
@@ -73,7 +73,7 @@ def _refuse_too_little_cpu(definition: Mapping[str, object], units: int) -> None
         )
 
 
-def _refuse_too_small(definition: Mapping[str, object], memory_mb: float) -> None:
+def _check_memory(definition: Mapping[str, object], memory_mb: float) -> None:
     containers = read_containers(definition)
     for container in containers:
         if container.memory_mb is not None and container.memory_mb > memory_mb:

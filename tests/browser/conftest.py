@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Error, sync_playwright
 
 from profiler.record import encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 from tests.fakes import FakeClock
 from tests.missing import skip_or_fail
 from tools.example_runs import runs
@@ -52,9 +52,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("history") / "history.sqlite3"
-    store = History(file, FakeClock())
+    store = HistoryStore(file, FakeClock())
     for report, points in runs(RUNS, max_points=300):
-        assert store.add(encode(report), points, most_runs=RUNS) is None
+        assert store.add(encode(report), points, max_runs=RUNS) is None
     return file
 
 
@@ -68,7 +68,7 @@ def dashboard(history: Path) -> Path:
 def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """5,000 runs of a history, each with its course."""
     file = tmp_path_factory.mktemp("long") / "history.sqlite3"
-    store = History(file, FakeClock())
+    store = HistoryStore(file, FakeClock())
     for report, points in runs(MANY, max_points=60):
-        assert store.add(encode(report), points, most_runs=MANY) is None
+        assert store.add(encode(report), points, max_runs=MANY) is None
     return make_page(file.with_name("page.html"), "--history", str(file))

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 
 from profiler.points import Point
 from profiler.record import Container, Distribution, Interval, Metrics, Record, Report, encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 from tests.browser.conftest import MANY, RUNS, make_page
 from tests.fakes import FakeClock
 from tests.runs import lines
@@ -250,7 +250,7 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     )
     line = encode(Report(time="2026-11-20T06:00:09.000Z", type="task.report", record=record))
     file = tmp_path / "history.sqlite3"
-    assert History(file, FakeClock()).add(line, points, most_runs=1) is None
+    assert HistoryStore(file, FakeClock()).add(line, points, max_runs=1) is None
     tab = opened(make_page(tmp_path / "page.html", "--history", str(file), "--run", "a"))
     course = "(id) => document.getElementById(id).data.map(({ x, y }) => [[...x], [...y]])"
     assert tab.evaluate(course, "course-io") == [[[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]]

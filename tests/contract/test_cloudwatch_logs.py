@@ -8,7 +8,7 @@ import pytest
 from moto import mock_aws
 
 from profiler.clock import SystemClock
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, LogTarget, connect
 from tests.fakes import START_NS, FakeClock
 
@@ -47,14 +47,14 @@ def test_a_missing_stream_is_named(logs: LogsClient) -> None:
 
 
 def test_trying_out_writes_nothing(logs: LogsClient) -> None:
-    assert CloudWatchLogsSink(connect, SystemClock()).try_out(TARGET) is None
+    assert CloudWatchLogsSink(connect, SystemClock()).check_permission(TARGET) is None
     events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
     assert events == []
 
 
 def test_trying_out_finds_a_missing_stream(logs: LogsClient) -> None:
     missing = LogTarget(group=TARGET.group, stream="ecs/other/1", region="eu-west-1")
-    failure = CloudWatchLogsSink(connect, SystemClock()).try_out(missing)
+    failure = CloudWatchLogsSink(connect, SystemClock()).check_permission(missing)
     assert failure is not None
     assert "does not exist" in failure.reason
 
@@ -74,7 +74,7 @@ class AnsweringClient:
         return self._answer()
 
 
-def put(answer: Callable[[], dict[str, object]]) -> tuple[Undelivered | None, AnsweringClient]:
+def put(answer: Callable[[], dict[str, object]]) -> tuple[DeliveryFailure | None, AnsweringClient]:
     client = AnsweringClient(answer)
     regions: list[str | None] = []
 

@@ -12,9 +12,9 @@ import pytest
 from moto import mock_aws
 from moto.ec2.utils import generate_instance_identity_document
 
-from profiler.taskdef.addition import Wishes, add_monitor
-from tests.cloudformation import ACCOUNT, REGION, check_shape, read_template
-from tests.cluster_stack import CLUSTERS, LEFT_OUT, ClusterStack, deploy_cluster
+from profiler.taskdef.addition import AddMonitorOptions, add_monitor
+from tests.cloudformation import ACCOUNT, REGION, read_template, validate_arguments
+from tests.cluster_stack import CLUSTERS, UNSUPPORTED_TYPES, ClusterStack, deploy_cluster
 
 ROLES = {"InstanceRole": "ec2", "TaskRole": "ecs-tasks", "ExecutionRole": "ecs-tasks", "ScheduleRole": "scheduler"}
 SUPPORT = {"cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true", "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true"}
@@ -52,7 +52,7 @@ def launch_data() -> dict[str, Any]:
 @each_cluster
 def test_all_that_moto_leaves_out_is_made_by_hand(path: Path) -> None:
     """When this fails, moto can do more or a template has something new: see tests/cluster_stack.py."""
-    assert deploy_cluster(path).left_out == set(LEFT_OUT)
+    assert deploy_cluster(path).unsupported_types == set(UNSUPPORTED_TYPES)
 
 
 def test_every_output_has_a_value() -> None:
@@ -152,8 +152,8 @@ def test_the_monitor_is_the_one_that_the_command_adds(path: Path) -> None:
     definition = deploy_cluster(path).definition
     batch, monitor = definition["containerDefinitions"]
     bare = {**definition, "containerDefinitions": [batch]}
-    assert add_monitor(bare, Wishes(image=monitor["image"]), default_image="").definition == definition
-    check_shape("ecs", "RegisterTaskDefinition", definition)
+    assert add_monitor(bare, AddMonitorOptions(image=monitor["image"]), default_image="").definition == definition
+    validate_arguments("ecs", "RegisterTaskDefinition", definition)
 
 
 def test_without_a_command_the_images_own_is_run() -> None:

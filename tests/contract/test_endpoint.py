@@ -11,17 +11,17 @@ import pytest
 
 from profiler.clock import SystemClock
 from profiler.sources import Unavailable
-from profiler.sources.endpoint import LARGEST_ANSWER_BYTES, HttpEndpoint, Patience
+from profiler.sources.endpoint import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
 from profiler.sources.task_metadata import decode_task
 from profiler.stop import StopSignals
 from profiler.times import NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
-from tests.served import Served
+from tests.served import FakeHttpServer
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-class Server(Served):
+class Server(FakeHttpServer):
     """Answers each path as a test says and counts connections."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def closed_in_the_end() -> Iterator[None]:
 
 
 def endpoint(address: str, *, interval_seconds: float = 5.0) -> HttpEndpoint:
-    _opened.append(HttpEndpoint(address, Patience(interval_seconds), SystemClock()))
+    _opened.append(HttpEndpoint(address, AdaptiveTimeout(interval_seconds), SystemClock()))
     return _opened[-1]
 
 
@@ -223,7 +223,7 @@ def test_an_address_that_is_none_is_a_reason(address: str) -> None:
 def test_silence_is_a_timeout(server: Server) -> None:
     heard = threading.Event()
     server.answers = {"/task": lambda _handler: _discard(heard.wait(10))}
-    result = endpoint(server.url).get("/task", at_most_seconds=0.05)
+    result = endpoint(server.url).get("/task", max_seconds=0.05)
     heard.set()
     assert isinstance(result, Unavailable)
     assert result.timed_out
@@ -241,7 +241,7 @@ class Impatient:
     def requested_ns(self) -> int | None:
         return self._at_ns if self._clock.now_ns >= self._at_ns else None
 
-    def wait_for(self, source: socket.socket, seconds: float) -> bool:
+    def wait_readable(self, source: socket.socket, seconds: float) -> bool:
         """Nothing ever comes; a signal ends the wait."""
         end_ns = self._clock.now_ns + round(seconds * NS_PER_SECOND)
         self._clock.now_ns = end_ns if self.requested_ns is not None else min(end_ns, self._at_ns)
@@ -249,17 +249,17 @@ class Impatient:
 
 
 @pytest.mark.parametrize(
-    ("after_seconds", "at_most_seconds", "given_up_after"),
+    ("after_seconds", "max_seconds", "given_up_after"),
     [(1, None, 1.5), (0, None, 0.5), (4.4, None, 4.5), (9, None, 4.5), (0, 2, 2), (1, 2, 2)],
 )
 def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
-    server: Server, after_seconds: float, at_most_seconds: float | None, given_up_after: float
+    server: Server, after_seconds: float, max_seconds: float | None, given_up_after: float
 ) -> None:
     over = threading.Event()
     server.answers = {"/task": lambda _handler: _discard(over.wait(10))}
     clock = FakeClock()
-    source = HttpEndpoint(server.url, Patience(5), clock, Impatient(clock, after_seconds))
-    result = source.get("/task", at_most_seconds)
+    source = HttpEndpoint(server.url, AdaptiveTimeout(5), clock, Impatient(clock, after_seconds))
+    result = source.get("/task", max_seconds)
     over.set()
     source.close()
     assert clock.now_ns == seconds(given_up_after)
@@ -270,7 +270,7 @@ def test_an_answer_that_comes_in_time_is_taken_after_the_end_was_asked_for(serve
     stop = StopSignals(time.monotonic_ns)
     stop.requested_ns = time.monotonic_ns()
     server.answers = {"/task": says(200, b"x" * 100_000)}
-    source = HttpEndpoint(server.url, Patience(5), SystemClock(), stop)
+    source = HttpEndpoint(server.url, AdaptiveTimeout(5), SystemClock(), stop)
     assert source.get("/task") == b"x" * 100_000
     source.close()
 
@@ -294,7 +294,7 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int
     server.answers = {"/task": drip}
     results: list[bytes | Unavailable] = []
     reader = threading.Thread(
-        target=lambda: results.append(endpoint(server.url).get("/task", at_most_seconds=0.1)), daemon=True
+        target=lambda: results.append(endpoint(server.url).get("/task", max_seconds=0.1)), daemon=True
     )
     reader.start()
     reader.join(30)
@@ -305,8 +305,8 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int
 
 
 def test_a_compressed_answer_is_not_unpacked(server: Server) -> None:
-    bomb = gzip.compress(b" " * (20 * LARGEST_ANSWER_BYTES))
-    assert len(bomb) < LARGEST_ANSWER_BYTES
+    bomb = gzip.compress(b" " * (20 * MAX_RESPONSE_BYTES))
+    assert len(bomb) < MAX_RESPONSE_BYTES
     server.answers = {"/task": says(200, bomb, Content_Encoding="gzip")}
     assert endpoint(server.url).get("/task") == bomb
     assert reason(decode_task(bomb)) == "/task answered with something else than a task's JSON object"
@@ -319,7 +319,7 @@ def test_an_endless_answer_is_cut_off(server: Server) -> None:
         handler.end_headers()
         chunk = b" " * 1_000_000
         try:
-            for _ in range(LARGEST_ANSWER_BYTES // len(chunk) + 20):
+            for _ in range(MAX_RESPONSE_BYTES // len(chunk) + 20):
                 handler.wfile.write(chunk)
         except OSError:
             pass

@@ -17,7 +17,7 @@ from forwarder.errors import ClusterError, SettingsError
 from forwarder.opensearch_cluster import OpenSearchCluster
 from forwarder.secrets import fetch_secret, read_credentials
 from forwarder.settings import Credentials
-from tests.served import Served
+from tests.served import FakeHttpServer
 
 SECRET = "hunter2-hunter2"
 DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]
@@ -59,7 +59,7 @@ def test_a_missing_secret_is_named(aws: None, name: str) -> None:
         fetch_secret(name)
 
 
-class Played(Served):
+class Played(FakeHttpServer):
     """A cluster that keeps the Authorization header of each request and answers as it is told."""
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.clock import Clock, SystemClock
-from profiler.prometheus.exporter import EVERYWHERE, PrometheusExporter
-from profiler.prometheus.server import LONGEST_SECONDS, MOST_CONNECTIONS, MOST_HEAD_BYTES, MetricsServer
+from profiler.prometheus.exporter import ALL_ADDRESSES, PrometheusExporter
+from profiler.prometheus.server import MAX_CONNECTION_SECONDS, MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.unit.test_prometheus_gather import World
 from tests.waiting import wait_until
@@ -111,7 +111,7 @@ def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
 
 def test_clients_that_are_silent_take_all_places_and_no_more(server: MetricsServer) -> None:
     """The ninth is closed at once; a place that becomes free is given to the next one."""
-    silent = [socket.create_connection((LOCAL, server.port)) for _ in range(MOST_CONNECTIONS)]
+    silent = [socket.create_connection((LOCAL, server.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         with closing(socket.create_connection((LOCAL, server.port))) as refused:
             refused.settimeout(30)
@@ -153,8 +153,8 @@ LINE = b"GET /metrics HTTP/1.1\r\n"
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /" + b"x" * MOST_HEAD_BYTES + b" HTTP/1.1\r\n\r\n",
-        LINE + b"X: " + b"x" * MOST_HEAD_BYTES + b"\r\n\r\n",
+        b"GET /" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1\r\n\r\n",
+        LINE + b"X: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n",
         LINE + b"".join(b"X%d: " % n + b"x" * 1000 + b"\r\n" for n in range(20)) + b"\r\n",
         LINE + b"".join(b"X%d: x\r\n" % n for n in range(101)) + b"\r\n",
     ],
@@ -169,7 +169,7 @@ def test_a_head_that_is_too_long_is_answered_as_such(server: MetricsServer, page
 
 
 def test_a_head_of_the_greatest_length_is_no_fault(server: MetricsServer, page: Page) -> None:
-    rest = MOST_HEAD_BYTES - len(LINE + b"X: \r\n\r\n")
+    rest = MAX_HEAD_BYTES - len(LINE + b"X: \r\n\r\n")
     with connected(server, LINE + b"X: " + b"x" * rest + b"\r\n\r\n") as client:
         assert heard(client).endswith(page.body)
 
@@ -183,8 +183,8 @@ def test_heads_of_megabytes_on_all_places_end_and_the_next_scrape_is_answered(
                 client.sendall(b"X%02d: " % number + b"x" * 65_500 + b"\r\n")
             assert not heard(client).startswith(b"HTTP/1.0 200 ")
 
-    with ThreadPoolExecutor(MOST_CONNECTIONS) as pool:
-        for talker in [pool.submit(talk) for _ in range(MOST_CONNECTIONS)]:
+    with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
+        for talker in [pool.submit(talk) for _ in range(MAX_CONNECTIONS)]:
             talker.result(60)
     assert wait_until(lambda: answers(server), 30, "a free place")
     assert log.lines == []
@@ -194,7 +194,7 @@ def test_a_byte_now_and_then_does_not_keep_a_place(server: MetricsServer, clock:
     with connected(server, LINE) as dripping:
 
         def is_over() -> bool:
-            clock.advance(LONGEST_SECONDS)
+            clock.advance(MAX_CONNECTION_SECONDS)
             try:
                 dripping.sendall(b"X")
             except ConnectionError:
@@ -208,7 +208,7 @@ def test_who_ends_in_time_is_answered_however_slowly_it_spoke(
     server: MetricsServer, page: Page, clock: FakeClock
 ) -> None:
     with connected(server, LINE) as slow:
-        clock.advance(LONGEST_SECONDS - 0.1)
+        clock.advance(MAX_CONNECTION_SECONDS - 0.1)
         slow.sendall(b"\r\n")
         assert heard(slow).endswith(page.body)
 
@@ -219,7 +219,7 @@ def test_a_client_that_does_not_take_its_answer_does_not_keep_a_place(
     """The time is over by the clock while the page is made, so that nothing of it is sent any more."""
 
     def late() -> bytes:
-        clock.advance(LONGEST_SECONDS)
+        clock.advance(MAX_CONNECTION_SECONDS)
         return page.body
 
     server.render = late
@@ -230,7 +230,7 @@ def test_a_client_that_does_not_take_its_answer_does_not_keep_a_place(
 def test_the_kernel_keeps_little_of_a_client(server: MetricsServer) -> None:
     """Neither what it said and nobody has read, nor for long what it does not take."""
     assert server.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 64 * 1024
-    assert server.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * LONGEST_SECONDS
+    assert server.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * MAX_CONNECTION_SECONDS
 
 
 @pytest.mark.parametrize("target", ["http://[::1/metrics", "//[", "http://]", "http://a]b/metrics"])
@@ -349,7 +349,7 @@ WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6"
 
 @pytest.mark.parametrize("host", [LOCAL, pytest.param(f"[{IPV6_LOCAL}]", marks=WITH_IPV6)])
 def test_the_task_is_reached_by_ipv4_and_by_ipv6(host: str) -> None:
-    exported = Exported(host=EVERYWHERE)
+    exported = Exported(host=ALL_ADDRESSES)
     assert exported.exporter.start() is None
     with closing(exported.exporter):
         assert requests.get(f"http://{host}:{exported.exporter.port}/", timeout=30).status_code == 200
@@ -363,7 +363,7 @@ def test_without_ipv6_the_task_is_reached_by_ipv4(refusal: int, monkeypatch: pyt
                 raise OSError(refusal, "no IPv6 here")
             super().__init__(family, *rest, **more)
 
-    exported = Exported(host=EVERYWHERE)
+    exported = Exported(host=ALL_ADDRESSES)
     with monkeypatch.context() as patched:
         patched.setattr(socket, "socket", Ipv4Socket)
         assert exported.exporter.start() is None
@@ -377,7 +377,7 @@ def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(taken: socket
     """Not half a success, where it depends on the scraper's family whose numbers it gets."""
     with closing(socket.create_server(("", 0), family=taken)) as other:
         port = other.getsockname()[1]
-        exported = Exported(port, EVERYWHERE)
+        exported = Exported(port, ALL_ADDRESSES)
         problem = exported.exporter.start()
         assert problem is not None
         assert problem.startswith(f"Nothing can listen on port {port} (Address already in use)")

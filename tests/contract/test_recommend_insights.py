@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 from tests.runs import lines, report
 
 GROUP = "/ecs/jobs"
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[PlayedAws]:
-    with played_aws() as aws:
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as aws:
         aws.create_log_group(GROUP)
         aws.create_log_stream(GROUP, "ecs/batch/1")
         now_ms = time.time_ns() // 1_000_000
@@ -30,13 +30,13 @@ def aws() -> Iterator[PlayedAws]:
         yield aws
 
 
-def recommend(aws: PlayedAws, *words: str) -> subprocess.CompletedProcess[str]:
+def recommend(aws: FakeAws, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "profiler", "recommend", *words]
     environment = {**os.environ, **aws.environment()}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_reports_in_a_log_group_are_enough(aws: PlayedAws) -> None:
+def test_reports_in_a_log_group_are_enough(aws: FakeAws) -> None:
     done = recommend(aws, "--json", "--log-group", GROUP, "--since", "1h")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -44,7 +44,7 @@ def test_reports_in_a_log_group_are_enough(aws: PlayedAws) -> None:
     assert "Skipped in /ecs/jobs: 1 line that is no record" in done.stderr
 
 
-def test_a_log_group_that_is_not_there_is_a_sentence(aws: PlayedAws) -> None:
+def test_a_log_group_that_is_not_there_is_a_sentence(aws: FakeAws) -> None:
     done = recommend(aws, "--log-group", "/ecs/none")
     assert (done.returncode, done.stdout) == (1, "")
     assert "Insights cannot be asked about /ecs/none" in done.stderr

@@ -66,7 +66,7 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     assert (task.vcpu_limit, exporter.vcpu_limit) == (0.25, None)
     gone = task.container("nonessential")
     assert gone is not None
-    assert (gone.docker_id in reading.without_stats, gone.exit_code, gone.stopped) == (True, 0, True)
+    assert (gone.docker_id in reading.without_stats, gone.exit_code, gone.is_stopped) == (True, 0, True)
 
 
 @pytest.fixture(scope="module")

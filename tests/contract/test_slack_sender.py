@@ -11,7 +11,7 @@ from forwarder.slack_message import SlackMessage
 from forwarder.slack_sender import SlackSender
 from forwarder.slack_target import SlackBot, SlackTarget, SlackWebhook
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
-from tests.fakes import FakeTime
+from tests.fakes import FakeInvocationTime
 
 SECRET = "hunter2"
 MESSAGE = SlackMessage(
@@ -53,8 +53,8 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
     return [webhook(slack), bot(slack)]
 
 
-def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeTime:
-    time = FakeTime(seconds)
+def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
+    time = FakeInvocationTime(seconds)
     SlackSender(target, time, lambda: 1.0).send(message)
     return time
 
@@ -140,7 +140,7 @@ def test_no_answer_in_time_is_tried_again(slack: FakeSlack) -> None:
 def test_nobody_there_is_tried_to_the_end_of_the_time(slack: FakeSlack) -> None:
     slack.close()
     for target in targets(slack):
-        time = FakeTime(30)
+        time = FakeInvocationTime(30)
         with pytest.raises(NoticeError, match="end of the invocation's time"):
             SlackSender(target, time, lambda: 0.0).send(MESSAGE)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]

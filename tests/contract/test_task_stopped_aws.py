@@ -11,12 +11,12 @@ from moto import mock_aws
 
 from forwarder.aws_sources import CloudWatchTail, EcsDefinitions
 from forwarder.errors import DeliveryError, SettingsError
-from forwarder.once import once
+from forwarder.once import run_idempotently
 from forwarder.slack_settings import read_targets
 from forwarder.slack_target import SlackBot, SlackWebhook
-from forwarder.task_definition import LogPlace
+from forwarder.task_definition import LogStream
 
-PLACE = LogPlace(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
 
 class Context:
@@ -87,8 +87,8 @@ def test_what_was_done_once_is_not_done_again(table: str) -> None:
         calls.append("done")
         return True
 
-    assert [once(table, Context(), "arn:task/1", work) for _ in range(3)] == [True] * 3
-    assert once(table, Context(), "arn:task/2", work)
+    assert [run_idempotently(table, Context(), "arn:task/1", work) for _ in range(3)] == [True] * 3
+    assert run_idempotently(table, Context(), "arn:task/2", work)
     assert calls == ["done", "done"]
     items = boto3.client("dynamodb").scan(TableName=table)["Items"]
     assert len(items) == 2
@@ -105,13 +105,13 @@ def test_what_failed_is_free_to_be_done(table: str) -> None:
         return True
 
     with pytest.raises(DeliveryError, match="Slack is away"):
-        once(table, Context(), "arn:task/1", fail_first)
-    assert once(table, Context(), "arn:task/1", fail_first)
+        run_idempotently(table, Context(), "arn:task/1", fail_first)
+    assert run_idempotently(table, Context(), "arn:task/1", fail_first)
 
 
 def test_a_missing_table_is_named() -> None:
     with pytest.raises(DeliveryError, match="IDEMPOTENCY_TABLE"):
-        once("missing", Context(), "arn:task/1", lambda: True)
+        run_idempotently("missing", Context(), "arn:task/1", lambda: True)
 
 
 def no_secret(_name: str) -> str:

@@ -11,7 +11,7 @@ from moto import mock_aws
 import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import FakeSlack
-from tests.served import PlayedElasticsearch
+from tests.served import FakeElasticsearch
 from tests.unit.test_task_event import event
 
 SECRET = "hunter2-hunter2"
@@ -48,8 +48,8 @@ class Context:
 
 
 @pytest.fixture
-def cluster() -> Iterator[PlayedElasticsearch]:
-    played = PlayedElasticsearch()
+def cluster() -> Iterator[FakeElasticsearch]:
+    played = FakeElasticsearch()
     yield played
     played.close()
 
@@ -62,7 +62,7 @@ def slack() -> Iterator[FakeSlack]:
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch, cluster: PlayedElasticsearch, slack: FakeSlack) -> Iterator[None]:
+def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack) -> Iterator[None]:
     """A sound cluster, a sound Slack, and a task definition that can be read."""
     settings = {
         "AWS_ACCESS_KEY_ID": "testing",
@@ -91,7 +91,7 @@ def forget() -> None:
     """A fresh Lambda environment."""
     for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client):
         kept.cache_clear()
-    handler._clients.key = handler._clients.cluster = None
+    handler._client_cache.key = handler._client_cache.cluster = None
     parameters.clear_caches()  # type: ignore[no-untyped-call]
 
 
@@ -106,14 +106,14 @@ def refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
     return said
 
 
-def documents(cluster: PlayedElasticsearch) -> list[str]:
+def documents(cluster: FakeElasticsearch) -> list[str]:
     actions = (line["update"]["_id"] for lines in cluster.bulks for line in lines if "update" in line)
     return [str(identity) for identity in actions]
 
 
 @pytest.mark.parametrize("wrong", WRONG_CLUSTERS)
 def test_slack_is_told_though_the_cluster_is_set_up_wrong(
-    wrong: str, cluster: PlayedElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+    wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, said = WRONG_CLUSTERS[wrong]
     assert said in refused(monkeypatch, settings)
@@ -123,7 +123,7 @@ def test_slack_is_told_though_the_cluster_is_set_up_wrong(
 
 @pytest.mark.parametrize("wrong", WRONG_SLACKS)
 def test_the_run_is_indexed_though_slack_is_set_up_wrong(
-    wrong: str, cluster: PlayedElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+    wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, said = WRONG_SLACKS[wrong]
     assert said in refused(monkeypatch, settings)
@@ -149,7 +149,7 @@ def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.Monke
     ],
 )
 def test_what_the_environment_holds_comes_before_the_secret(
-    settings: dict[str, str], authorization: str, cluster: PlayedElasticsearch, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, str], authorization: str, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

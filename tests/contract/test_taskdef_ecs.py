@@ -12,8 +12,8 @@ import boto3
 import pytest
 
 import profiler
-from tests.aws import PlayedAws, played_aws
-from tests.served import Served
+from tests.aws import FakeAws, fake_aws
+from tests.served import FakeHttpServer
 
 FOLDER = Path(profiler.__file__).parent.parent / "taskdef"
 BATCH = {
@@ -29,13 +29,13 @@ TAGS = [{"key": "team", "value": "data"}]
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[PlayedAws]:
-    with played_aws() as played:
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as played:
         yield played
 
 
 @pytest.fixture
-def ecs(aws: PlayedAws) -> Any:
+def ecs(aws: FakeAws) -> Any:
     return boto3.client(
         "ecs",
         endpoint_url=aws.url,
@@ -61,7 +61,7 @@ def test_a_file_registers_as_it_is(ecs: Any, name: str) -> None:
     assert names == [container["name"] for container in definition["containerDefinitions"]]
 
 
-def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: PlayedAws, ecs: Any) -> None:
+def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAws, ecs: Any) -> None:
     ecs.register_task_definition(family="nightly", containerDefinitions=[BATCH], tags=TAGS, cpu="512", memory="2048")
     wanted = ["--family", "nightly", "--image", "own:1", "--pid", "--register"]
     first = add_monitor(aws.environment(), *wanted)
@@ -85,7 +85,7 @@ def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: Played
     assert third.stdout == "nightly:3\n"
 
 
-def test_a_family_is_printed_as_what_can_be_registered(aws: PlayedAws, ecs: Any) -> None:
+def test_a_family_is_printed_as_what_can_be_registered(aws: FakeAws, ecs: Any) -> None:
     ecs.register_task_definition(family="printed", containerDefinitions=[BATCH], tags=TAGS)
     done = add_monitor(aws.environment(), "--family", "printed")
     assert done.returncode == 0, done.stderr
@@ -97,27 +97,27 @@ def test_a_family_is_printed_as_what_can_be_registered(aws: PlayedAws, ecs: Any)
     assert image in done.stderr
 
 
-def test_an_earlier_revision_can_be_the_beginning(aws: PlayedAws, ecs: Any) -> None:
+def test_an_earlier_revision_can_be_the_beginning(aws: FakeAws, ecs: Any) -> None:
     for command in ("old", "new"):
         ecs.register_task_definition(family="revised", containerDefinitions=[{**BATCH, "command": [command]}])
     done = add_monitor(aws.environment(), "--family", "revised:1", "--image", "own:1")
     assert json.loads(done.stdout)["containerDefinitions"][0]["command"] == ["old"]
 
 
-def test_what_ecs_refuses_is_one_sentence(aws: PlayedAws) -> None:
+def test_what_ecs_refuses_is_one_sentence(aws: FakeAws) -> None:
     done = add_monitor(aws.environment(), "--family", "missing", "--register")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "'missing' could not be read" in done.stderr
 
 
-def test_without_a_region_it_is_said(aws: PlayedAws, tmp_path: Path) -> None:
+def test_without_a_region_it_is_said(aws: FakeAws, tmp_path: Path) -> None:
     environment = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
     done = add_monitor(environment, "--family", "nightly")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "region" in done.stderr
 
 
-class NewerEcs(Served):
+class NewerEcs(FakeHttpServer):
     """Describes with a field that no boto3 knows."""
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -130,7 +130,7 @@ class NewerEcs(Served):
 
 
 @pytest.fixture
-def newer_ecs(aws: PlayedAws) -> Iterator[dict[str, str]]:
+def newer_ecs(aws: FakeAws) -> Iterator[dict[str, str]]:
     server = NewerEcs()
     yield aws.environment() | {"AWS_ENDPOINT_URL": server.url}
     server.close()

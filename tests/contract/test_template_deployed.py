@@ -13,8 +13,8 @@ from moto.awslambda.models import LambdaFunction
 import handler
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from tests.integration.test_lambda_zip import REPORT
-from tests.served import PlayedElasticsearch
-from tests.stack import ACCOUNT, LEFT_OUT, LOG_GROUPS, REGION, Stack, deploy, template
+from tests.served import FakeElasticsearch
+from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
 from tests.unit.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
@@ -39,7 +39,7 @@ def queue_arn(url: str) -> str:
 
 def test_all_that_moto_leaves_out_is_made_by_hand() -> None:
     """When this fails, moto's CloudFormation can do more or the template has something new: see tests/stack.py."""
-    assert deploy().left_out == set(LEFT_OUT)
+    assert deploy().unsupported_types == set(UNSUPPORTED_TYPES)
 
 
 def test_both_functions_are_there_with_their_roles() -> None:
@@ -299,7 +299,7 @@ class Context:
 
 
 def test_a_report_in_a_log_group_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = PlayedElasticsearch()
+    cluster = FakeElasticsearch()
     stack = deploy(ElasticsearchUrl=cluster.url)
     invoked = Invoked(stack, monkeypatch)
     logs = boto3.client("logs")

@@ -26,7 +26,7 @@ import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import Answer, FakeSlack
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.served import PlayedElasticsearch
+from tests.served import FakeElasticsearch
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.test_task_event import event
 
@@ -103,7 +103,7 @@ def forget() -> None:
     """What handlers keep between invocations."""
     for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
         kept.cache_clear()
-    handler._clients.key = handler._clients.cluster = None
+    handler._client_cache.key = handler._client_cache.cluster = None
     parameters.clear_caches()  # type: ignore[no-untyped-call]
 
 
@@ -114,7 +114,7 @@ class Context:
         return 30_000
 
 
-class Refusing(PlayedElasticsearch):
+class Refusing(FakeElasticsearch):
     """Takes no document, finds none, and keeps what was asked of it."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
 from tests.e2e.images import (
     BASE_IMAGE,
@@ -46,9 +46,9 @@ def monitor_image(engine: Engine, request: pytest.FixtureRequest) -> Iterator[st
 
 
 @pytest.fixture(scope="session")
-def aws() -> Iterator[PlayedAws]:
+def aws() -> Iterator[FakeAws]:
     """Give a played CloudWatch Logs that has the batch's log group."""
-    with played_aws() as server:
+    with fake_aws() as server:
         server.create_log_group(LOG_GROUP)
         yield server
 
@@ -67,7 +67,7 @@ def run_task(engine: Engine) -> Iterator[Callable[[TaskSpec], Task]]:
 
 
 @pytest.fixture
-def start(engine: Engine, monitor_image: str, aws: PlayedAws) -> Iterator[Start]:
+def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
     """Give a function that starts a batch with the monitor beside it, the batch's log stream being there."""
     assert monitor_image
     with contextlib.ExitStack() as stack:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.e2e.docker_api import DockerApi, DockerError
 from tests.e2e.kernel import remove_cgroup
-from tests.waiting import WaitedTooLongError, wait_until
+from tests.waiting import WaitTimeoutError, wait_until
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0
@@ -157,7 +157,7 @@ def _start_daemon(folder: Path, storage_driver: str) -> subprocess.Popen[bytes]:
 def _came_up(process: subprocess.Popen[bytes], api: DockerApi) -> bool:
     try:
         wait_until(lambda: process.poll() is not None or _answers(api), _START_SECONDS, "dockerd to answer")
-    except WaitedTooLongError:
+    except WaitTimeoutError:
         return False
     return process.poll() is None
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.aws import PlayedAws
+from tests.aws import FakeAws
 from tests.e2e.specs import BATCH, MONITOR
 from tests.e2e.task import Task
 from tests.waiting import wait_until
@@ -16,7 +16,7 @@ END_SECONDS = 90.0
 Start = Callable[..., Task]
 
 
-def report_in_stream(aws: PlayedAws, task: Task) -> dict[str, Any]:
+def report_in_stream(aws: FakeAws, task: Task) -> dict[str, Any]:
     """The one report in the batch's stream."""
     events = aws.events(LOG_GROUP, task.log_stream(BATCH))
     assert len(events) == 1, task[MONITOR].logs()

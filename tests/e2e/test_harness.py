@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import requests
 
-from tests.aws import PlayedAws
+from tests.aws import FakeAws
 from tests.e2e.engine import Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.kernel import KernelAccounting
 from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container
 from tests.e2e.task import PAUSE, Task
-from tests.waiting import WaitedTooLongError, wait_until
+from tests.waiting import WaitTimeoutError, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -248,7 +248,7 @@ def test_nothing_is_left(engine: Engine) -> None:
     assert engine.api.call("GET", "/containers/json", query={"all": "true", "filters": labelled}) == []
 
 
-def test_a_container_reaches_the_played_aws(aws: PlayedAws, run_task: RunTask) -> None:
+def test_a_container_reaches_the_played_aws(aws: FakeAws, run_task: RunTask) -> None:
     """The played CloudWatch Logs is reachable from a container and gives back what was put."""
     aws.create_log_group("/harness")
     aws.create_log_stream("/harness", "ecs/batch/1")
@@ -270,7 +270,7 @@ def test_a_container_reaches_the_played_aws(aws: PlayedAws, run_task: RunTask) -
 
 def test_waiting_has_a_deadline() -> None:
     """A wait that is in vain says what it waited for."""
-    with pytest.raises(WaitedTooLongError, match=r"waited 0\.05 s for nothing"):
+    with pytest.raises(WaitTimeoutError, match=r"waited 0\.05 s for nothing"):
         wait_until(lambda: None, 0.05, "nothing")
 
 

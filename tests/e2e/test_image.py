@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import profiler
-from tests.aws import PlayedAws
+from tests.aws import FakeAws
 from tests.e2e.engine import CommandFailedError, Engine
 from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove_image
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
@@ -104,7 +104,7 @@ def test_botocore_still_knows_the_services_that_are_called(engine: Engine, monit
     assert in_container(engine, monitor_image, "-c", code).strip() == service
 
 
-def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_image: str, aws: PlayedAws) -> None:
+def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_image: str, aws: FakeAws) -> None:
     monitor = monitor_container(aws.environment(), memory_mib=64, health_interval_seconds=1)
     task = start(
         batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "4", cpus=1),
@@ -121,7 +121,7 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_i
     assert task[MONITOR].logs()[1] == ""
 
 
-def test_the_first_process_hears_sigterm(start: Start, monitor_image: str, aws: PlayedAws) -> None:
+def test_the_first_process_hears_sigterm(start: Start, monitor_image: str, aws: FakeAws) -> None:
     task = start(batch_container("--until-term"), monitor_container(aws.environment()))
     wait_for_samples(task, 2)
     task[MONITOR].kill("SIGTERM")
@@ -129,7 +129,7 @@ def test_the_first_process_hears_sigterm(start: Start, monitor_image: str, aws: 
     assert report_in_stream(aws, task)["metrics"]["cpuSeconds"] > 0
 
 
-def test_a_monitor_that_does_not_wake_is_not_healthy(start: Start, monitor_image: str, aws: PlayedAws) -> None:
+def test_a_monitor_that_does_not_wake_is_not_healthy(start: Start, monitor_image: str, aws: FakeAws) -> None:
     task = start(batch_container("--until-term"), monitor_container(aws.environment()))
     wait_for_samples(task, 2)
     task[MONITOR].execute("task-profiler", "healthcheck")
@@ -138,7 +138,7 @@ def test_a_monitor_that_does_not_wake_is_not_healthy(start: Start, monitor_image
         task[MONITOR].execute("task-profiler", "healthcheck")
 
 
-def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: PlayedAws, tmp_path: Path) -> None:
+def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tmp_path: Path) -> None:
     driver = compile_driver(tmp_path) / "libnvidia-ml.so.1"
     monitor = dataclasses.replace(
         monitor_container(aws.environment() | {"LD_LIBRARY_PATH": "/driver"}, memory_mib=192),
@@ -163,7 +163,7 @@ def test_extras_are_chosen_when_the_image_is_built(
 
 
 def test_the_neuron_variant_has_neuron_monitor_and_reports(
-    engine: Engine, neuron_image: str, repository: NeuronRepository, start: Start, aws: PlayedAws
+    engine: Engine, neuron_image: str, repository: NeuronRepository, start: Start, aws: FakeAws
 ) -> None:
     assert inspected(engine, neuron_image)["Config"]["User"] == "0:0"
     program = "/opt/aws/neuron/bin/neuron-monitor"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws import PlayedAws
+from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, checkpoints, report_in_stream, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
@@ -37,7 +37,7 @@ def watch_kernel(task: Task) -> list[KernelReading]:
     return readings
 
 
-def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) -> None:
+def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) -> None:
     task = start(
         batch_container(
             "--cpu-seconds", "4", "--memory-mib", "200", "--idle-seconds", "2.5", "--exit-code", "4", cpus=0.8
@@ -69,7 +69,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: PlayedAws) 
     assert task[MONITOR].facts.exit_code == 0
 
 
-def test_the_report_arrives_within_two_seconds_of_the_end(start: Start, aws: PlayedAws) -> None:
+def test_the_report_arrives_within_two_seconds_of_the_end(start: Start, aws: FakeAws) -> None:
     task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1.5"))
     task.wait_stopped(END_SECONDS)
     (event,) = aws.events(LOG_GROUP, task.log_stream(BATCH))
@@ -77,7 +77,7 @@ def test_the_report_arrives_within_two_seconds_of_the_end(start: Start, aws: Pla
     assert event_at(task, MONITOR, "stopped") - event_at(task, MONITOR, "signalled") < 4
 
 
-def test_a_batch_killed_for_memory_is_reported_as_such(start: Start, aws: PlayedAws) -> None:
+def test_a_batch_killed_for_memory_is_reported_as_such(start: Start, aws: FakeAws) -> None:
     task = start(batch_container("--memory-mib", "180", "--cpu-seconds", "2.5", "--oom", memory_mib=200))
     task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
@@ -86,7 +86,7 @@ def test_a_batch_killed_for_memory_is_reported_as_such(start: Start, aws: Played
     assert record["metrics"]["memorySizeMB"] == 200
 
 
-def test_a_batch_killed_by_somebody_is_not_called_out_of_memory(start: Start, aws: PlayedAws) -> None:
+def test_a_batch_killed_by_somebody_is_not_called_out_of_memory(start: Start, aws: FakeAws) -> None:
     task = start(batch_container("--memory-mib", "20", "--until-term", memory_mib=400))
     wait_for_samples(task, 3)
     task[BATCH].kill("SIGKILL")
@@ -95,7 +95,7 @@ def test_a_batch_killed_by_somebody_is_not_called_out_of_memory(start: Start, aw
     assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, False)
 
 
-def test_stop_with_the_monitor_depending_on_the_batch(start: Start, aws: PlayedAws) -> None:
+def test_stop_with_the_monitor_depending_on_the_batch(start: Start, aws: FakeAws) -> None:
     """ECS stops the monitor first and the batch only after it: the monitor must not wait for the batch."""
     task = start(batch_container("--memory-mib", "50", "--until-term"))
     wait_for_samples(task, 3)
@@ -110,7 +110,7 @@ def test_stop_with_the_monitor_depending_on_the_batch(start: Start, aws: PlayedA
     assert task[BATCH].facts.exit_code == 143
 
 
-def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: PlayedAws) -> None:
+def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: FakeAws) -> None:
     """The stricter layout: the batch is stopped first, and the monitor sees its end."""
     task = start(
         batch_container("--memory-mib", "50", "--until-term", depends_on=(MONITOR,)),
@@ -126,7 +126,7 @@ def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: PlayedA
     assert task[MONITOR].facts.exit_code == 0
 
 
-def test_a_batch_that_does_not_end_the_task_is_seen_by_polling(start: Start, aws: PlayedAws) -> None:
+def test_a_batch_that_does_not_end_the_task_is_seen_by_polling(start: Start, aws: FakeAws) -> None:
     task = start(batch_container("--cpu-seconds", "1", "--idle-seconds", "1", essential=False))
     assert task[MONITOR].wait_stopped(END_SECONDS).exit_code == 0
     (event,) = aws.events(LOG_GROUP, task.log_stream(BATCH))
@@ -146,7 +146,7 @@ def test_a_missing_log_stream_costs_a_log_line_and_not_the_report(start: Start) 
     assert task[MONITOR].facts.exit_code == 0
 
 
-def test_checkpoints_go_to_the_monitors_own_output(start: Start, aws: PlayedAws) -> None:
+def test_checkpoints_go_to_the_monitors_own_output(start: Start, aws: FakeAws) -> None:
     environment = {
         **aws.environment(),
         "TASK_PROFILER_CHECKPOINT_SECONDS": "2",

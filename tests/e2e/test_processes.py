@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.aws import PlayedAws
+from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, Start, checkpoints, report_in_stream
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
@@ -28,7 +28,7 @@ def kernel_mib(task: Task) -> float:
 @as_either_user
 @pytest.mark.parametrize("phase", _PHASES)
 def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
-    start: Start, aws: PlayedAws, phase: float, *, as_root: bool
+    start: Start, aws: FakeAws, phase: float, *, as_root: bool
 ) -> None:
     spike = ("--wait-seconds", str(2 + phase), "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.4")
     task = start(
@@ -44,7 +44,7 @@ def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
     assert "processes" in record["sampling"]["sources"]
 
 
-def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start: Start, aws: PlayedAws) -> None:
+def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start: Start, aws: FakeAws) -> None:
     """Nobody can look between such a spike and the end: the control group's mark is read when the process is gone."""
     spike = ("--wait-seconds", "3.3", "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.05")
     task = start(
@@ -58,7 +58,7 @@ def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start:
     assert metrics["maxMemoryUsedMB"] == pytest.approx(kernel_mib(task), rel=0.01)
 
 
-def test_as_another_user_a_peak_is_never_said_to_be_the_kernels(start: Start, aws: PlayedAws) -> None:
+def test_as_another_user_a_peak_is_never_said_to_be_the_kernels(start: Start, aws: FakeAws) -> None:
     """What a process took in its last second is in no file that such a user may read."""
     task = start(batch_container("--memory-mib", "100", "--idle-seconds", "3"), pid_mode_task=True)
     task.wait_stopped(END_SECONDS)
@@ -66,7 +66,7 @@ def test_as_another_user_a_peak_is_never_said_to_be_the_kernels(start: Start, aw
 
 
 @as_either_user
-def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: PlayedAws, *, as_root: bool) -> None:
+def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     turns = ("--turns", "8", "--turn-mib", "200", "--turn-seconds", "0.5")
     task = start(
         batch_container(*turns, "--idle-seconds", "1.5", memory_mib=1024),
@@ -80,7 +80,7 @@ def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: PlayedA
 
 
 @as_either_user
-def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: PlayedAws, *, as_root: bool) -> None:
+def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     task = start(
         batch_container("--wait-seconds", "3", "--oom-child", "--idle-seconds", "2", memory_mib=300),
         monitor_container(aws.environment(), as_root=as_root),
@@ -96,7 +96,7 @@ def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: 
 
 
 @as_either_user
-def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws: PlayedAws, *, as_root: bool) -> None:
+def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     task = start(
         batch_container("--memory-mib", "150", "--wait-seconds", "3", "--oom", memory_mib=300),
         monitor_container(aws.environment(), as_root=as_root),
@@ -110,9 +110,7 @@ def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws
 
 
 @as_either_user
-def test_the_course_is_of_every_second_where_stats_come_every_ten(
-    start: Start, aws: PlayedAws, *, as_root: bool
-) -> None:
+def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     load = ("--memory-mib", "120", "--cpu-seconds", "4", "--idle-seconds", "9")
     task = start(
         batch_container(*load, cpus=1),
@@ -135,7 +133,7 @@ def test_the_course_is_of_every_second_where_stats_come_every_ten(
     assert process["maxMemoryUsedMB"] > 120
 
 
-def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(start: Start, aws: PlayedAws) -> None:
+def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(start: Start, aws: FakeAws) -> None:
     task = start(
         batch_container("--wait-seconds", "2", "--turns", "500", "--turn-seconds", "0.005", "--idle-seconds", "1.5"),
         pid_mode_task=True,
@@ -150,7 +148,7 @@ def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(sta
     assert record["monitor"]["cpuSeconds"] < 0.1 * record["metrics"]["durationMs"] / 1000 + 1
 
 
-def test_without_the_shared_namespace_nothing_is_known_of_processes(start: Start, aws: PlayedAws) -> None:
+def test_without_the_shared_namespace_nothing_is_known_of_processes(start: Start, aws: FakeAws) -> None:
     task = start(batch_container("--idle-seconds", "2.5"))
     task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)

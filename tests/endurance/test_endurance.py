@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import StatsReading
-from tests.aws import played_aws
+from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.unit.test_monitor import World
 
@@ -45,7 +45,7 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
     """30 days at a sample each 10 s, with varying memory and an endpoint that fails now and then, in simulated time."""
     days = 30
     world = World(batch_ends=days * DAY_SECONDS + 5.0, interval_seconds=10.0, checkpoint_seconds=3600.0)
-    world.stop.give_up_seconds = (days + 1) * DAY_SECONDS
+    world.stop.max_simulated_seconds = (days + 1) * DAY_SECONDS
     world.memory_mib = lambda at: 100 + int(at) % 397
     rss_bytes: dict[int, int] = {}
 
@@ -66,7 +66,7 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
 def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptors_as_they_were(tmp_path: Path) -> None:
     seconds = float(os.environ.get("ENDURANCE_SECONDS", "3600"))
     with (
-        played_aws() as aws,
+        fake_aws() as aws,
         (tmp_path / "out").open("wb") as output,
         Sidecar(
             aws.environment(), output=output, INTERVAL_SECONDS="0.05", CHECKPOINT_SECONDS="30", CONTAINER="batch"

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from benchmarks.endpoint import TASK_ID, Task
-from tests.served import Served
+from tests.served import FakeHttpServer
 
 GROUP = "/ecs/bench"
 STREAM = f"ecs/batch/{TASK_ID}"
@@ -177,7 +177,7 @@ IS_SILENT = Manner(takes=False, hangs=True)
 TAKES_AND_IS_SILENT = Manner(hangs=True)
 
 
-class LogApi(Served):
+class LogApi(FakeHttpServer):
     """CloudWatch Logs' PutLogEvents. What moto plays always works; this answers in a given manner."""
 
     def __init__(self) -> None:

@@ -10,10 +10,10 @@ import pytest
 import handler
 from forwarder.errors import DeliveryError, SettingsError
 from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
-from tests.served import PlayedElasticsearch
+from tests.served import FakeElasticsearch
 
 
-class Cluster(PlayedElasticsearch):
+class Cluster(FakeElasticsearch):
     """Takes documents, but while it is silent it answers nothing."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SEARCH_ENGINE", request.param)
     monkeypatch.delenv("FAILED_ITEMS_QUEUE_URL", raising=False)
     handler._settings.cache_clear()
-    handler._clients.cluster = None
+    handler._client_cache.cluster = None
     yield served
     handler._settings.cache_clear()
-    handler._clients.cluster = None
+    handler._client_cache.cluster = None
     served.close()
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.cli.whole_file import write_whole
+from profiler.cli.whole_file import write_atomically
 from profiler.sources.container_stats import decode_stats
-from profiler.sources.endpoint import LARGEST_ANSWER_BYTES
+from profiler.sources.endpoint import MAX_RESPONSE_BYTES
 from profiler.sources.task_metadata import decode_task
 
 LARGEST_GROWTH_BYTES = 96 * 2**20
@@ -15,12 +15,12 @@ LARGEST_GROWTH_BYTES = 96 * 2**20
 
 def filled(head: bytes, unit: bytes, tail: bytes) -> bytes:
     """As many units as an answer holds."""
-    return head + unit * ((LARGEST_ANSWER_BYTES - len(head) - len(tail)) // len(unit)) + tail
+    return head + unit * ((MAX_RESPONSE_BYTES - len(head) - len(tail)) // len(unit)) + tail
 
 
 def numbered(value: bytes) -> bytes:
     """The members of an object with as many names as an answer holds."""
-    return b",".join(b'"%06x":%s' % (number, value) for number in range(LARGEST_ANSWER_BYTES // (10 + len(value)) - 50))
+    return b",".join(b'"%06x":%s' % (number, value) for number in range(MAX_RESPONSE_BYTES // (10 + len(value)) - 50))
 
 
 NESTED = b"[" * 200 + b"]" * 200
@@ -44,7 +44,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
     body = BOMBS[bomb]
-    assert LARGEST_ANSWER_BYTES // 2 < len(body) <= LARGEST_ANSWER_BYTES
+    assert MAX_RESPONSE_BYTES // 2 < len(body) <= MAX_RESPONSE_BYTES
     for decode in (decode_task, decode_stats):
         tracemalloc.start()
         try:
@@ -60,6 +60,6 @@ def test_a_file_that_is_replaced_is_never_written_through_a_link(tmp_path: Path)
     precious, page = tmp_path / "precious", tmp_path / "task-report.html"
     precious.write_text("precious")
     page.symlink_to(precious)
-    write_whole(page, b"page", mode=0o644)
+    write_atomically(page, b"page", mode=0o644)
     assert (precious.read_text(), page.read_text(), page.is_symlink()) == ("precious", "page", False)
     assert sorted(tmp_path.iterdir()) == [precious, page]

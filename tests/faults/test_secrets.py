@@ -21,7 +21,7 @@ from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
 from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.served import PlayedElasticsearch
+from tests.served import FakeElasticsearch
 from tests.unit.test_task_event import event as task_event
 
 SECRET = "hunter2"
@@ -33,7 +33,7 @@ def test_the_played_secrets_hold_the_word_that_is_searched_for() -> None:
     assert all(SECRET in secret for secret in (API_KEY, PASSWORD, TOKEN, WEBHOOK_PATH))
 
 
-class Cluster(PlayedElasticsearch):
+class Cluster(FakeElasticsearch):
     """Takes what it is sent, or refuses it and quotes how the caller signed in."""
 
     def __init__(self, refusal: str | None) -> None:
@@ -71,7 +71,7 @@ class Context:
 def forget() -> None:
     for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
         kept.cache_clear()
-    handler._clients.key = handler._clients.cluster = None
+    handler._client_cache.key = handler._client_cache.cluster = None
     parameters.clear_caches()  # type: ignore[no-untyped-call]
 
 
@@ -103,7 +103,7 @@ def left(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.fixture(scope="module")
-def played_aws() -> Iterator[None]:
+def fake_aws() -> Iterator[None]:
     """Its secrets, and a queue; credentials hold the word, too."""
     with pytest.MonkeyPatch.context() as environment, mock_aws():
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
@@ -123,7 +123,7 @@ def played_aws() -> Iterator[None]:
 
 
 @pytest.fixture
-def aws(played_aws: None) -> Iterator[None]:
+def aws(fake_aws: None) -> Iterator[None]:
     """A fresh Lambda environment."""
     forget()
     yield

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuWatch
+from profiler.accelerators.gpu_watch import GpuCollector
 from profiler.clock import SystemClock
 from profiler.record import Container, Gpu, Record
-from profiler.sources.nvml.library import driver_is_near, load_binding
+from profiler.sources.nvml.library import is_driver_present, load_binding
 from profiler.sources.nvml.source import NvmlSource
 from tests.fakes import FakeLog, seconds
 from tests.waiting import wait_until
@@ -32,7 +32,7 @@ _WATCHED_SECONDS = 10
 
 @pytest.fixture
 def nvml() -> Iterator[Any]:
-    if not driver_is_near(os.environ.get("LD_LIBRARY_PATH"), os.path.exists):
+    if not is_driver_present(os.environ.get("LD_LIBRARY_PATH"), os.path.exists):
         pytest.skip("there is no NVIDIA driver on this machine")
     pynvml: Any = load_binding()
     pynvml.nvmlInit()
@@ -55,29 +55,29 @@ def watched_beside(nvml: Any) -> tuple[Gpu, float, int]:
     """The record's entry, and by our own readings 20 times a second: joules, and the most bytes in use."""
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     clock = SystemClock()
-    watch = GpuWatch(NvmlSource(load_binding, clock), GpuScope(()), clock, FakeLog(), seconds(1), asked_for=True)
+    watch = GpuCollector(NvmlSource(load_binding, clock), GpuScope(()), clock, FakeLog(), seconds(1), is_required=True)
     watch.start()
-    wait_until(lambda: watch.has_read, 30, "the first reading")
-    joules, most_bytes = 0.0, 0
+    wait_until(lambda: watch.has_data, 30, "the first reading")
+    joules, max_bytes = 0.0, 0
     before = time.monotonic()
     end = before + _WATCHED_SECONDS
     while before < end:
         time.sleep(0.05)  # the period of our own readings
         now = time.monotonic()
         joules += nvml.nvmlDeviceGetPowerUsage(handle) / 1000 * (now - before)
-        most_bytes = max(most_bytes, nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
+        max_bytes = max(max_bytes, nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
         before = now
-    watch.settle(10)
+    watch.final_reading(10)
     watch.stop(10)
-    record = watch.onto(Record(task_id="1", container=Container(name="batch"), status="success"))
-    return record.gpus[0], joules, most_bytes
+    record = watch.add_to_record(Record(task_id="1", container=Container(name="batch"), status="success"))
+    return record.gpus[0], joules, max_bytes
 
 
 def test_memory_energy_and_utilization_under_load(nvml: Any, load: subprocess.Popen[str]) -> None:
-    gpu, joules, most_bytes = watched_beside(nvml)
+    gpu, joules, max_bytes = watched_beside(nvml)
     assert gpu.memory_used_mb is not None
-    assert most_bytes >= _LOAD_GIB * GIB
-    assert gpu.memory_used_mb.max == pytest.approx(most_bytes / 2**20, rel=0.01)
+    assert max_bytes >= _LOAD_GIB * GIB
+    assert gpu.memory_used_mb.max == pytest.approx(max_bytes / 2**20, rel=0.01)
     assert gpu.energy_joules == pytest.approx(joules, rel=0.03)
     assert gpu.utilization_percent is not None
     assert gpu.utilization_percent.p50 is not None
@@ -86,10 +86,10 @@ def test_memory_energy_and_utilization_under_load(nvml: Any, load: subprocess.Po
 
 def test_an_idle_gpu_is_reported_as_it_is(nvml: Any) -> None:
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
-    gpu, _, most_bytes = watched_beside(nvml)
+    gpu, _, max_bytes = watched_beside(nvml)
     assert gpu.uuid == nvml.nvmlDeviceGetUUID(handle)
     assert gpu.name == nvml.nvmlDeviceGetName(handle)
     assert gpu.memory_used_mb is not None
-    assert gpu.memory_used_mb.max == pytest.approx(most_bytes / 2**20, rel=0.01, abs=1)
+    assert gpu.memory_used_mb.max == pytest.approx(max_bytes / 2**20, rel=0.01, abs=1)
     assert gpu.power_watts is not None
     assert (gpu.power_watts.avg or 0) > 0

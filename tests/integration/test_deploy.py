@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 from tests.stack import LOG_GROUPS
 from tools.deploy import DeployError, main, parameters
 
@@ -20,10 +20,10 @@ PARAMETERS = f"ElasticsearchUrl=https://search:9200 LogGroups={','.join(LOG_GROU
 
 
 @pytest.fixture
-def aws() -> Iterator[PlayedAws]:
+def aws() -> Iterator[FakeAws]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out, see tests/stack.py
-        with played_aws() as played:
+        with fake_aws() as played:
             requests.post(f"{played.url}/moto-api/reset", timeout=10)  # what other tests of this process left in moto
             yield played
 
@@ -36,19 +36,19 @@ def zip_file(tmp_path: Path) -> Path:
     return path
 
 
-def deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def deployed(aws: FakeAws, aws_cli: Path, zip_file: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     path = f"{aws_cli}{os.pathsep}{os.environ['PATH']}"
     environment = {**aws.environment(), "PATH": path, "HOME": str(zip_file.parent), "BUCKET": "code", **settings}
     command = [sys.executable, str(ROOT / "tools" / "deploy.py"), str(zip_file)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def stack_parameters(aws: PlayedAws, name: str) -> dict[str, str]:
+def stack_parameters(aws: FakeAws, name: str) -> dict[str, str]:
     (stack,) = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
 
 
-def test_it_is_uploaded_and_deployed(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
+def test_it_is_uploaded_and_deployed(aws: FakeAws, aws_cli: Path, zip_file: Path) -> None:
     aws.client("s3").create_bucket(Bucket="code")
     for group in LOG_GROUPS:
         aws.create_log_group(group)
@@ -70,14 +70,14 @@ def test_it_is_uploaded_and_deployed(aws: PlayedAws, aws_cli: Path, zip_file: Pa
     assert keys[0] != keys[1] == keys[2]
 
 
-def test_a_bucket_that_is_not_there_is_said(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
+def test_a_bucket_that_is_not_there_is_said(aws: FakeAws, aws_cli: Path, zip_file: Path) -> None:
     done = deployed(aws, aws_cli, zip_file)
     assert done.returncode == 1
     assert done.stderr.startswith("The bucket code cannot be reached: create it with aws s3 mb s3://code")
     assert done.stderr.count("\n") == 1
 
 
-def test_what_the_cli_cannot_do_is_its_to_say(aws: PlayedAws, aws_cli: Path, zip_file: Path) -> None:
+def test_what_the_cli_cannot_do_is_its_to_say(aws: FakeAws, aws_cli: Path, zip_file: Path) -> None:
     aws.client("s3").create_bucket(Bucket="code")
     nobody = {"AWS_ENDPOINT_URL_CLOUDFORMATION": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
     done = deployed(aws, aws_cli, zip_file, **nobody)

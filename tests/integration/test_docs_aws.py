@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 from tests.documentation import ROOT, commands_of, pages, scripts
 
 SENDER = Path(__file__).parents[1] / "aws_cli_sent.py"
@@ -72,11 +72,11 @@ def test_what_the_aws_cli_does_not_understand_is_found(aws_cli_python: Path, tmp
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedAws]:
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
     monkeypatch.setenv("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # else AWS's own policies are not there
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # moto's server names its own gaps
-        with played_aws() as played:
+        with fake_aws() as played:
             requests.post(f"{played.url}/moto-api/reset", timeout=60)  # what other tests of this process left in moto
             yield played
 
@@ -84,7 +84,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedAws]:
 class TutorialReader:
     """Types the tutorial: real AWS CLI and task-profiler, played Docker and ``ecs wait``."""
 
-    def __init__(self, aws: PlayedAws, aws_cli: Path, folder: Path) -> None:
+    def __init__(self, aws: FakeAws, aws_cli: Path, folder: Path) -> None:
         self._aws = aws
         self.folder = folder
         for name in ("taskdef", "examples"):
@@ -143,7 +143,7 @@ def shipped_definition(registry: str, account: str, region: str) -> dict[str, An
     return definition
 
 
-def test_the_tutorial_can_be_typed_as_it_stands(aws: PlayedAws, aws_cli: Path, tmp_path: Path) -> None:
+def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp_path: Path) -> None:
     reader = TutorialReader(aws, aws_cli, tmp_path)
     done = reader.type()
     assert done.returncode == 0, done.stdout + done.stderr

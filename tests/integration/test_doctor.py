@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from benchmarks.endpoint import TASK_ID, Task, serve
-from tests.aws import played_aws
+from tests.aws import fake_aws
 
 GROUP, STREAM = "/ecs/doctor", f"ecs/batch/{TASK_ID}"
 
@@ -36,7 +36,7 @@ def test_a_served_task_is_examined_and_nothing_is_written() -> None:
         "TASK_PROFILER_LOG_STREAM": STREAM,
     }
     try:
-        with played_aws() as aws:
+        with fake_aws() as aws:
             aws.create_log_group(GROUP)
             refused = doctor("--json", "--seconds", "5", **settings, **aws.environment())
             aws.create_log_stream(GROUP, STREAM)

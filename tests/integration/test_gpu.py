@@ -12,7 +12,7 @@ import pytest
 
 from profiler.points import decode_points
 from profiler.record import Record, decode
-from tests.aws import played_aws
+from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.nvidia_driver import compile_driver
 
@@ -30,7 +30,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Mapping[str, str]]:
     """An AWS; the report comes to stdout when it is to go to a log group that is not there."""
-    with played_aws() as aws:
+    with fake_aws() as aws:
         yield aws.environment()
 
 

@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.served import Served
+from tests.served import FakeHttpServer
 
 
-class PlayedDashboards(Served):
+class PlayedDashboards(FakeHttpServer):
     """Takes imports and console requests as the real ones do; keeps what it got."""
 
     def __init__(self, version: str) -> None:

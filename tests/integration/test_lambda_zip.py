@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.fake_slack import FakeSlack
-from tests.served import PlayedElasticsearch, Served
+from tests.served import FakeElasticsearch, FakeHttpServer
 from tests.unit.test_task_event import event as task_event
 from tools import lambda_zip
 
@@ -47,7 +47,7 @@ def encoded(document: dict[str, Any]) -> dict[str, Any]:
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
 
 
-class RuntimeApi(Served):
+class RuntimeApi(FakeHttpServer):
     """Hands out one invocation after the other and keeps the answers."""
 
     def __init__(self) -> None:
@@ -96,8 +96,8 @@ def api() -> Iterator[RuntimeApi]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[PlayedElasticsearch]:
-    served = PlayedElasticsearch()
+def cluster() -> Iterator[FakeElasticsearch]:
+    served = FakeElasticsearch()
     yield served
     served.close()
 
@@ -164,7 +164,7 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
 
 
 def test_the_real_runtime_client_runs_the_zip(
-    unpacked: Path, runtime: Path, api: RuntimeApi, cluster: PlayedElasticsearch
+    unpacked: Path, runtime: Path, api: RuntimeApi, cluster: FakeElasticsearch
 ) -> None:
     process = start(
         unpacked, runtime, api, "handler.forward_logs",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.endpoint import TASK_ID
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.waiting import wait_until
 
@@ -22,18 +22,18 @@ NOBODY = "http://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[PlayedAws]:
-    with played_aws() as server:
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as server:
         server.create_log_group(GROUP)
         server.create_log_stream(GROUP, STREAM)
         yield server
 
 
-def new_reports(aws: PlayedAws, before: int) -> list[dict[str, Any]]:
+def new_reports(aws: FakeAws, before: int) -> list[dict[str, Any]]:
     return [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]
 
 
-def test_the_report_stands_in_the_batchs_stream(aws: PlayedAws) -> None:
+def test_the_report_stands_in_the_batchs_stream(aws: FakeAws) -> None:
     before = len(aws.events(GROUP, STREAM))
     with Sidecar(aws.environment()) as sidecar:
         sidecar.wait_for_samples()
@@ -46,7 +46,7 @@ def test_the_report_stands_in_the_batchs_stream(aws: PlayedAws) -> None:
     assert report["record"]["monitor"]["maxRssMB"] > 5
 
 
-def test_sigterm_while_the_batch_runs_gives_a_stopped_report(aws: PlayedAws) -> None:
+def test_sigterm_while_the_batch_runs_gives_a_stopped_report(aws: FakeAws) -> None:
     before = len(aws.events(GROUP, STREAM))
     with Sidecar(aws.environment()) as sidecar:
         sidecar.wait_for_samples()
@@ -56,7 +56,7 @@ def test_sigterm_while_the_batch_runs_gives_a_stopped_report(aws: PlayedAws) -> 
     assert report["record"]["status"] == "stopped"
 
 
-def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: PlayedAws) -> None:
+def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: FakeAws) -> None:
     """The handlers are there as soon as the first module is; a signal from then on gives a report."""
     before = len(aws.events(GROUP, STREAM))
     with Sidecar(aws.environment()) as sidecar:
@@ -99,7 +99,7 @@ def test_a_standard_output_that_nobody_reads_changes_nothing() -> None:
     assert b"Traceback" not in errors
 
 
-def test_metrics_for_cloudwatch_stand_in_the_report_and_live_in_the_checkpoints(aws: PlayedAws) -> None:
+def test_metrics_for_cloudwatch_stand_in_the_report_and_live_in_the_checkpoints(aws: FakeAws) -> None:
     before = len(aws.events(GROUP, STREAM))
     chosen = "cpuSeconds,failed"
     with Sidecar(aws.environment(), EMF="live", EMF_METRICS=chosen, CHECKPOINT_SECONDS="0.2") as sidecar:

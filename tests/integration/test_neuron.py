@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from profiler.record import Record, decode
-from tests.aws import played_aws
+from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
 from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import report, runtime
@@ -74,7 +74,7 @@ def test_off_starts_nothing(tmp_path: Path) -> None:
 
 def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
     program = install(tmp_path, [BUSY, BUSY, STAY])
-    with played_aws() as aws:
+    with fake_aws() as aws:
         environment = {**aws.environment(), "PATH": f"{program.parent}:{os.environ['PATH']}"}
         # A log group that is nowhere, so that the report comes to stdout.
         with Sidecar(environment, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:

@@ -237,10 +237,10 @@ def test_five_ends_without_a_report_make_it_unavailable_and_it_is_still_tried(wa
     watched = watch(*[[{"exit": 1}]] * 6, [BUSY, STAY])
     for start, wait in enumerate((1, 2, 4, 8, 60, 60)):
         watched.wait_for(failures=start + 1)
-        assert watched.source.unavailable == (start >= 4)
+        assert watched.source.is_unavailable == (start >= 4)
         watched.pass_time(wait)
     watched.wait_for(reports=1)
-    assert not watched.source.unavailable
+    assert not watched.source.is_unavailable
     reasons = [fields.get("reason") for _, _, fields in watched.log.lines]
     assert reasons[0] == "it ended with exit code 1"
     assert reasons[-2:] == ["it ended 5 times in a row without a report", None]
@@ -251,12 +251,12 @@ def test_a_program_that_comes_later_is_found(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "neuron-monitor", FakeClock())
     watched.source.start()
     watched.wait_for(failures=1)
-    assert watched.source.unavailable
+    assert watched.source.is_unavailable
     assert watched.log.lines[0][2] == {"reason": f"there is no program {tmp_path}/neuron-monitor"}
     install(tmp_path, [BUSY, STAY])
     watched.pass_time(60)
     watched.wait_for(reports=1)
-    assert (watched.source.restarts, watched.source.unavailable) == (0, False)
+    assert (watched.source.restarts, watched.source.is_unavailable) == (0, False)
     watched.source.stop(1)
 
 

@@ -11,7 +11,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.measured_process import read_memory
-from profiler.prometheus.server import MOST_CONNECTIONS
+from profiler.prometheus.server import MAX_CONNECTIONS
 from tests.integration.sidecar import Sidecar
 from tests.search.server import free_ports
 from tests.waiting import wait_until
@@ -58,8 +58,8 @@ def test_what_clients_send_is_not_kept_in_memory(port: int) -> None:
     with Sidecar(NOWHERE, PROMETHEUS_PORT=str(port)) as sidecar:
         wait_until(lambda: scraped(port), 30, "the first scrape")
         before = read_memory(sidecar.process.pid).peak_mib
-        with ThreadPoolExecutor(MOST_CONNECTIONS) as pool:
-            assert len(list(pool.map(talk, [port] * MOST_CONNECTIONS))) == MOST_CONNECTIONS
+        with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
+            assert len(list(pool.map(talk, [port] * MAX_CONNECTIONS))) == MAX_CONNECTIONS
         wait_until(lambda: scraped(port), 30, "a free place")
         assert read_memory(sidecar.process.pid).peak_mib - before < 6
         sidecar.end_batch()

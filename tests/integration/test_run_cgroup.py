@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from profiler.record import Record, decode
-from profiler.sources.cgroup import own_cgroups
-from profiler.sources.counting_group import claimed
-from profiler.sources.own_cgroup import make_own_cgroup
+from profiler.sources.cgroup import read_own_cgroups
+from profiler.sources.counting_group import try_lock
+from profiler.sources.own_cgroup import make_command_cgroup
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -27,9 +27,9 @@ _MIB = 2**20
 
 def _can_be_made() -> tuple[bool, bool]:
     """Whether a group can be made here that counts CPU, and one that counts memory."""
-    own = make_own_cgroup(own_cgroups(Path("/")), os.getpid(), "probe")
+    own = make_command_cgroup(read_own_cgroups(Path("/")), os.getpid(), "probe")
     try:
-        return own.counts_cpu, own.memory() is not None
+        return own.has_cpu_accounting, own.memory() is not None
     finally:
         own.remove(time.sleep)
 
@@ -43,14 +43,14 @@ _needs_mounts = pytest.mark.skipif(
 
 
 def _left_over() -> list[Path]:
-    cgroups = own_cgroups(Path("/"))
-    places = filter(None, map(cgroups.place, ("memory", "cpuacct", "")))
+    cgroups = read_own_cgroups(Path("/"))
+    places = filter(None, map(cgroups.location, ("memory", "cpuacct", "")))
     return [group for place in places for group in place.folder.glob("task-profiler-*")]
 
 
 def _is_in_use(group: Path) -> bool:
     """Others may profile here at the same time: their groups are no left-overs."""
-    claim = claimed(group)
+    claim = try_lock(group)
     if claim is not None:
         os.close(claim)
     return claim is None
@@ -86,10 +86,10 @@ def _sources(record: Record) -> tuple[str, ...]:
 _WITNESS = """
 import os, resource, sys
 from pathlib import Path
-from profiler.sources.cgroup import own_cgroups
+from profiler.sources.cgroup import read_own_cgroups
 from profiler.sources.proc import parse_counter
-cgroups = own_cgroups(Path("/"))
-place = cgroups.place("cpuacct") or cgroups.place("")
+cgroups = read_own_cgroups(Path("/"))
+place = cgroups.location("cpuacct") or cgroups.location("")
 group = place.folder / "witness"
 group.mkdir()
 entrance = os.open(group / "cgroup.procs", os.O_WRONLY)
@@ -224,12 +224,12 @@ def test_page_cache_is_no_memory_peak(tmp_path: Path) -> None:
 @_needs_memory
 def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     """The command limits a group below its own, as a batch system does; its child dies there."""
-    place = own_cgroups(Path("/")).place("memory")
+    place = read_own_cgroups(Path("/")).location("memory")
     if place is None:
         pytest.skip("needs version 1 of the memory controller")
     program = (
-        "import os, subprocess\nfrom pathlib import Path\nfrom profiler.sources.cgroup import own_cgroups\n"
-        "group = own_cgroups(Path('/')).place('memory').folder\n"
+        "import os, subprocess\nfrom pathlib import Path\nfrom profiler.sources.cgroup import read_own_cgroups\n"
+        "group = read_own_cgroups(Path('/')).location('memory').folder\n"
         "assert group.name.startswith('task-profiler-'), group\n"
         f"(group / 'memory.limit_in_bytes').write_text('{64 * _MIB}')\n"
         "subprocess.run(['sh', '-c', 'exec " + _PYTHON + ' -c "x = bytearray(2**28)"' + "'])\n"
@@ -244,15 +244,15 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
 
 @_needs_memory
 def test_a_memory_limit_is_where_the_command_looks_for_it() -> None:
-    place = own_cgroups(Path("/")).place("memory")
+    place = read_own_cgroups(Path("/")).location("memory")
     if place is None:
         pytest.skip("needs version 1 of the memory controller")
     limited = place.folder / f"limited-{os.getpid()}"
     limited.mkdir()
     (limited / "memory.limit_in_bytes").write_text(str(512 * _MIB))
     program = (
-        "from pathlib import Path\nfrom profiler.sources.cgroup import own_cgroups\n"
-        "group = own_cgroups(Path('/')).place('memory').folder\n"
+        "from pathlib import Path\nfrom profiler.sources.cgroup import read_own_cgroups\n"
+        "group = read_own_cgroups(Path('/')).location('memory').folder\n"
         "print(group.name.split('-')[0], (group / 'memory.limit_in_bytes').read_text())\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
@@ -395,9 +395,9 @@ def test_a_read_only_mount_falls_back() -> None:
 
 @_needs_mounts
 def test_version_2_of_a_hybrid_machine_counts_cpu() -> None:
-    cgroups = own_cgroups(Path("/"))
-    place = cgroups.place("cpuacct")
-    if place is None or cgroups.place("") is None:
+    cgroups = read_own_cgroups(Path("/"))
+    place = cgroups.location("cpuacct")
+    if place is None or cgroups.location("") is None:
         pytest.skip("needs a machine with both versions of control groups")
     script = f"umount {_mount_point(place.folder)}"
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}

@@ -64,14 +64,14 @@ def test_a_name_that_is_no_text_is_survived() -> None:
     assert json.loads(done.stderr)["record"]["family"] == "a?"
 
 
-LONGEST_LINE_BYTES = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024
 WORD = "x" * 70_000
 
 
 def test_a_name_of_any_length_makes_a_line_of_no_more_than_64_kib() -> None:
     done = subprocess.run([*RUN, "--name", WORD, "--", "true"], capture_output=True, check=False)
     assert done.returncode == 0
-    assert len(done.stderr) < LONGEST_LINE_BYTES
+    assert len(done.stderr) < MAX_LINE_BYTES
     record = json.loads(done.stderr)["record"]
     assert record["family"] == record["container"]["name"] == "x" * 254 + "…"
 
@@ -82,7 +82,7 @@ def test_a_command_of_any_length_that_is_not_there_is_a_sentence_and_a_line() ->
         assert done.returncode == exit_code
         sentence, line = done.stderr.splitlines()
         assert len(sentence) < 400
-        assert len(line) < LONGEST_LINE_BYTES
+        assert len(line) < MAX_LINE_BYTES
         assert json.loads(line)["record"]["family"] == "x" * 254 + "…"
 
 
@@ -177,7 +177,7 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
     file = tmp_path / "runs.jsonl"
     program = (
         "import sys; from profiler.cli import commands, run\n"
-        "run.stop_all = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
+        "run.stop_collectors = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
         "words = ['run', '--no-history', '--output', sys.argv[1], '--', 'true']\n"
         "sys.exit(commands.group.main(words, standalone_mode=False))\n"
     )

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 # What Grafana puts into a query.
 CHOICES: Mapping[str, str] = {"$family": ".*", "$task": ".*", "$__rate_interval": "5s", "$__range": "1m"}
-SHOWN_NAMES = {metric.shown_name for metric in CATALOGUE}
+SHOWN_NAMES = {metric.full_name for metric in CATALOGUE}
 QUERIES = [(panel, query) for panel in PANELS for query in panel.queries]
 
 
@@ -118,7 +118,7 @@ def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped
 def test_prometheus_knows_types_and_help_of_all_metrics_there_are(scraped: Scraped) -> None:
     known = scraped.prometheus.ask("metadata")
     for metric in CATALOGUE:
-        assert known[metric.shown_name] == [{"type": metric.kind, "help": metric.help, "unit": ""}]
+        assert known[metric.full_name] == [{"type": metric.kind, "help": metric.help, "unit": ""}]
 
 
 def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import requests
 
-from tests.waiting import WaitedTooLongError, wait_until
+from tests.waiting import WaitTimeoutError, wait_until
 
 Engine = Literal["elasticsearch", "opensearch"]
 
@@ -113,7 +113,7 @@ class SearchServer:
         what = f"{self.engine} {self.version}"
         try:
             wait_until(lambda: process.poll() is not None or self._answers(), _START_SECONDS, f"{what} to answer")
-        except WaitedTooLongError as error:
+        except WaitTimeoutError as error:
             raise ServerFailedError(f"{error}; its log ends:\n{self._end_of_log()}") from error
         if process.poll() is not None:
             raise ServerFailedError(f"{what} ended with {process.returncode}; its log ends:\n{self._end_of_log()}")

@@ -79,7 +79,7 @@ def reset() -> None:
     """A fresh Lambda environment."""
     handler._settings.cache_clear()
     handler._failure_store.cache_clear()
-    handler._clients.cluster = None
+    handler._client_cache.cluster = None
 
 
 def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import requests
 
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
-from tests.served import Served
+from tests.served import FakeHttpServer
 
 __all__ = ["forward"]  # the fixture
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.search
 CUT, UNANSWERED = "after half of the request", "after the write and before the answer"
 
 
-class Relay(Served):
+class Relay(FakeHttpServer):
     """Passes requests on to a server, which it kills in the middle of the next bulk when told to."""
 
     def __init__(self, server: SearchServer) -> None:

@@ -18,7 +18,7 @@ from moto.awslambda import models as played_lambda
 
 import handler
 from benchmarks.endpoint import TASK_ID, Task, serve
-from tests.aws import PlayedAws, played_aws
+from tests.aws import FakeAws, fake_aws
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, reset, search
 from tests.waiting import wait_until
@@ -30,14 +30,14 @@ FUNCTION = "forwarder"
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedAws]:
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
     """A played AWS whose forwarder function is the real handler; it gets the event that the subscription makes."""
 
     def invoke(_function: object, body: str | bytes, *_rest: object) -> bytes:
         return json.dumps(handler.forward_logs(json.loads(body), Context())).encode()
 
     monkeypatch.setattr(played_lambda.LambdaFunction, "invoke", invoke)
-    with played_aws() as server:
+    with fake_aws() as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         server.create_log_group(GROUP)
@@ -109,7 +109,7 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     return source
 
 
-def test_a_run_ends_up_in_the_index_and_a_replay_changes_nothing(aws: PlayedAws, forwarder: SearchServer) -> None:
+def test_a_run_ends_up_in_the_index_and_a_replay_changes_nothing(aws: FakeAws, forwarder: SearchServer) -> None:
     monitored_run()
     document = only_document(forwarder)
     assert document["task"]["status"] == "success"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.errors import TaskProfilerError
-from profiler.taskdef.addition import Added, Wishes, add_monitor
+from profiler.taskdef.addition import AddMonitorOptions, AddMonitorResult, add_monitor
 from profiler.taskdef.monitor_container import default_image
 
 IMAGE = "registry.example.com/task-profiler:1"
@@ -27,20 +27,20 @@ def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"family": "nightly", "containerDefinitions": list(containers), **fields}
 
 
-def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **wishes: Any) -> Added:
-    return add_monitor(given_definition, Wishes(image=image, **wishes), default_image="default:1")
+def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any) -> AddMonitorResult:
+    return add_monitor(given_definition, AddMonitorOptions(image=image, **options), default_image="default:1")
 
 
-def monitor_in(result: Added) -> dict[str, Any]:
+def monitor_in(result: AddMonitorResult) -> dict[str, Any]:
     containers: Any = result.definition["containerDefinitions"]
     (monitor,) = [one for one in containers if one["name"] == "task-monitor"]
     assert isinstance(monitor, dict)
     return monitor
 
 
-def refusal(given_definition: dict[str, Any], **wishes: Any) -> str:
+def refusal(given_definition: dict[str, Any], **options: Any) -> str:
     with pytest.raises(TaskProfilerError) as refused:
-        added(given_definition, **wishes)
+        added(given_definition, **options)
     assert refused.value.exit_code == 1
     message = str(refused.value)
     assert message.endswith(".")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.line import LARGEST_LINE_BYTES, encode_line
+from profiler.line import MAX_LINE_BYTES, encode_line
 from profiler.record import (
     Container,
     Distribution,
@@ -20,7 +20,7 @@ from profiler.record import (
     TaskSize,
     decode,
 )
-from profiler.sizing.advised import advised
+from profiler.sizing.advised import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 from tests.unit.test_monitor import World
@@ -30,7 +30,7 @@ TIME = "2026-11-20T03:12:45.123Z"
 
 
 def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
-    record = advised(report(peak_mb=400, p95=0.2).record, NONE, time=TIME)
+    record = with_recommendation(report(peak_mb=400, p95=0.2).record, NONE, time=TIME)
     assert record.cost is not None
     assert record.cost.usd == 0.00822833
     advice = record.recommendation
@@ -42,11 +42,11 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
 
 def test_a_run_that_goes_on_is_left_alone() -> None:
     running = replace(report().record, status="running")
-    assert advised(running, NONE, time=TIME) == running
+    assert with_recommendation(running, NONE, time=TIME) == running
 
 
 def test_a_run_without_numbers_has_a_cost_and_no_recommendation() -> None:
-    record = advised(report(peak_mb=None, p95=None).record, NONE, time=TIME)
+    record = with_recommendation(report(peak_mb=None, p95=None).record, NONE, time=TIME)
     assert record.cost is not None
     assert record.recommendation is None
 
@@ -54,16 +54,16 @@ def test_a_run_without_numbers_has_a_cost_and_no_recommendation() -> None:
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     said = "The GPU was allocated and never used: run the task without, or see why the batch did not find it."
     idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=Distribution(max=0.0)),)
-    record = advised(replace(report().record, gpus=idle), NONE, time=TIME)
+    record = with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME)
     assert record.recommendation is not None
     assert record.recommendation.vcpu == 0.25
     assert record.recommendation.reasons[-1] == said
-    unmeasured = advised(replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME)
+    unmeasured = with_recommendation(replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME)
     assert unmeasured.recommendation == Recommendation(reasons=(said,))
 
 
 def test_a_stopped_run_may_need_more() -> None:
-    record = advised(replace(report().record, status="stopped"), NONE, time=TIME)
+    record = with_recommendation(replace(report().record, status="stopped"), NONE, time=TIME)
     assert record.recommendation is not None
     assert "No run came to its end, so it may need more." in record.recommendation.reasons
 
@@ -145,8 +145,8 @@ records = st.builds(
 @given(records)
 def test_no_record_is_lost_for_its_advice(record: Record) -> None:
     """Whatever stands in a record, its line comes out, short enough, and says no number that is none."""
-    line = encode_line(Report(time=TIME, type="task.report", record=advised(record, NONE, time=TIME)))
-    assert len(line) < LARGEST_LINE_BYTES
+    line = encode_line(Report(time=TIME, type="task.report", record=with_recommendation(record, NONE, time=TIME)))
+    assert len(line) < MAX_LINE_BYTES
     assert decode(line).record.metrics == record.metrics
     assert b"nan" not in line
     assert b"inf " not in line

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.processes.arguments import redacted
+from profiler.processes.arguments import redact
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from profiler.processes.arguments import redacted
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> None:
-    assert redacted(words) == shown
+    assert redact(words) == shown
 
 
 @given(
@@ -29,5 +29,5 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
 )
 def test_the_value_of_a_secret_option_is_never_shown(others: list[str], value: str, name: str) -> None:
     words = [*others, f"--{name}", value]
-    assert value not in redacted(words) or value in redacted(others)
-    assert value not in redacted([f"{name}={value}"])
+    assert value not in redact(words) or value in redact(others)
+    assert value not in redact([f"{name}={value}"])

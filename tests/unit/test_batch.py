@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.batch import choose_batch
+from profiler.batch import select_batch
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 
 OWN = ContainerMetadata(name="watcher", docker_id="own")
@@ -15,7 +15,7 @@ def task(*containers: ContainerMetadata) -> TaskMetadata:
 
 
 def test_the_only_other_container_is_the_batch() -> None:
-    choice = choose_batch(task(PAUSE, OWN, BATCH), wanted=None, own=OWN)
+    choice = select_batch(task(PAUSE, OWN, BATCH), requested=None, own=OWN)
     assert (choice.names, choice.problem) == (("batch",), None)
 
 
@@ -29,7 +29,7 @@ def test_the_only_other_container_is_the_batch() -> None:
     ],
 )
 def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadata) -> None:
-    assert choose_batch(task(injected, BATCH, OWN), wanted=None, own=OWN).names == ("batch",)
+    assert select_batch(task(injected, BATCH, OWN), requested=None, own=OWN).names == ("batch",)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadat
     ],
 )
 def test_a_second_monitor_is_no_candidate_beside_a_batch(second: ContainerMetadata) -> None:
-    assert choose_batch(task(second, BATCH, OWN), wanted=None, own=OWN).names == ("batch",)
+    assert select_batch(task(second, BATCH, OWN), requested=None, own=OWN).names == ("batch",)
 
 
 def test_a_batch_in_the_monitors_own_image_is_the_batch() -> None:
     """A wrapped batch, ``task-profiler run -- CMD``, may well be built upon it."""
     wrapped = ContainerMetadata(name="batch", docker_id="b", image="example/task-profiler:1")
-    assert choose_batch(task(wrapped, OWN), wanted=None, own=OWN).names == ("batch",)
+    assert select_batch(task(wrapped, OWN), requested=None, own=OWN).names == ("batch",)
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_a_batch_in_the_monitors_own_image_is_the_batch() -> None:
 )
 def test_a_firelens_router_is_no_candidate_where_firelens_is_used(router: ContainerMetadata) -> None:
     batch = ContainerMetadata(name="batch", docker_id="b", log_driver="awsfirelens")
-    assert choose_batch(task(router, batch, OWN), wanted=None, own=OWN).names == ("batch",)
+    assert select_batch(task(router, batch, OWN), requested=None, own=OWN).names == ("batch",)
     awslogs = replace(batch, log_driver="awslogs")
-    assert choose_batch(task(router, awslogs, OWN), wanted=None, own=OWN).problem is not None
+    assert select_batch(task(router, awslogs, OWN), requested=None, own=OWN).problem is not None
     untold = replace(batch, log_driver=None)  # by version 3 of the endpoint
-    assert choose_batch(task(router, untold, OWN), wanted=None, own=OWN).names == ("batch",)
-    assert choose_batch(task(router, OWN), wanted=None, own=OWN).names == (router.name,)
+    assert select_batch(task(router, untold, OWN), requested=None, own=OWN).names == ("batch",)
+    assert select_batch(task(router, OWN), requested=None, own=OWN).names == (router.name,)
 
 
 def test_several_candidates_are_all_named_and_all_reported_on() -> None:
-    choice = choose_batch(task(BATCH, OTHER, OWN), wanted=None, own=OWN)
+    choice = select_batch(task(BATCH, OTHER, OWN), requested=None, own=OWN)
     assert choice.names == ("batch", "proxy")
     assert choice.problem is not None
     assert "batch, proxy" in choice.problem
@@ -80,12 +80,12 @@ def test_several_candidates_are_all_named_and_all_reported_on() -> None:
 
 
 def test_the_wanted_container_wins() -> None:
-    choice = choose_batch(task(BATCH, OTHER, OWN), wanted="proxy", own=OWN)
+    choice = select_batch(task(BATCH, OTHER, OWN), requested="proxy", own=OWN)
     assert (choice.names, choice.problem) == (("proxy",), None)
 
 
 def test_a_wanted_container_that_is_not_there_is_named_with_those_that_are() -> None:
-    choice = choose_batch(task(BATCH, OWN), wanted="bach", own=OWN)
+    choice = select_batch(task(BATCH, OWN), requested="bach", own=OWN)
     assert choice.names == ("bach",)
     assert choice.problem is not None
     assert "'bach'" in choice.problem
@@ -93,18 +93,18 @@ def test_a_wanted_container_that_is_not_there_is_named_with_those_that_are() -> 
 
 
 def test_a_task_of_the_monitor_alone_has_no_batch() -> None:
-    choice = choose_batch(task(PAUSE, OWN), wanted=None, own=OWN)
+    choice = select_batch(task(PAUSE, OWN), requested=None, own=OWN)
     assert choice.names == ()
     assert choice.problem is not None
 
 
 def test_a_monitor_that_cannot_find_itself_goes_by_its_usual_name() -> None:
     usual = ContainerMetadata(name="task-monitor", docker_id="own")
-    assert choose_batch(task(BATCH, usual), wanted=None, own=None).names == ("batch",)
+    assert select_batch(task(BATCH, usual), requested=None, own=None).names == ("batch",)
 
 
 def test_the_own_container_is_known_by_its_id_then_by_its_name() -> None:
     namesake = ContainerMetadata(name="watcher", docker_id="other")
-    assert choose_batch(task(namesake, OWN), wanted=None, own=OWN).names == ("watcher",)
+    assert select_batch(task(namesake, OWN), requested=None, own=OWN).names == ("watcher",)
     without_id = ContainerMetadata(name="watcher")
-    assert choose_batch(task(BATCH, without_id), wanted=None, own=OWN).names == ("batch",)
+    assert select_batch(task(BATCH, without_id), requested=None, own=OWN).names == ("batch",)

@@ -8,11 +8,11 @@ from profiler.sources.cgroup import (
     Limits,
     Mount,
     group_folders,
-    own_cgroups,
     parse_bytes,
     parse_cpu_max,
     parse_membership,
     parse_mounts,
+    read_own_cgroups,
 )
 from profiler.sources.host import architecture, parse_memory_total
 
@@ -44,7 +44,7 @@ def test_version_2_in_a_container(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory.max": f"{2 * _GIB}\n",
         "sys/fs/cgroup/memory.events": "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n",
     }
-    groups = own_cgroups(_machine(tmp_path, "0::/\n", _V2_MOUNT, files))
+    groups = read_own_cgroups(_machine(tmp_path, "0::/\n", _V2_MOUNT, files))
     assert groups.limits() == Limits(vcpu=1.5, memory_bytes=2 * _GIB)
     assert groups.oom_kills() == 2
 
@@ -56,7 +56,7 @@ def test_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
         "sys/fs/cgroup/user.slice/memory.max": f"{_GIB}\n",
         "sys/fs/cgroup/user.slice/job.scope/memory.max": f"{4 * _GIB}\n",
     }
-    groups = own_cgroups(_machine(tmp_path, "0::/user.slice/job.scope\n", _V2_MOUNT, files))
+    groups = read_own_cgroups(_machine(tmp_path, "0::/user.slice/job.scope\n", _V2_MOUNT, files))
     assert groups.limits() == Limits(vcpu=1.0, memory_bytes=_GIB)
 
 
@@ -68,7 +68,7 @@ def test_version_1_in_a_container_that_shows_the_hosts_path(tmp_path: Path) -> N
         "sys/fs/cgroup/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
     }
     membership = "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n1:name=systemd:/docker/abc\n"
-    groups = own_cgroups(_machine(tmp_path, membership, _V1_MOUNTS, files))
+    groups = read_own_cgroups(_machine(tmp_path, membership, _V1_MOUNTS, files))
     assert groups.limits() == Limits(vcpu=0.5, memory_bytes=_GIB)
     assert groups.oom_kills() == 1
 
@@ -80,13 +80,13 @@ def test_a_hybrid_host_is_asked_in_version_1(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "9223372036854771712\n",
         "sys/fs/cgroup/unified/memory.max": "4096\n",
     }
-    groups = own_cgroups(_machine(tmp_path, "4:memory:/job\n1:cpu:/\n0::/\n", _HYBRID_MOUNTS, files))
+    groups = read_own_cgroups(_machine(tmp_path, "4:memory:/job\n1:cpu:/\n0::/\n", _HYBRID_MOUNTS, files))
     assert groups.limits() == Limits()
     assert groups.oom_kills() is None
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    groups = own_cgroups(tmp_path)
+    groups = read_own_cgroups(tmp_path)
     assert groups.limits() == Limits()
     assert groups.oom_kills() is None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from profiler.search_setup import Answer, Method
+from profiler.search_setup import Method, ServerResponse
 from profiler.sizing.cluster_evidence import ClusterRuns
 from tests.runs import lines, report
 
@@ -18,14 +18,14 @@ class PlayedCluster:
     def __init__(self, text: str) -> None:
         self._hit = {"hits": {"hits": [{"_source": {"record": text, "task": {"launch_type": "FARGATE"}}}]}}
 
-    def ask(self, method: Method, path: str, body: Any = None) -> Answer:
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
         found = body["aggs"]["families"]
         if "composite" in found:
             starts = [{"key": 1_000, "peak": {"value": 400.0}}]
             families: Any = {"buckets": [{"key": {"family": "nightly"}, "starts": {"buckets": starts}}]}
         else:
             families = {"buckets": {"0": {name: self._answer(asked) for name, asked in found["aggs"].items()}}}
-        return Answer(status=200, body={"aggregations": {"families": families}})
+        return ServerResponse(status=200, body={"aggregations": {"families": families}})
 
     def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if "top_hits" in asked:

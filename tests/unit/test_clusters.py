@@ -11,7 +11,7 @@ import pytest
 from botocore import xform_name
 from botocore.session import Session
 
-from tests.cloudformation import found_by_the_linter, read_template
+from tests.cloudformation import lint_template, read_template
 from tests.cluster_stack import CLUSTERS, FOLDER
 
 PAGE = (FOLDER.parent / "docs" / "how-to" / "clusters.md").read_text()
@@ -39,7 +39,7 @@ def parameters(path: Path) -> dict[str, Any]:
 
 @each_cluster
 def test_the_linter_finds_nothing(path: Path) -> None:
-    assert found_by_the_linter(path.read_text()) == []
+    assert lint_template(path.read_text()) == []
 
 
 @each_cluster
@@ -56,7 +56,7 @@ def test_the_linter_finds_nothing(path: Path) -> None:
 def test_the_linter_finds_what_is_broken(path: Path, sound: str, broken: str, rule: str) -> None:
     text = path.read_text()
     assert sound in text
-    assert rule in {one.split()[0] for one in found_by_the_linter(text.replace(sound, broken, 1))}
+    assert rule in {one.split()[0] for one in lint_template(text.replace(sound, broken, 1))}
 
 
 @each_cluster

@@ -150,9 +150,9 @@ def test_any_path_has_a_group_or_none(path: str) -> None:
 
 
 def test_a_mark_is_of_processes_only_next_to_no_page_cache() -> None:
-    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_of_processes()
-    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_of_processes()
-    assert not GroupPeak(size_bytes=800 * MIB, holds_all=False).is_of_processes()
+    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
+    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
+    assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()
 
 
 def test_the_machines_kills_are_in_vmstat(tmp_path: Path) -> None:

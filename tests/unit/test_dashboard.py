@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.report import command
-from profiler.dashboard.courses import MOST_STEPS, columns, courses, steps_of_each
-from profiler.dashboard.data import MOST_BYTES, block, outcome
-from profiler.dashboard.embedded import embedded, escaped, significant
-from profiler.dashboard.packed import packed
-from profiler.dashboard.page import Assets, page
-from profiler.dashboard.runs import Run, chosen, gathered
-from profiler.dashboard.series import Step, steps_of_checkpoints, steps_of_points, thinned
+from profiler.dashboard.courses import MAX_STEPS, columns, series_members, steps_per_run
+from profiler.dashboard.data import MAX_BYTES, build_page_data, outcome
+from profiler.dashboard.embedded import escape_for_script, round_significant, to_script_json
+from profiler.dashboard.packed import pack_runs
+from profiler.dashboard.page import Assets, render_page
+from profiler.dashboard.runs import Run, find_run, group_runs
+from profiler.dashboard.series import Step, downsample, steps_of_checkpoints, steps_of_points
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.points import Point
 from profiler.record import Container, Distribution, Interval, Metrics, Record, RecordType, Report, Status, encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 from tests.fakes import FakeClock
 from tests.runs import checkpoint as one_checkpoint
 from tests.runs import report as sized_run
@@ -91,7 +91,7 @@ def io_checkpoint(minute: int, read_bytes: int | None, write_bytes: int | None) 
 
 
 def content(runs: Sequence[Run]) -> Any:
-    return unpacked(block(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
+    return unpacked(build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
 
 
 def unpacked(data: str) -> Any:
@@ -165,7 +165,7 @@ def test_thinning_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_me
         step(5000, gpu_memory_mb=2.0),
         step(6000),
     )
-    assert thinned(steps, 2) == (
+    assert downsample(steps, 2) == (
         step(4000, block_read_bytes=12, block_write_bytes=1, gpu_percent=25.0, gpu_memory_mb=3.0),
         step(6000, gpu_memory_mb=2.0),
     )
@@ -175,18 +175,18 @@ def test_thinning_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_me
 def test_thinning_keeps_every_byte(grown_bytes: list[int | None], most: int) -> None:
     steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
     total_bytes = sum(grown or 0 for grown in grown_bytes)
-    assert sum(one.block_read_bytes or 0 for one in thinned(steps, most)) == total_bytes
+    assert sum(one.block_read_bytes or 0 for one in downsample(steps, most)) == total_bytes
 
 
 def test_thinning_keeps_the_largest_memory_and_the_average_cpu() -> None:
     steps = (step(1000, 1.0, 10.0), step(4000, 2.0, 30.0), step(5000, None, 20.0), step(6000, 3.0, None))
-    assert thinned(steps, 2) == (step(4000, 1.75, 30.0), step(6000, 3.0, 20.0))
+    assert downsample(steps, 2) == (step(4000, 1.75, 30.0), step(6000, 3.0, 20.0))
 
 
 @given(st.lists(st.floats(0, 64), max_size=300), st.integers(1, 50))
 def test_thinning_keeps_cpu_time_and_peak(vcpus: list[float], most: int) -> None:
     steps = [step(1000 * place, vcpu, vcpu) for place, vcpu in enumerate(vcpus, start=1)]
-    thin = thinned(steps, most)
+    thin = downsample(steps, most)
     assert len(thin) <= most
     starts = [0, *(one.elapsed_ms for one in thin)]
     cpu_ms = sum((one.vcpu_used or 0) * (one.elapsed_ms - start) for one, start in zip(thin, starts, strict=False))
@@ -216,11 +216,11 @@ def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
     ("value", "shown"), [(0.0, 0), (2.0, 2), (12.345, 12.3), (98765.4, 98800), (0.00012345, 0.000123)]
 )
 def test_three_digits_are_enough_for_a_rate(value: float, shown: float) -> None:
-    assert repr(significant(value)) == repr(shown)
+    assert repr(round_significant(value)) == repr(shown)
 
 
 def test_a_course_without_any_number_is_none() -> None:
-    assert list(courses([Run(report=report(), steps=(step(1000, None, None),))], MOST_BYTES)) == []
+    assert list(series_members([Run(report=report(), steps=(step(1000, None, None),))], MAX_BYTES)) == []
 
 
 # --- lines to runs -------------------------------------------------------------------------------
@@ -228,43 +228,43 @@ def test_a_course_without_any_number_is_none() -> None:
 
 def test_a_report_and_its_checkpoints_are_one_run() -> None:
     end = report("a", minute=3)
-    (run,) = gathered([checkpoint("a", 1), end, checkpoint("a", 2)])
+    (run,) = group_runs([checkpoint("a", 1), end, checkpoint("a", 2)])
     assert run.report == end
     assert [one.elapsed_ms for one in run.steps] == [60_000, 120_000]
 
 
 def test_without_a_report_the_last_checkpoint_counts() -> None:
-    (run,) = gathered([checkpoint("a", 2), checkpoint("a", 1)])
+    (run,) = group_runs([checkpoint("a", 2), checkpoint("a", 1)])
     assert run.report.time == "2026-11-01T06:02:00.000Z"
     assert outcome(run.report.record) == "running"
 
 
 def test_runs_come_newest_first() -> None:
-    runs = gathered([report("a", day=1), report("c", day=3), report("b", day=2), report("b", day=2)])
+    runs = group_runs([report("a", day=1), report("c", day=3), report("b", day=2), report("b", day=2)])
     assert [run.report.record.task_id for run in runs] == ["c", "b", "a"]
 
 
 def test_a_run_is_chosen_by_its_id_or_a_beginning_that_no_other_has() -> None:
-    runs = gathered([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
-    assert chosen(runs, "abc").began == "2026-11-03T06:00:00.000Z"
-    assert chosen(runs, "abd").report.record.task_id == "abd"
+    runs = group_runs([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
+    assert find_run(runs, "abc").began == "2026-11-03T06:00:00.000Z"
+    assert find_run(runs, "abd").report.record.task_id == "abd"
     with pytest.raises(TaskProfilerError, match="3 runs have an id that begins with 'ab'"):
-        chosen(runs, "ab")
+        find_run(runs, "ab")
     for name in ("x", ""):
         with pytest.raises(TaskProfilerError, match="There is no run with the id"):
-            chosen(runs, name)
+            find_run(runs, name)
 
 
 # --- the data block ------------------------------------------------------------------------------
 
 
 def test_numbers_that_were_not_measured_are_absent() -> None:
-    (run,) = content(gathered([report("a")]))["runs"]
+    (run,) = content(group_runs([report("a")]))["runs"]
     assert run.keys() == {"id", "family", "container", "outcome", "began"}
 
 
 def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
-    (run,) = content(gathered([report("a", status="failure", out_of_memory=True)]))["runs"]
+    (run,) = content(group_runs([report("a", status="failure", out_of_memory=True)]))["runs"]
     assert run["outcome"] == "out of memory"
 
 
@@ -278,10 +278,10 @@ def test_the_page_has_a_bounded_number_of_steps_and_leaves_out_the_oldest_course
     steps = tuple(step(1000 * place) for place in range(1, 101))
     shown = content([Run(report=report(str(place)), steps=steps) for place in range(3000)])
     total = sum(len(course["ms"]) for course in shown["courses"].values())
-    assert MOST_STEPS - 100 < total <= MOST_STEPS
+    assert MAX_STEPS - 100 < total <= MAX_STEPS
     assert set(shown["courses"]) == {str(place) for place in range(len(shown["courses"]))}
-    assert steps_of_each(1) > steps_of_each(1000) == 100
-    assert steps_of_each(100_000) == 60
+    assert steps_per_run(1) > steps_per_run(1000) == 100
+    assert steps_per_run(100_000) == 60
 
 
 LABELS = {f"label{place}": "x" * 200 for place in range(30)}
@@ -294,7 +294,7 @@ def labelled(task_id: str, labels: Mapping[str, str]) -> Run:
 
 def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
     runs = [labelled(str(place), {**LABELS, "own": f"{place}" * 200}) for place in range(100)]
-    made = block(runs, generated_at="", version="", most_bytes=30_000)
+    made = build_page_data(runs, generated_at="", version="", max_bytes=30_000)
     shown = unpacked(made.text)
     assert len(made.text) <= 30_000
     assert (made.runs, len(shown["runs"])) == (100, 100)
@@ -306,13 +306,15 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
 
 
 def test_labels_that_runs_have_in_common_cost_their_length_once() -> None:
-    made = block([labelled(str(place), LABELS) for place in range(100)], generated_at="", version="", most_bytes=50_000)
+    made = build_page_data(
+        [labelled(str(place), LABELS) for place in range(100)], generated_at="", version="", max_bytes=50_000
+    )
     assert made.without_details == 0
 
 
 def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
     runs = [Run(report=report(f"{place:0200}")) for place in range(100)]
-    made = block(runs, generated_at="", version="", most_bytes=10_000)
+    made = build_page_data(runs, generated_at="", version="", max_bytes=10_000)
     shown = unpacked(made.text)
     assert len(made.text) <= 10_000
     assert 30 < made.runs < 100
@@ -333,12 +335,14 @@ VALUES = st.fixed_dictionaries(
 
 @given(st.lists(VALUES, min_size=1, max_size=40), st.integers(0, 2000))
 def test_packed_runs_are_no_longer_than_they_may_be_and_the_newest_is_there(
-    runs: list[dict[str, Any]], most_bytes: int
+    runs: list[dict[str, Any]], max_bytes: int
 ) -> None:
-    kept = packed(runs, most_bytes)
-    length = sum(len(embedded(row)) + 1 for row in kept.rows) + sum(len(embedded(text)) + 1 for text in kept.texts)
+    kept = pack_runs(runs, max_bytes)
+    length = sum(len(to_script_json(row)) + 1 for row in kept.rows) + sum(
+        len(to_script_json(text)) + 1 for text in kept.texts
+    )
     assert len(kept.rows) >= 1
-    assert length <= most_bytes or len(kept.rows) == 1
+    assert length <= max_bytes or len(kept.rows) == 1
     for row, run in zip(kept.rows, runs, strict=False):
         assert row[kept.fields.index("id")] == run["id"]
         if "family" in run:
@@ -349,21 +353,21 @@ def test_packed_runs_are_no_longer_than_they_may_be_and_the_newest_is_there(
 
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_no_text_ends_the_script_that_it_stands_in(text: str) -> None:
-    data = block([Run(report=report(text, family=text))], generated_at=text, version=text).text
+    data = build_page_data([Run(report=report(text, family=text))], generated_at=text, version=text).text
     assert not set("<>&\u2028\u2029") & set(data)
     assert unpacked(data)["runs"][0]["family"] == text
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_family_comes_out_as_it_went_in(family: str) -> None:
-    data = block([Run(report=report(family=family))], generated_at="", version="").text
+    data = build_page_data([Run(report=report(family=family))], generated_at="", version="").text
     assert data.isascii()
     assert not set("<>&") & set(data)
     assert unpacked(data)["runs"][0]["family"] == family
 
 
 def test_escaping_changes_nothing_but_the_spelling() -> None:
-    assert json.loads(escaped('["<&>"]')) == ["<&>"]
+    assert json.loads(escape_for_script('["<&>"]')) == ["<&>"]
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -380,7 +384,7 @@ class _Tags(HTMLParser):
 
 
 def test_the_page_names_nothing_to_fetch() -> None:
-    tags = _Tags(page("{}", ASSETS, title="a")).found
+    tags = _Tags(render_page("{}", ASSETS, title="a")).found
     assert {value for _, attributes in tags for name, value in attributes.items() if name in {"src", "href"}} == {
         "data:,"
     }
@@ -393,14 +397,14 @@ def test_the_page_names_nothing_to_fetch() -> None:
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_no_text_adds_an_element(text: str) -> None:
     def tags(family: str) -> list[str]:
-        data = block([Run(report=report(family=family))], generated_at="", version="").text
-        return [tag for tag, _ in _Tags(page(data, ASSETS, title=family)).found]
+        data = build_page_data([Run(report=report(family=family))], generated_at="", version="").text
+        return [tag for tag, _ in _Tags(render_page(data, ASSETS, title=family)).found]
 
     assert tags(text) == tags("etl")
 
 
 def test_a_program_with_an_end_tag_in_it_is_not_cut_short() -> None:
-    text = page("{}", ASSETS, title="a")
+    text = render_page("{}", ASSETS, title="a")
     assert text.count("</script>") == 3
     assert r"var a = '<\/script>';" in text
 
@@ -426,10 +430,10 @@ def data_of(file: Path) -> Any:
 
 
 def keep(file: Path, *task_ids: str) -> None:
-    history = History(file, FakeClock())
+    history = HistoryStore(file, FakeClock())
     for day, task_id in enumerate(task_ids, start=1):
         point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
-        assert history.add(encode(report(task_id, day=day)), (point,), most_runs=100) is None
+        assert history.add(encode(report(task_id, day=day)), (point,), max_runs=100) is None
 
 
 def test_the_history_becomes_a_page(here: Path) -> None:
@@ -447,8 +451,8 @@ def test_the_history_becomes_a_page(here: Path) -> None:
 
 def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
     point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
-    history = History(here / "history.sqlite3", FakeClock())
-    assert history.add(encode(report("a")), (point,), most_runs=100) is None
+    history = HistoryStore(here / "history.sqlite3", FakeClock())
+    assert history.add(encode(report("a")), (point,), max_runs=100) is None
     assert call().exit_code == 0
     course = data_of(here / "task-report.html")["courses"]["0"]
     assert course == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
@@ -577,6 +581,6 @@ def test_runs_that_go_on_and_runs_without_numbers_have_no_right_size() -> None:
 
 def test_the_right_sizes_are_no_longer_than_their_share_of_the_page() -> None:
     runs = [Run(report=sized_run(number, family=f"family-{number}")) for number in range(200)]
-    made = json.loads(block(runs, generated_at="", version="", most_bytes=100_000).text)
+    made = json.loads(build_page_data(runs, generated_at="", version="", max_bytes=100_000).text)
     assert 0 < len(made["sizing"]) < 200
-    assert len(embedded(made["sizing"])) <= 5_000
+    assert len(to_script_json(made["sizing"])) <= 5_000

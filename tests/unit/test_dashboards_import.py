@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from profiler.dashboards_import import Imported, flavour_of, import_dashboards, objects_of
+from profiler.dashboards_import import ImportResult, detect_flavour, import_dashboards, parse_objects
 from profiler.errors import TaskProfilerError
-from profiler.search_setup import Answer, Method
+from profiler.search_setup import Method, ServerResponse
 
 OBJECTS: list[dict[str, Any]] = [
     {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}},
@@ -16,20 +16,20 @@ OBJECTS: list[dict[str, Any]] = [
 
 
 class FakeUi:
-    def __init__(self, *, version: str = "8.11.0", answer: Answer | None = None) -> None:
+    def __init__(self, *, version: str = "8.11.0", answer: ServerResponse | None = None) -> None:
         self._version = version
         self._answer = answer
         self.files: list[tuple[str, list[Any]]] = []
 
-    def status(self) -> Answer:
-        return Answer(status=200, body={"name": "ui", "version": {"number": self._version}})
+    def status(self) -> ServerResponse:
+        return ServerResponse(status=200, body={"name": "ui", "version": {"number": self._version}})
 
-    def import_objects(self, file_name: str, content: bytes) -> Answer:
+    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
         objects = [json.loads(line) for line in content.splitlines()]
         self.files.append((file_name, objects))
-        return self._answer or Answer(status=200, body={"success": True, "successCount": len(objects)})
+        return self._answer or ServerResponse(status=200, body={"success": True, "successCount": len(objects)})
 
-    def console(self, method: Method, path: str, body: object | None) -> Answer:
+    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
         raise NotImplementedError
 
 
@@ -49,34 +49,34 @@ class FakeUi:
     ],
 )
 def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> None:
-    assert flavour_of(FakeUi(version=version)) == flavour
+    assert detect_flavour(FakeUi(version=version)) == flavour
 
 
 @pytest.mark.parametrize("version", ["", "x", "8", "8.x"])
 def test_something_else_at_the_address_is_said(version: str) -> None:
     with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
-        flavour_of(FakeUi(version=version))
+        detect_flavour(FakeUi(version=version))
 
 
 def test_all_objects_go_in_one_file() -> None:
     ui = FakeUi()
-    assert import_dashboards(ui, OBJECTS, "lens") == Imported(flavour="lens", objects=2)
+    assert import_dashboards(ui, OBJECTS, "lens") == ImportResult(flavour="lens", objects=2)
     assert ui.files == [("task-profiler-lens.ndjson", OBJECTS)]
 
 
 def test_a_prefix_renames_the_data_views() -> None:
     content = "\n".join(json.dumps(one) for one in OBJECTS).encode()
-    assert objects_of(content, "team")[0]["attributes"]["title"] == "team-reports-*"
-    assert objects_of(content, "task") == OBJECTS
+    assert parse_objects(content, "team")[0]["attributes"]["title"] == "team-reports-*"
+    assert parse_objects(content, "task") == OBJECTS
 
 
-REFUSALS: list[tuple[Answer, str]] = [
-    (Answer(status=422, body={"message": "belongs to a more recent version"}), "another --flavour may fit"),
-    (Answer(status=401), "HTTP 401: no reason given"),
-    (Answer(status=500, body={"message": "Invalid Version"}), "Invalid Version"),
-    (Answer(status=200, body={"success": True, "successCount": 1}), "1 of 2 objects"),
+REFUSALS: list[tuple[ServerResponse, str]] = [
+    (ServerResponse(status=422, body={"message": "belongs to a more recent version"}), "another --flavour may fit"),
+    (ServerResponse(status=401), "HTTP 401: no reason given"),
+    (ServerResponse(status=500, body={"message": "Invalid Version"}), "Invalid Version"),
+    (ServerResponse(status=200, body={"success": True, "successCount": 1}), "1 of 2 objects"),
     (
-        Answer(
+        ServerResponse(
             status=200,
             body={
                 "success": False,
@@ -93,17 +93,17 @@ REFUSALS: list[tuple[Answer, str]] = [
         "dashboard b: missing_references .x.",
     ),
     (
-        Answer(
+        ServerResponse(
             status=200,
             body={"success": False, "errors": [{"type": "lens", "id": "l", "error": {"type": "unsupported_type"}}]},
         ),
         "lens l: unsupported_type",
     ),
-    (Answer(status=200, body="<html>"), "0 of 2 objects"),
+    (ServerResponse(status=200, body="<html>"), "0 of 2 objects"),
 ]
 
 
 @pytest.mark.parametrize(("answer", "said"), REFUSALS)
-def test_http_200_is_not_success(answer: Answer, said: str) -> None:
+def test_http_200_is_not_success(answer: ServerResponse, said: str) -> None:
     with pytest.raises(TaskProfilerError, match=said):
         import_dashboards(FakeUi(answer=answer), OBJECTS, "lens")

@@ -2,10 +2,10 @@ import pytest
 
 from profiler.delivery import Delivery, log_target
 from profiler.settings import MonitorSettings
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
-from tests.fakes import FakeBudget, FakeLog, FakeOutput, FakeStreams
+from tests.fakes import FakeLog, FakeLogsSink, FakeRunWithTimeout, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
@@ -15,12 +15,12 @@ SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_
 
 class Parts:
     def __init__(
-        self, streams: FakeStreams | None = None, output: FakeOutput | None = None, *, slow: bool = False
+        self, streams: FakeLogsSink | None = None, output: FakeStdout | None = None, *, slow: bool = False
     ) -> None:
-        self.streams = streams or FakeStreams()
-        self.output = output or FakeOutput()
+        self.streams = streams or FakeLogsSink()
+        self.output = output or FakeStdout()
         self.log = FakeLog()
-        self.budget = FakeBudget(too_slow=slow)
+        self.budget = FakeRunWithTimeout(times_out=slow)
         self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
 
 
@@ -36,8 +36,8 @@ def test_a_line_that_arrives_is_not_printed() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        (Parts(FakeStreams(failure=Undelivered("The task role may not write."))), "may not write"),
-        (Parts(FakeStreams(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
+        (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
+        (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
         (Parts(slow=True), "did not take it within 24 s"),
     ],
 )
@@ -58,13 +58,13 @@ def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:
 
 def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", Undelivered("Set the log group."), 24)
+    parts.delivery.deliver(b"line", DeliveryFailure("Set the log group."), 24)
     assert parts.output.lines == [b"line"]
     assert parts.budget.seconds == []
 
 
 def test_when_even_the_output_is_gone_that_is_logged() -> None:
-    parts = Parts(output=FakeOutput(failure=Undelivered("Disk full.")))
+    parts = Parts(output=FakeStdout(failure=DeliveryFailure("Disk full.")))
     parts.delivery.print(b"line")
     assert parts.log.events("error") == ["A line of the monitor is lost: Disk full."]
 
@@ -109,5 +109,5 @@ def test_without_any_region_the_tasks_own_is_used() -> None:
 )
 def test_an_unknown_stream_names_the_settings(batch: ContainerMetadata) -> None:
     target = log_target(batch, TASK, SETTINGS)
-    assert isinstance(target, Undelivered)
+    assert isinstance(target, DeliveryFailure)
     assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in target.reason

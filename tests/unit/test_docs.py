@@ -106,7 +106,7 @@ def test_every_live_metric_is_documented_with_its_type_and_labels() -> None:
     page = (ROOT / "docs" / "prometheus.md").read_text()
     rows = re.findall(r"^\| `(task_profiler_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", page, re.MULTILINE)
     assert rows == [
-        (one.shown_name, one.kind, ", ".join(f"`{label}`" for label in one.labels), one.help.removesuffix("."))
+        (one.full_name, one.kind, ", ".join(f"`{label}`" for label in one.labels), one.help.removesuffix("."))
         for one in LIVE_METRICS
     ]
 

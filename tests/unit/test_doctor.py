@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.doctor.examination import Patient, Probes, examine
+from profiler.doctor.examination import DoctorContext, Probes, diagnose
 from profiler.doctor.finding import Finding
 from profiler.settings import MonitorSettings, read_settings
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import StatsReading
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample
@@ -36,7 +36,7 @@ HEALTHY = Probes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
     count_processes=lambda _: 3,
-    reads_group=lambda _: True,
+    can_read_cgroup=lambda _: True,
     find_neuron_monitor=lambda: None,
     neuron_devices=lambda: (),
     may_put=lambda _: None,
@@ -55,15 +55,15 @@ def patient(
     settings: MonitorSettings = SETTINGS,
     step_seconds: float = 1,
     reading: StatsReading | Unavailable | None = None,
-) -> Patient:
+) -> DoctorContext:
     clock = FakeClock()
     source = FakeTaskSource(clock, lambda _: task, lambda _: reading or refreshed_every(step_seconds, clock), own)
-    return Patient(settings=settings, source=source, clock=clock, at_most_seconds=25)
+    return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=25)
 
 
-def found(one: Patient | None, probes: Probes = HEALTHY) -> dict[str, list[Finding]]:
+def found(one: DoctorContext | None, probes: Probes = HEALTHY) -> dict[str, list[Finding]]:
     by_topic: dict[str, list[Finding]] = {}
-    for finding in examine(one, probes):
+    for finding in diagnose(one, probes):
         by_topic.setdefault(finding.topic, []).append(finding)
     return by_topic
 
@@ -91,7 +91,7 @@ def test_a_healthy_task_has_no_problem() -> None:
 
 
 def test_whatever_is_no_good_comes_with_an_advice() -> None:
-    probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: Undelivered("It may not."))
+    probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: DeliveryFailure("It may not."))
     two = replace(TASK, containers=(BATCH, replace(BATCH, name="other", docker_id="o"), OWN))
     for findings in (found(None), found(patient(two), probes), found(patient(Unavailable("HTTP 500")))):
         for group in findings.values():
@@ -165,7 +165,7 @@ def test_processes_that_are_not_visible_are_a_note() -> None:
 
 
 def test_a_control_group_that_another_user_may_not_read_is_a_note() -> None:
-    finding = only(found(patient(), replace(HEALTHY, reads_group=lambda _: False)), "processes")
+    finding = only(found(patient(), replace(HEALTHY, can_read_cgroup=lambda _: False)), "processes")
     assert finding.level == "note"
     assert "sampled" in finding.text
     assert "SYS_PTRACE" in (finding.advice or "")
@@ -183,7 +183,7 @@ def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) ->
 
 
 def test_without_time_to_look_the_stats_are_looked_at_once() -> None:
-    one = replace(patient(), at_most_seconds=0)
+    one = replace(patient(), max_seconds=0)
     assert only(found(one), "stats").level == "note"
 
 
@@ -201,7 +201,7 @@ def test_a_log_driver_without_a_known_stream_is_a_problem() -> None:
 
 def test_a_refused_put_is_a_problem_in_the_sinks_own_words() -> None:
     refusal = "The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it."
-    finding = only(found(patient(), replace(HEALTHY, may_put=lambda _: Undelivered(refusal))), "log stream")
+    finding = only(found(patient(), replace(HEALTHY, may_put=lambda _: DeliveryFailure(refusal))), "log stream")
     assert (finding.level, finding.text) == ("problem", refusal)
 
 

@@ -17,7 +17,7 @@ from forwarder.forward import Counts, forward
 from forwarder.payload import decode_payload
 from forwarder.settings import ForwarderSettings
 from profiler.emf import CATALOGUE, DEFAULT_METRICS, METRIC_NAMES, emf_members
-from profiler.line import LARGEST_LINE_BYTES, encode_line
+from profiler.line import MAX_LINE_BYTES, encode_line
 from profiler.record import (
     Container,
     Cost,
@@ -33,7 +33,7 @@ from profiler.record import (
     decode,
 )
 from profiler.record_schema import json_schema
-from tests.fakes import FakeTime
+from tests.fakes import FakeInvocationTime
 from tests.unit.test_forwarder_delivery import FakeCluster, KeepingStore, takes_all
 from tests.unit.test_forwarder_payload import event
 
@@ -354,7 +354,9 @@ def test_the_forwarder_makes_the_same_document_of_a_line_with_metrics(kind: Any)
         log_event = {"id": "1", "timestamp": 1772359202500, "message": line.decode()}
         payload = decode_payload(event({"messageType": "DATA_MESSAGE", "logEvents": [log_event]}))
         cluster = FakeCluster(takes_all)
-        counts = forward(payload, ForwarderSettings(), Delivery(cluster, FakeTime(), lambda: 0.5), KeepingStore())
+        counts = forward(
+            payload, ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), KeepingStore()
+        )
         assert counts == Counts(indexed=1)
         ((name, document),) = cluster.taken.items()
         assert document.fields["record"] == line.decode()
@@ -374,7 +376,7 @@ def test_metrics_count_towards_the_limit_of_a_line_and_outlive_its_lists(
         gpus=tuple(Gpu(uuid="g" * length) for _ in range(gpus)),
     )
     line = line_with_members(report(crowded))
-    assert len(line) < LARGEST_LINE_BYTES
+    assert len(line) < MAX_LINE_BYTES
     assert json.loads(line)["durationMs"] == 600_250
     record = decode(line).record
     assert record.metrics == RECORD.metrics
@@ -383,12 +385,12 @@ def test_metrics_count_towards_the_limit_of_a_line_and_outlive_its_lists(
 
 def test_where_nothing_else_is_left_to_cut_the_metrics_go() -> None:
     bare = replace(RECORD, gpus=(), neuron=None, labels={"note": ""})
-    room_bytes = LARGEST_LINE_BYTES - 1 - len(encode_line(report(bare)))
+    room_bytes = MAX_LINE_BYTES - 1 - len(encode_line(report(bare)))
     added_bytes = len(line_with_members(report(bare))) - len(encode_line(report(bare)))
     fits, full = (
         report(replace(bare, labels={"note": "x" * length})) for length in (room_bytes - added_bytes, room_bytes)
     )
-    assert len(line_with_members(fits)) == LARGEST_LINE_BYTES - 1
+    assert len(line_with_members(fits)) == MAX_LINE_BYTES - 1
     assert b"_aws" in line_with_members(fits)
     assert line_with_members(full) == encode_line(full)
     assert decode(line_with_members(full)) == full

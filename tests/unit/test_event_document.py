@@ -9,7 +9,7 @@ import pytest
 from forwarder.documents import Document, report_document
 from forwarder.event_document import event_document
 from forwarder.lines import read_line
-from forwarder.outcome import decide
+from forwarder.outcome import determine_outcome
 from forwarder.run_log import FoundReport
 from forwarder.task_definition import batch_container
 from forwarder.task_event import StoppedTask
@@ -63,7 +63,9 @@ def of_report(text: str) -> Document:
 
 def of_event(ended: StoppedTask, text: str | None = None) -> Document:
     batch = batch_container(ended, "batch")
-    document = event_document(ended, batch, decide(ended, batch), None if text is None else found(text), prefix="task")
+    document = event_document(
+        ended, batch, determine_outcome(ended, batch), None if text is None else found(text), prefix="task"
+    )
     assert document is not None
     return document
 

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.fargate import (
-    COMPARED_PRICES,
     LEGAL_SIZES,
     PRICE_TABLE_DATE,
+    REFERENCE_PRICES,
     Size,
     charged_storage_gb,
     legal_sizes,
@@ -137,7 +137,7 @@ def test_prices_are_such_that_the_cheapest_size_is_the_same_everywhere(where: tu
     assert listed.basis == f"{where[0]} FARGATE {where[1]} {PRICE_TABLE_DATE}"
     by_price = sorted(LEGAL_SIZES, key=listed.size_hour_usd)
     # A vCPU and 9.1 GiB are the same: only sizes that are nearly the same price may change places.
-    compared = [COMPARED_PRICES.size_hour_usd(size) for size in by_price]
+    compared = [REFERENCE_PRICES.size_hour_usd(size) for size in by_price]
     assert all(earlier <= later * 1.02 for earlier, later in itertools.pairwise(compared))
 
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.cluster import ItemResult, bulk_lines, bulk_results
-from forwarder.delivery import DOCUMENTS_A_REQUEST, RESERVED_SECONDS, Delivered, Delivery
+from forwarder.delivery import MAX_DOCUMENTS_PER_REQUEST, RESERVED_SECONDS, Delivery, DeliveryResult
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError
-from forwarder.failures import LARGEST_MESSAGE_BYTES, Failure, SqsFailureStore, message_body
+from forwarder.failures import MAX_MESSAGE_BYTES, Failure, SqsFailureStore, message_body
 from forwarder.forward import Counts, forward
 from forwarder.payload import LogEvent, Payload
 from forwarder.settings import ForwarderSettings
-from tests.fakes import FakeTime
+from tests.fakes import FakeInvocationTime
 
 Answer = Callable[[Sequence[Document]], list[ItemResult]]
 
@@ -67,16 +67,20 @@ def items(**statuses: int) -> Answer:
     ]
 
 
-def deliver(cluster: FakeCluster, count: int = 3, seconds: float = 60) -> tuple[Delivered, FakeTime]:
-    time = FakeTime(seconds)
+def deliver(cluster: FakeCluster, count: int = 3, seconds: float = 60) -> tuple[DeliveryResult, FakeInvocationTime]:
+    time = FakeInvocationTime(seconds)
     return Delivery(cluster, time, lambda: 1.0).deliver(documents(count)), time
 
 
 def test_documents_go_in_bounded_requests() -> None:
     cluster = FakeCluster(takes_all)
-    delivered, time = deliver(cluster, DOCUMENTS_A_REQUEST * 2 + 5)
-    assert delivered == Delivered(indexed=DOCUMENTS_A_REQUEST * 2 + 5)
-    assert sorted(len(request) for request in cluster.requests) == [5, DOCUMENTS_A_REQUEST, DOCUMENTS_A_REQUEST]
+    delivered, time = deliver(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
+    assert delivered == DeliveryResult(indexed=MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
+    assert sorted(len(request) for request in cluster.requests) == [
+        5,
+        MAX_DOCUMENTS_PER_REQUEST,
+        MAX_DOCUMENTS_PER_REQUEST,
+    ]
     assert time.pauses == []
 
 
@@ -97,7 +101,7 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
 
 
 def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
-    time = FakeTime(20)
+    time = FakeInvocationTime(20)
     with pytest.raises(DeliveryError, match="took no documents to the end"):
         Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
     assert time.left > RESERVED_SECONDS
@@ -119,8 +123,8 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
     cluster = FakeCluster(too_large_with_two)
     delivered, _ = deliver(cluster, 5)
     assert delivered.indexed == 4
-    (poison,) = delivered.poison
-    assert poison.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
+    (rejected,) = delivered.rejected
+    assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -134,22 +138,22 @@ def test_an_index_that_is_forbidden_fails_the_invocation_and_the_others_are_writ
 def test_of_a_poison_document_all_that_is_known_is_put_aside() -> None:
     document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
     cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
-    (poison,) = Delivery(cluster, FakeTime(), lambda: 0.5).deliver([document]).poison
-    assert poison.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
+    (rejected,) = Delivery(cluster, FakeInvocationTime(), lambda: 0.5).deliver([document]).rejected
+    assert rejected.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
 
 
 def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
     cluster = FakeCluster(items(n1=400))
     delivered, time = deliver(cluster)
     assert delivered.indexed == 2
-    assert [failure.reason for failure in delivered.poison] == ["because"]
+    assert [failure.reason for failure in delivered.rejected] == ["because"]
     assert time.pauses == []
 
 
 def test_busy_items_are_tried_again_alone() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
     delivered, _ = deliver(cluster)
-    assert delivered == Delivered(indexed=3)
+    assert delivered == DeliveryResult(indexed=3)
     assert cluster.requests == [["0", "1", "2"], ["0", "2"], ["2"]]
 
 
@@ -174,7 +178,7 @@ def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.
     except DeliveryError:
         return
     assert delivered.indexed == len(cluster.taken)
-    assert delivered.indexed + len(delivered.poison) == count
+    assert delivered.indexed + len(delivered.rejected) == count
     assert refused.isdisjoint(cluster.taken)
 
 
@@ -219,30 +223,30 @@ def test_one_payload_from_its_lines_to_the_counts() -> None:
     record = '{"taskId":"1","container":{"name":"b"},"status":"success"}'
     good = f'{{"time":"2026-03-01T10:00:03Z","type":"task.report","record":{record}}}'
     broken = good.replace('"status":"success"', '"status":"odd"')
-    poison = good.replace('"taskId":"1"', '"taskId":"9"')
+    rejected = good.replace('"taskId":"1"', '"taskId":"9"')
     payload = Payload(
         message_type="DATA_MESSAGE",
         log_stream="ecs/b/1",
         log_events=tuple(
-            LogEvent(str(number), 1, text) for number, text in enumerate(["hi", good, broken, poison, "bye"])
+            LogEvent(str(number), 1, text) for number, text in enumerate(["hi", good, broken, rejected, "bye"])
         ),
     )
     store = KeepingStore()
     cluster = FakeCluster(
         lambda batch: [ItemResult(status=400 if document.id == "9/b" else 200, reason="no") for document in batch]
     )
-    counts = forward(payload, ForwarderSettings(), Delivery(cluster, FakeTime(), lambda: 0.5), store)
+    counts = forward(payload, ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store)
     assert counts == Counts(indexed=1, skipped=2, failed=2)
     assert [failure.reason for failure in store.kept][1] == "no"
     assert store.kept[0].document == broken
-    assert counts.as_answer() == {"indexed": 1, "skipped": 2, "failed": 2}
+    assert counts.as_response() == {"indexed": 1, "skipped": 2, "failed": 2}
 
 
 def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     payload = Payload(log_stream="ecs/b/1", log_events=(LogEvent("e1", 1, "hi"), LogEvent("", 1, "no id")))
     cluster = FakeCluster(takes_all)
     settings = ForwarderSettings(forward_log_lines=True)
-    counts = forward(payload, settings, Delivery(cluster, FakeTime(), lambda: 0.5), KeepingStore())
+    counts = forward(payload, settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), KeepingStore())
     assert counts == Counts(indexed=1, skipped=1)
     assert set(cluster.taken) == {"e1"}
 
@@ -255,7 +259,7 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
         body = message_body(Failure(document, reason))
         size = len(body.encode())
-        assert size <= LARGEST_MESSAGE_BYTES
+        assert size <= MAX_MESSAGE_BYTES
         kept = json.loads(body)
         assert set(kept) == {"document", "reason"}
         if kept != {"document": document, "reason": reason}:
@@ -263,7 +267,7 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
             assert text.startswith(kept["document"])
             assert kept["reason"] == f"{reason[:1000]} (the document is cut)"
             is_whole = kept["document"] == text  # the reason alone was too long
-            assert is_whole or size > LARGEST_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER
+            assert is_whole or size > MAX_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("\ufffe\uffff\x00\x1f\x7f\\u")))
@@ -276,7 +280,7 @@ def test_a_message_to_the_queue_holds_no_character_that_sqs_refuses(text: str) -
 @pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "\uffff", "😀"])
 def test_a_document_is_cut_between_two_characters(character: str) -> None:
     body = message_body(Failure(character * 300_000, "too large"))
-    assert LARGEST_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER < len(body.encode()) <= LARGEST_MESSAGE_BYTES
+    assert MAX_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER < len(body.encode()) <= MAX_MESSAGE_BYTES
     assert set(json.loads(body)["document"]) == {character}
 
 

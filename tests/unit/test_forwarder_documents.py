@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.documents import Document, report_document
-from forwarder.lines import Broken
+from forwarder.lines import InvalidReport
 from forwarder.log_lines import log_line_document
 from forwarder.payload import LogEvent, Payload
 from profiler.record import (
@@ -211,7 +211,9 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
 
 @pytest.mark.parametrize("time", ["yesterday", "", "2026-03-01T00:00:00"])
 def test_a_report_without_a_time_is_broken(time: str) -> None:
-    assert isinstance(report_document(Report(time=time, type="task.report", record=FULL), "", prefix="task"), Broken)
+    assert isinstance(
+        report_document(Report(time=time, type="task.report", record=FULL), "", prefix="task"), InvalidReport
+    )
 
 
 def test_a_log_line_knows_its_task() -> None:

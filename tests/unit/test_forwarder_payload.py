@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.errors import PayloadError
-from forwarder.lines import Broken, read_line
-from forwarder.payload import LARGEST_PAYLOAD_BYTES, LogEvent, Payload, decode_payload
+from forwarder.lines import InvalidReport, read_line
+from forwarder.payload import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_payload
 from profiler.record import Report
 
 DOCUMENT = {
@@ -83,7 +83,7 @@ def test_what_cannot_be_decoded_is_said_in_a_sentence(bad: Any, said: str) -> No
 
 
 def test_a_bomb_is_not_unpacked() -> None:
-    bomb = gzip.compress(b" " * (LARGEST_PAYLOAD_BYTES + 10))
+    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 10))
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
         decode_payload({"awslogs": {"data": base64.b64encode(bomb).decode()}})
@@ -133,7 +133,7 @@ def test_a_report_is_read() -> None:
 )
 def test_a_broken_report_says_why(line: str) -> None:
     broken = read_line(line)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, InvalidReport)
     assert "no valid report" in broken.reason
 
 
@@ -141,11 +141,11 @@ def test_huge_and_wide_lines_are_read_or_refused() -> None:
     wide = {**REPORT, "extra": {f"k{index}": index for index in range(10_000)}, "text": "x" * 1_000_000}
     assert isinstance(read_line(json.dumps(wide)), Report)
     deep = '{"type": "task.report", "record": ' + "[" * 100_000
-    assert isinstance(read_line(deep), Broken)
+    assert isinstance(read_line(deep), InvalidReport)
 
 
 @given(st.text(max_size=200))
 def test_any_line_is_a_report_broken_or_skipped(text: str) -> None:
     for line in (text, '{"type": "task.report", ' + text):
         result = read_line(line)
-        assert result is None or isinstance(result, Report | Broken)
+        assert result is None or isinstance(result, Report | InvalidReport)

@@ -16,7 +16,7 @@ import pytest
 
 from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, create_load, main
 from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuWatch
+from profiler.accelerators.gpu_watch import GpuCollector
 from profiler.record import Container, Gpu, Record
 from profiler.sources.nvml.source import NvmlSource
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
@@ -276,7 +276,7 @@ def shown_gpu() -> Gpu:
     """60 s on the played driver: 4 GiB held, busy after a second, slowed by the power cap in the last quarter."""
     gpu = FakeGpu(uuid="GPU-00000000-0000-0000-0000-000000000000", name="a GPU of the test driver")
     nvml, clock = FakeNvml(gpu), FakeClock()
-    watch = GpuWatch(NvmlSource(lambda: nvml, clock), GpuScope(()), clock, FakeLog(), seconds(1), asked_for=True)
+    watch = GpuCollector(NvmlSource(lambda: nvml, clock), GpuScope(()), clock, FakeLog(), seconds(1), is_required=True)
     gpu.used_bytes, gpu.clock_mhz, gpu.power_milliwatts = 4400 * MIB, 1700, 290_000
     for second in range(61):
         gpu.utilization_percent = 0 if second <= 1 else 100
@@ -285,7 +285,7 @@ def shown_gpu() -> Gpu:
         watch.tick(counters=second in {0, 60})
         clock.advance(1)
         gpu.energy_millijoules += gpu.power_milliwatts
-    record = watch.onto(Record(task_id="1", container=Container(name="batch"), status="success"))
+    record = watch.add_to_record(Record(task_id="1", container=Container(name="batch"), status="success"))
     (seen,) = record.gpus
     return seen
 

@@ -1,4 +1,4 @@
-"""The spellings by which GPUs are named."""
+"""The selectors by which GPUs are named."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.accelerators.gpu_names import named
+from profiler.accelerators.gpu_names import match_uuids
 from profiler.sources.nvml.readings import GpuFacts
 
 A, B = "GPU-fef8089b-0000-1111-2222-333344445555", "GPU-fef80000-0000-1111-2222-333344445555"
@@ -15,8 +15,8 @@ FIRST, SECOND = (f"MIG-{letter * 8}-0000-1111-2222-333344445555" for letter in "
 VISIBLE = (
     GpuFacts(uuid=A, index=0),
     GpuFacts(uuid=B, index=1),
-    GpuFacts(uuid=FIRST, index=2, parent_uuid=CUT, place=0),
-    GpuFacts(uuid=SECOND, index=2, parent_uuid=CUT, place=3),
+    GpuFacts(uuid=FIRST, index=2, parent_uuid=CUT, mig_index=0),
+    GpuFacts(uuid=SECOND, index=2, parent_uuid=CUT, mig_index=3),
 )
 
 
@@ -37,19 +37,19 @@ VISIBLE = (
     ],
 )
 def test_a_spelling_means_what_nvidias_runtime_means_by_it(spelling: str, meant: Collection[str]) -> None:
-    assert named([spelling], VISIBLE) == meant
+    assert match_uuids([spelling], VISIBLE) == meant
 
 
 @pytest.mark.parametrize("spelling", ["GPU-fef8", "GPU-", "MIG-", "G", "", "GPU-zz", "3", "2:1", "0:0", "0:None", "00"])
 def test_what_is_ambiguous_or_names_nothing_means_nothing(spelling: str) -> None:
-    assert named([spelling], VISIBLE) == frozenset()
+    assert match_uuids([spelling], VISIBLE) == frozenset()
 
 
 def test_the_whole_name_of_one_may_be_the_beginning_of_another() -> None:
-    assert named(["GPU-a"], [GpuFacts(uuid="GPU-a", index=0), GpuFacts(uuid="GPU-ab", index=1)]) == {"GPU-a"}
+    assert match_uuids(["GPU-a"], [GpuFacts(uuid="GPU-a", index=0), GpuFacts(uuid="GPU-ab", index=1)]) == {"GPU-a"}
 
 
 @given(st.lists(st.text("GPUMIGgpu-:0123fe8", max_size=12), max_size=5))
-def test_several_mean_what_each_means(spellings: list[str]) -> None:
-    each = [named([spelling], VISIBLE) for spelling in spellings]
-    assert named(spellings, VISIBLE) == frozenset[str]().union(*each)
+def test_several_mean_what_each_means(selectors: list[str]) -> None:
+    each = [match_uuids([spelling], VISIBLE) for spelling in selectors]
+    assert match_uuids(selectors, VISIBLE) == frozenset[str]().union(*each)

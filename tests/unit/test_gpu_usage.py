@@ -143,7 +143,7 @@ def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_
     """An instance that is not visible here is somebody else's, and so is its error."""
     usage = GpuUsage(seconds(1))
     parts = (
-        GpuFacts(uuid=f"MIG-{number}", index=0, parent_uuid="GPU-p", place=number, instance_id=number)
+        GpuFacts(uuid=f"MIG-{number}", index=0, parent_uuid="GPU-p", mig_index=number, instance_id=number)
         for number in (1, 2)
     )
     whole = GpuFacts(uuid="GPU-q", index=1)
@@ -174,13 +174,13 @@ def test_gpus_are_chosen_by_uuid_or_index_and_listed_by_index() -> None:
 
 def test_now_is_the_mean_utilization_and_the_summed_memory_of_the_last_reading() -> None:
     usage = GpuUsage(seconds(1))
-    assert usage.now() == (None, None)
+    assert usage.latest_totals() == (None, None)
     samples = tuple(
         GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
         for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 40.0, None))
     )
     usage.add(GpuReading(samples=samples), 0, START_NS)
-    assert usage.now() == (30.0, 100)
+    assert usage.latest_totals() == (30.0, 100)
 
 
 def test_a_gpu_that_the_last_reading_did_not_find_is_no_part_of_now() -> None:
@@ -192,9 +192,9 @@ def test_a_gpu_that_the_last_reading_did_not_find_is_no_part_of_now() -> None:
     )
     usage.add(GpuReading(samples=(stays, goes)), 0, START_NS)
     usage.add(GpuReading(samples=(stays,)), seconds(1), START_NS)
-    assert usage.now() == (20.0, 100)
+    assert usage.latest_totals() == (20.0, 100)
     usage.add(GpuReading(lost=(stays.facts,)), seconds(2), START_NS)
-    assert usage.now() == (None, None)
+    assert usage.latest_totals() == (None, None)
 
 
 @given(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.accelerators.accelerator import with_accelerators
-from profiler.accelerators.gpu_scope import Choice, GpuScope, choice_of, own_choice, settled
-from profiler.accelerators.gpu_watch import GpuWatch
+from profiler.accelerators.accelerator import with_collected
+from profiler.accelerators.gpu_scope import GpuScope, GpuSelection, own_selection, parse_visible_devices, resolve
+from profiler.accelerators.gpu_watch import GpuCollector
 from profiler.record import Container, Monitor, Record, Sampling
-from profiler.sizing.advised import advised
+from profiler.sizing.advised import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from profiler.sources import Unavailable
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample
@@ -29,12 +29,12 @@ class ScriptedSource:
     """Answers what it is told; ``blocks`` makes a reading wait as a hung driver does."""
 
     name = "nvml"
-    no_driver = False
+    is_driver_missing = False
 
     def __init__(self, *answers: GpuReading | Unavailable) -> None:
         self._answers = list(answers)
         self.asked: list[bool] = []
-        self.hopeless = False
+        self.permanently_unavailable = False
         self.closed = False
         self.let_go = threading.Event()
         self.let_go.set()
@@ -61,18 +61,18 @@ def reading(*uuids: str, percent: float = 0.0) -> GpuReading:
 
 class Watched:
     def __init__(
-        self, source: ScriptedSource | NvmlSource, *, asked_for: bool = False, scope: GpuScope | None = None
+        self, source: ScriptedSource | NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None
     ) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
         self.heard: list[tuple[float | None, int | None]] = []
-        self.watch = GpuWatch(
+        self.watch = GpuCollector(
             source,
             scope or GpuScope(()),
             self.clock,
             self.log,
             seconds(1),
-            asked_for=asked_for,
+            is_required=is_required,
             listener=lambda percent, used: self.heard.append((percent, used)),
         )
 
@@ -80,7 +80,9 @@ class Watched:
         return self.record_of(RECORD)
 
     def record_of(self, record: Record) -> Record:
-        return advised(with_accelerators(record, (self.watch,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z")
+        return with_recommendation(
+            with_collected(record, (self.watch,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
+        )
 
     def warnings(self) -> tuple[str, ...]:
         monitor = self.record().monitor
@@ -150,7 +152,7 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
     cut = FakeGpu("GPU-parent", instances=[FakeGpu("MIG-1"), FakeGpu("MIG-2")])
     nvml = FakeNvml(cut, FakeGpu("GPU-q1"))
     world = Watched(NvmlSource(lambda: nvml, FakeClock()), scope=GpuScope((), lambda _: value))
-    world.watch.batch_seen(BATCH)
+    world.watch.on_batch_started(BATCH)
     world.watch.tick()
     record = world.record()
     assert [gpu.uuid for gpu in record.gpus] == uuids
@@ -159,22 +161,22 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
 
 def test_a_machine_without_a_gpu_is_silent() -> None:
     source = ScriptedSource(Unavailable("NVML Shared Library Not Found (NVML error 12)"))
-    source.no_driver = True
+    source.is_driver_missing = True
     world = Watched(source)
     world.watch.tick()
     assert world.record() == RECORD
-    assert (world.log.lines, world.watch.complaint) == ([], None)
+    assert (world.log.lines, world.watch.startup_error) == ([], None)
 
 
 def test_a_gpu_that_was_asked_for_and_is_not_there_is_missed_once_on_each_side() -> None:
     source = ScriptedSource(Unavailable("no GPU is visible here"))
-    source.no_driver = True
-    world = Watched(source, asked_for=True)
+    source.is_driver_missing = True
+    world = Watched(source, is_required=True)
     for _ in range(3):
         world.watch.tick()
     assert len(world.log.events("warning")) == 1
     assert world.warnings() == (world.log.events("warning")[0],)
-    assert world.watch.complaint == world.warnings()[0]
+    assert world.watch.startup_error == world.warnings()[0]
     assert "no GPU is visible here" in world.warnings()[0]
     assert "NVIDIA_VISIBLE_DEVICES=all" in world.warnings()[0]
 
@@ -217,8 +219,8 @@ def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_a
 def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() -> None:
     nvml, clock = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b")), FakeClock()
     world = Watched(ScriptedSource(reading()))
-    watch = world.watch = GpuWatch(
-        NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), asked_for=False
+    watch = world.watch = GpuCollector(
+        NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), is_required=False
     )
     watch.tick()
     gone = nvml.gpus.pop()
@@ -235,7 +237,7 @@ def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() ->
     assert latest_uuids(watch) == ["GPU-a", "GPU-b"]
 
 
-def latest_uuids(watch: GpuWatch) -> list[str]:
+def latest_uuids(watch: GpuCollector) -> list[str]:
     latest = watch.latest()
     return [] if latest is None else [gpu.sample.facts.uuid for gpu in latest.gpus]
 
@@ -254,7 +256,7 @@ def stuck_at_the_end() -> tuple[ScriptedSource, Watched]:
     world = Watched(source)
     world.watch.tick()
     gets_stuck(world, source)
-    world.watch.settle(0.01)
+    world.watch.final_reading(0.01)
     return source, world
 
 
@@ -263,7 +265,7 @@ def test_a_driver_that_hangs_at_the_end_is_told_however_short_the_wait() -> None
     (warning,) = world.warnings()
     assert warning.startswith("The GPU driver did not answer when the batch had ended")
     source.let_go.set()
-    world.watch.settle(10)
+    world.watch.final_reading(10)
     assert world.warnings() == ()
     world.watch.stop(10)
 
@@ -300,7 +302,7 @@ def test_a_driver_that_cannot_be_closed_holds_up_nobody() -> None:
     source = Unclosable(reading("GPU-a"))
     world = Watched(source)
     world.watch.start()
-    world.watch.settle(10)
+    world.watch.final_reading(10)
     source.let_go.clear()
     world.watch.stop(600)  # the test has a timeout
     assert source.closing.wait(10)
@@ -312,7 +314,7 @@ def test_settling_takes_one_reading_with_all_counters_and_stopping_closes_the_so
     world = Watched(source)
     world.watch.tick()
     world.watch.start()
-    world.watch.settle(10)
+    world.watch.final_reading(10)
     assert source.asked[-1]
     world.watch.stop(10)
     assert source.closed
@@ -322,34 +324,34 @@ def test_settling_takes_one_reading_with_all_counters_and_stopping_closes_the_so
 def test_nothing_is_settled_where_nothing_was_read() -> None:
     source = ScriptedSource(Unavailable("x"))
     world = Watched(source)
-    world.watch.settle(10)
-    source.hopeless = True
+    world.watch.final_reading(10)
+    source.permanently_unavailable = True
     world.watch.start()
-    world.watch.settle(10)
+    world.watch.final_reading(10)
     world.watch.stop(10)
     assert source.asked == []
 
 
 def test_a_gpu_that_was_asked_for_is_missed_even_if_the_run_is_over_before_the_first_look() -> None:
     source = ScriptedSource(Unavailable("no GPU is visible here"))
-    world = Watched(source, asked_for=True)
+    world = Watched(source, is_required=True)
     gets_stuck(world, source)
     threading.Timer(0.05, source.let_go.set).start()
-    world.watch.settle(10)
+    world.watch.final_reading(10)
     assert "no GPU can be read (no GPU is visible here)" in world.warnings()[0]
     world.watch.stop(10)
-    assert world.log.events("warning") == [world.watch.complaint]
+    assert world.log.events("warning") == [world.watch.startup_error]
 
 
 def test_a_driver_that_does_not_answer_a_short_run_is_missed_and_delays_it_no_longer_than_said() -> None:
     source = ScriptedSource(reading("GPU-a"))
-    world = Watched(source, asked_for=True)
+    world = Watched(source, is_required=True)
     gets_stuck(world, source)
-    world.watch.settle(0.01)
+    world.watch.final_reading(0.01)
     world.clock.advance(35)
     missed = "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
     assert world.warnings() == (missed,)
-    assert world.watch.complaint == missed
+    assert world.watch.startup_error == missed
     assert world.log.events("warning") == [missed]
     world.watch.stop(0.01)
     source.let_go.set()
@@ -359,7 +361,7 @@ def test_a_gpu_that_nobody_asked_for_is_not_awaited() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = Watched(source)
     gets_stuck(world, source)
-    world.watch.settle(600)  # the test has a timeout
+    world.watch.final_reading(600)  # the test has a timeout
     assert world.warnings() == ()
     world.watch.stop(0.01)
     source.let_go.set()
@@ -372,7 +374,9 @@ def test_a_whole_run_on_a_driver_that_is_reloaded_in_the_middle() -> None:
     clock = FakeClock()
     world = Watched(NvmlSource(lambda: nvml, clock))
     world.clock = clock
-    world.watch = GpuWatch(NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), asked_for=False)
+    world.watch = GpuCollector(
+        NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), is_required=False
+    )
     for second in range(61):
         if second == 30:
             nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
@@ -400,12 +404,12 @@ def test_a_whole_run_on_a_driver_that_is_reloaded_in_the_middle() -> None:
     ],
 )
 def test_what_the_batchs_environment_says_of_its_gpus(value: str, wanted: set[str] | None, *, is_known: bool) -> None:
-    choice = choice_of(value)
-    assert choice == Choice(wanted=None if wanted is None else frozenset(wanted), is_known=is_known)
+    choice = parse_visible_devices(value)
+    assert choice == GpuSelection(selectors=None if wanted is None else frozenset(wanted), is_known=is_known)
 
 
 WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in enumerate("abcd"))
-CUT = tuple(GpuFacts(uuid=f"MIG-{place}", index=0, parent_uuid="GPU-p", place=place) for place in range(3))
+CUT = tuple(GpuFacts(uuid=f"MIG-{place}", index=0, parent_uuid="GPU-p", mig_index=place) for place in range(3))
 
 
 @pytest.mark.parametrize(
@@ -433,15 +437,15 @@ CUT = tuple(GpuFacts(uuid=f"MIG-{place}", index=0, parent_uuid="GPU-p", place=pl
 def test_what_the_own_environment_says_depends_on_what_is_visible(
     value: str, visible: tuple[GpuFacts, ...], meant: set[str] | str | None
 ) -> None:
-    choice = settled(own_choice(value), visible)
+    choice = resolve(own_selection(value), visible)
     if isinstance(meant, str):
-        assert choice == Choice()
+        assert choice == GpuSelection()
     else:
-        assert (choice.is_known, choice.wanted) == (True, None if meant is None else frozenset(meant))
+        assert (choice.is_known, choice.selectors) == (True, None if meant is None else frozenset(meant))
 
 
 def test_where_the_own_environment_names_nothing_that_is_visible_nobody_is_accused() -> None:
-    world = Watched(ScriptedSource(reading("GPU-a")), scope=GpuScope((), otherwise=own_choice("GPU-zz")))
+    world = Watched(ScriptedSource(reading("GPU-a")), scope=GpuScope((), default=own_selection("GPU-zz")))
     world.watch.tick()
     record = world.record()
     assert ([gpu.uuid for gpu in record.gpus], record.gpu_scope) == (["GPU-a"], "instance")
@@ -463,35 +467,35 @@ def test_the_batchs_processes_are_asked_until_they_have_answered() -> None:
     asked: list[str] = []
     answers: dict[str, str | None] = {}
     scope = GpuScope((), asking(answers, asked))
-    scope.look(BATCH)
-    assert scope.of("batch") == Choice()
+    scope.discover(BATCH)
+    assert scope.selection_for("batch") == GpuSelection()
     answers["b" * 64] = "GPU-a"
-    scope.look(BATCH)
-    scope.look(BATCH)
-    assert scope.of("batch") == Choice(wanted=frozenset({"GPU-a"}), is_known=True)
-    assert scope.of("another") == Choice()
+    scope.discover(BATCH)
+    scope.discover(BATCH)
+    assert scope.selection_for("batch") == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
+    assert scope.selection_for("another") == GpuSelection()
     assert len(asked) == 2
 
 
 def test_the_setting_goes_before_the_environment() -> None:
     asked: list[str] = []
     scope = GpuScope(("GPU-x",), asking({"b" * 64: "GPU-a"}, asked))
-    scope.look(BATCH)
-    assert scope.of("batch").wanted == frozenset({"GPU-x"})
+    scope.discover(BATCH)
+    assert scope.selection_for("batch").selectors == frozenset({"GPU-x"})
     assert asked == []
 
 
 def test_all_that_look_on_see_the_gpus_of_every_batch_that_told() -> None:
     scope = GpuScope((), asking({"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}, []))
-    assert scope.of_all() == Choice()
-    scope.look(BATCH)
-    scope.look(ContainerMetadata(name="other", docker_id="c"))
-    assert scope.of_all() == Choice(wanted=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True)
-    assert GpuScope(("GPU-x",)).of_all() == Choice(wanted=frozenset({"GPU-x"}), is_known=True)
+    assert scope.selection_for_all() == GpuSelection()
+    scope.discover(BATCH)
+    scope.discover(ContainerMetadata(name="other", docker_id="c"))
+    assert scope.selection_for_all() == GpuSelection(selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True)
+    assert GpuScope(("GPU-x",)).selection_for_all() == GpuSelection(selectors=frozenset({"GPU-x"}), is_known=True)
 
 
 def test_one_batch_that_has_all_gpus_makes_all_of_them_seen() -> None:
     scope = GpuScope((), asking({"b" * 64: "all", "c": "GPU-c"}, []))
-    scope.look(BATCH)
-    scope.look(ContainerMetadata(name="other", docker_id="c"))
-    assert scope.of_all() == Choice(is_known=True)
+    scope.discover(BATCH)
+    scope.discover(ContainerMetadata(name="other", docker_id="c"))
+    assert scope.selection_for_all() == GpuSelection(is_known=True)

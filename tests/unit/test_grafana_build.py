@@ -13,7 +13,7 @@ from grafana.panels import PANELS, ROWS, VARIABLES
 from profiler.prometheus.catalogue import CATALOGUE
 from profiler.prometheus.metric import TASK_LABELS
 
-NAMES = {metric.shown_name: metric for metric in CATALOGUE}
+NAMES = {metric.full_name: metric for metric in CATALOGUE}
 # What a panel shows by another metric, or what is there to be joined with.
 NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
 by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from profiler.cli.history_settings import DEFAULT_RUNS, history_path, runs_to_keep
 from profiler.cli.run_table import duration, memory
-from profiler.cli.visible import visible
+from profiler.cli.visible import printable
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.points import Point
 from profiler.record import Container, Record, Report, Status, encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 from profiler.sinks.history_file import MIGRATIONS
 from tests.fakes import FakeClock
 
@@ -41,12 +41,12 @@ def report(task_id: str, *, day: int = 1, family: str | None = "etl", status: St
     return Report(time="2026-11-30T00:00:00.000Z", type="task.report", record=record)
 
 
-def keep(history: History, *reports: Report, most_runs: int = 100) -> None:
+def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
     for one in reports:
-        assert history.add(encode(one), (POINT,), most_runs=most_runs) is None
+        assert history.add(encode(one), (POINT,), max_runs=max_runs) is None
 
 
-def ids(history: History, families: tuple[str, ...] = (), statuses: tuple[Status, ...] = ()) -> list[str]:
+def ids(history: HistoryStore, families: tuple[str, ...] = (), statuses: tuple[Status, ...] = ()) -> list[str]:
     return [run.report.record.task_id for run in history.runs(families=families, statuses=statuses)]
 
 
@@ -56,8 +56,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def history(file: Path) -> History:
-    return History(file, FakeClock())
+def history(file: Path) -> HistoryStore:
+    return HistoryStore(file, FakeClock())
 
 
 def asked(file: Path, question: str) -> list[tuple[object, ...]]:
@@ -74,7 +74,7 @@ def change(file: Path, *statements: str) -> None:
 # --- runs and points -----------------------------------------------------------------------------
 
 
-def test_a_run_comes_back_as_it_was_written(history: History) -> None:
+def test_a_run_comes_back_as_it_was_written(history: HistoryStore) -> None:
     one = report("a")
     keep(history, one)
     (run,) = history.runs()
@@ -82,37 +82,37 @@ def test_a_run_comes_back_as_it_was_written(history: History) -> None:
     assert history.points(one) == (POINT,)
 
 
-def test_a_missing_file_holds_nothing_and_is_not_made(history: History, file: Path) -> None:
+def test_a_missing_file_holds_nothing_and_is_not_made(history: HistoryStore, file: Path) -> None:
     assert ids(history) == []
     assert history.points(report("a")) == ()
     assert not file.parent.exists()
 
 
-def test_adding_twice_is_adding_once(history: History) -> None:
+def test_adding_twice_is_adding_once(history: HistoryStore) -> None:
     keep(history, report("a"), report("a"))
     assert ids(history) == ["a"]
 
 
-def test_runs_in_one_task_are_several(history: History) -> None:
+def test_runs_in_one_task_are_several(history: HistoryStore) -> None:
     keep(history, report("a", day=1), report("a", day=2))
     assert ids(history) == ["a", "a"]
 
 
-def test_the_newest_start_is_first_whenever_it_was_added(history: History) -> None:
+def test_the_newest_start_is_first_whenever_it_was_added(history: HistoryStore) -> None:
     keep(history, report("b", day=2), report("c", day=3), report("a", day=1), report("c2", day=3))
     assert ids(history) == ["c2", "c", "b", "a"]
 
 
-def test_more_runs_than_are_read_at_once(history: History) -> None:
-    keep(history, *(report(str(number), day=1 + number % 3) for number in range(450)), most_runs=1000)
+def test_more_runs_than_are_read_at_once(history: HistoryStore) -> None:
+    keep(history, *(report(str(number), day=1 + number % 3) for number in range(450)), max_runs=1000)
     assert len(set(ids(history))) == 450
 
 
-def test_a_run_that_is_read_does_not_lock_the_file(history: History, file: Path) -> None:
-    keep(history, *(report(str(number)) for number in range(450)), most_runs=1000)
+def test_a_run_that_is_read_does_not_lock_the_file(history: HistoryStore, file: Path) -> None:
+    keep(history, *(report(str(number)) for number in range(450)), max_runs=1000)
     reading = history.runs()
     next(reading)
-    assert History(file, ImpatientClock()).add(encode(report("new")), (), most_runs=1000) is None
+    assert HistoryStore(file, ImpatientClock()).add(encode(report("new")), (), max_runs=1000) is None
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_run_that_is_read_does_not_lock_the_file(history: History, file: Path)
     ],
 )
 def test_filters(
-    history: History, families: tuple[str, ...], statuses: tuple[Status, ...], expected: list[str]
+    history: HistoryStore, families: tuple[str, ...], statuses: tuple[Status, ...], expected: list[str]
 ) -> None:
     keep(
         history,
@@ -141,15 +141,15 @@ def test_filters(
     assert ids(history, families, statuses) == expected
 
 
-def test_the_oldest_go_when_there_are_too_many(history: History) -> None:
-    keep(history, *(report(str(day), day=day) for day in (3, 1, 2, 5)), most_runs=3)
+def test_the_oldest_go_when_there_are_too_many(history: HistoryStore) -> None:
+    keep(history, *(report(str(day), day=day) for day in (3, 1, 2, 5)), max_runs=3)
     assert ids(history) == ["5", "3", "2"]
-    keep(history, report("6", day=6), most_runs=1)
+    keep(history, report("6", day=6), max_runs=1)
     assert ids(history) == ["6"]
 
 
-def test_a_run_with_a_clock_that_was_late_is_not_lost_at_once(history: History) -> None:
-    keep(history, report("b", day=8), report("a", day=1), most_runs=1)
+def test_a_run_with_a_clock_that_was_late_is_not_lost_at_once(history: HistoryStore) -> None:
+    keep(history, report("b", day=8), report("a", day=1), max_runs=1)
     assert ids(history) == ["a"]
 
 
@@ -157,15 +157,15 @@ TOO_DEEP = "'{\"more\":' || replace(hex(zeroblob(100000)), '00', '[')"
 
 
 @pytest.mark.parametrize("damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1", TOO_DEEP])
-def test_lines_that_cannot_be_read_are_skipped_and_counted(history: History, file: Path, damage: str) -> None:
+def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore, file: Path, damage: str) -> None:
     keep(history, report("a"), report("b"))
     change(file, f"UPDATE run SET record = {damage} WHERE task_id = 'a'")
     assert ids(history) == ["b"]
-    assert history.unreadable == 1
+    assert history.unreadable_count == 1
 
 
 @pytest.mark.parametrize("damage", ["'{}'", "'[[1]]'", "CAST(x'ff00' AS TEXT)", "''"])
-def test_points_that_cannot_be_read_are_none(history: History, file: Path, damage: str) -> None:
+def test_points_that_cannot_be_read_are_none(history: HistoryStore, file: Path, damage: str) -> None:
     keep(history, report("a"))
     change(file, f"UPDATE run SET points = {damage}")
     assert history.points(report("a")) == ()
@@ -180,15 +180,15 @@ def test_points_that_cannot_be_read_are_none(history: History, file: Path, damag
                        gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
 )  # fmt: skip
 def test_any_points_come_back(tmp_path_factory: pytest.TempPathFactory, points: list[Point]) -> None:
-    history = History(tmp_path_factory.mktemp("any") / "h", FakeClock())
-    assert history.add(encode(report("a")), points, most_runs=1) is None
+    history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
+    assert history.add(encode(report("a")), points, max_runs=1) is None
     assert history.points(report("a")) == tuple(points)
 
 
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_what_is_made_is_private(history: History, file: Path, tmp_path: Path) -> None:
+def test_what_is_made_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
         keep(history, report("a"))
@@ -204,53 +204,53 @@ def test_the_rights_of_what_was_there_stay(tmp_path: Path) -> None:
     file.touch()
     file.chmod(0o640)
     tmp_path.chmod(0o755)
-    keep(History(file, FakeClock()), report("a"))
+    keep(HistoryStore(file, FakeClock()), report("a"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
-def test_a_link_to_a_history_is_followed(history: History, file: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_history_is_followed(history: HistoryStore, file: Path, tmp_path: Path) -> None:
     keep(history, report("a"))
     (tmp_path / "link").symlink_to(file)
-    assert ids(History(tmp_path / "link", FakeClock())) == ["a"]
+    assert ids(HistoryStore(tmp_path / "link", FakeClock())) == ["a"]
 
 
 def test_an_odd_name_is_only_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (":memory:", "file:x?mode=memory", "a b%20\udcff"):
-        keep(History(Path(name), FakeClock()), report("a"))
+        keep(HistoryStore(Path(name), FakeClock()), report("a"))
         assert (tmp_path / name).stat().st_size > 0
 
 
-def test_an_older_file_is_brought_up_to_date_by_writing(history: History, file: Path) -> None:
+def test_an_older_file_is_brought_up_to_date_by_writing(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
-    newer = History(file, FakeClock(), NEXT_VERSION)
+    newer = HistoryStore(file, FakeClock(), NEXT_VERSION)
     keep(newer, report("b", day=2))
     assert asked(file, "PRAGMA user_version") == [(2,)]
     assert asked(file, "SELECT task_id, host FROM run ORDER BY id") == [("a", "here"), ("b", None)]
     assert ids(newer) == ["b", "a"]
 
 
-def test_an_older_file_is_brought_up_to_date_by_reading(history: History, file: Path) -> None:
+def test_an_older_file_is_brought_up_to_date_by_reading(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
-    assert ids(History(file, FakeClock(), NEXT_VERSION)) == ["a"]
+    assert ids(HistoryStore(file, FakeClock(), NEXT_VERSION)) == ["a"]
     assert asked(file, "SELECT host FROM run") == [("here",)]
 
 
-def test_a_migration_that_fails_changes_nothing(history: History, file: Path) -> None:
+def test_a_migration_that_fails_changes_nothing(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     before = file.read_bytes()
-    broken = History(file, FakeClock(), (*NEXT_VERSION, ("SELECT no_such_function()",)))
-    refused = broken.add(encode(report("b")), (), most_runs=1)
+    broken = HistoryStore(file, FakeClock(), (*NEXT_VERSION, ("SELECT no_such_function()",)))
+    refused = broken.add(encode(report("b")), (), max_runs=1)
     assert refused is not None
     assert file.read_bytes() == before
 
 
 def refused(file: Path, clock: FakeClock | None = None) -> str:
     """The sentence for writing; reading raises one too, and nothing changes in the file."""
-    history = History(file, clock or FakeClock())
+    history = HistoryStore(file, clock or FakeClock())
     before = file.read_bytes() if file.is_file() else None
-    answer = history.add(encode(report("b")), (), most_runs=1)
+    answer = history.add(encode(report("b")), (), max_runs=1)
     assert answer is not None
     assert "\n" not in answer.reason
     assert answer.reason.startswith(str(file))
@@ -261,8 +261,8 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
     return answer.reason
 
 
-def test_a_newer_file_is_left_alone(history: History, file: Path) -> None:
-    keep(History(file, FakeClock(), NEXT_VERSION), report("a"))
+def test_a_newer_file_is_left_alone(history: HistoryStore, file: Path) -> None:
+    keep(HistoryStore(file, FakeClock(), NEXT_VERSION), report("a"))
     assert "newer Task Profiler" in refused(file)
 
 
@@ -282,13 +282,13 @@ def test_what_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> No
 
 
 @pytest.mark.parametrize("kept", [50, 100, 4096, 9000, 12288, -1])
-def test_a_truncated_file_is_left_alone(history: History, file: Path, kept: int) -> None:
+def test_a_truncated_file_is_left_alone(history: HistoryStore, file: Path, kept: int) -> None:
     keep(history, report("a"))
     file.write_bytes(file.read_bytes()[:kept])
     assert "move it away" in refused(file)
 
 
-def test_an_overwritten_page_is_left_alone(history: History, file: Path) -> None:
+def test_an_overwritten_page_is_left_alone(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     content = bytearray(file.read_bytes())
     content[4096:8192] = b"\xaa" * 4096
@@ -304,17 +304,17 @@ def locked(file: Path, how: str) -> Iterator[None]:
         yield
 
 
-def test_a_locked_file(history: History, file: Path) -> None:
+def test_a_locked_file(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     with locked(file, "BEGIN EXCLUSIVE"):
         assert "locked" in refused(file, ImpatientClock())
     keep(history, report("b"))
 
 
-def test_a_reader_that_does_not_end(history: History, file: Path) -> None:
+def test_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     with locked(file, "BEGIN"):
-        answer = History(file, ImpatientClock()).add(encode(report("b")), (), most_runs=9)
+        answer = HistoryStore(file, ImpatientClock()).add(encode(report("b")), (), max_runs=9)
         assert answer is not None
         assert "locked" in answer.reason
         assert ids(history) == ["a"]
@@ -328,17 +328,17 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
     for name in ("", "link", "pipe"):
         refused(tmp_path / name)
     for place in (tmp_path / "file" / "h", Path("/proc/no/h"), tmp_path / ("x" * 300)):
-        answer = History(place, FakeClock()).add(encode(report("a")), (), most_runs=1)
+        answer = HistoryStore(place, FakeClock()).add(encode(report("a")), (), max_runs=1)
         assert answer is not None
         assert answer.reason.startswith(str(place))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_and_a_file_without_rights(history: History, file: Path) -> None:
+def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     for path, mode in ((file, 0o400), (file.parent, 0o500), (file.parent, 0o000)):
         path.chmod(mode)
-        answer = history.add(encode(report("b")), (), most_runs=9)
+        answer = history.add(encode(report("b")), (), max_runs=9)
         file.parent.chmod(0o700)
         file.chmod(0o600)
         assert answer is not None
@@ -409,6 +409,6 @@ def test_memory(megabytes: float | None, expected: str) -> None:
 
 @given(st.text())
 def test_nothing_invisible_reaches_a_terminal(text: str) -> None:
-    assert visible(text).isprintable()
+    assert printable(text).isprintable()
     if text.isprintable():
-        assert visible(text) == text
+        assert printable(text) == text

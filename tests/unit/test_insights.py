@@ -9,17 +9,17 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from profiler.errors import TaskProfilerError
-from profiler.sizing.insights import MOST_LINES, Span, found_lines, query_text
+from profiler.sizing.insights import MAX_LINES, TimeRange, find_lines, query_text
 from tests.fakes import FakeClock
 from tests.runs import lines, report
 
-SPAN = Span(start_ms=1_700_000_000_500, end_ms=1_700_086_400_001)
+SPAN = TimeRange(start_ms=1_700_000_000_500, end_ms=1_700_086_400_001)
 STARTED = {
     "logGroupNames": ["/ecs/jobs", "/ecs/more"],
     "startTime": 1_700_000_000,
     "endTime": 1_700_086_401,
     "queryString": query_text(()),
-    "limit": MOST_LINES,
+    "limit": MAX_LINES,
 }
 QUERY = {"queryId": "12ab3456-12ab-123a-789e-1234567890ab"}
 
@@ -40,7 +40,7 @@ def answer(status: str, *messages: str) -> dict[str, Any]:
 
 
 def asked(client: Any, clock: FakeClock) -> list[bytes]:
-    return found_lines(client, clock, ("/ecs/jobs", "/ecs/more"), SPAN, ())
+    return find_lines(client, clock, ("/ecs/jobs", "/ecs/more"), SPAN, ())
 
 
 def test_the_query_is_for_final_reports_the_newest_first() -> None:

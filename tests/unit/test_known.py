@@ -4,23 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.known import largest, mean, total
+from profiler.known import max_known, mean_known, sum_known
 
 VALUES = st.lists(st.none() | st.integers(-(2**63), 2**63))
 
 
 def test_nothing_known_is_not_0() -> None:
-    assert (largest(), total(), mean()) == (None, None, None)
-    assert (largest(None, None), total(None), mean(None)) == (None, None, None)
+    assert (max_known(), sum_known(), mean_known()) == (None, None, None)
+    assert (max_known(None, None), sum_known(None), mean_known(None)) == (None, None, None)
 
 
 def test_0_is_known() -> None:
-    assert (largest(None, 0), total(0, None), mean(None, 0)) == (0, 0, 0)
+    assert (max_known(None, 0), sum_known(0, None), mean_known(None, 0)) == (0, 0, 0)
 
 
 @given(VALUES)
 def test_the_known_values_alone_count(values: list[int | None]) -> None:
     known = [value for value in values if value is not None]
-    assert largest(*values) == max(known, default=None)
-    assert total(*values) == (sum(known) if known else None)
-    assert mean(*values) == (pytest.approx(sum(known) / len(known)) if known else None)
+    assert max_known(*values) == max(known, default=None)
+    assert sum_known(*values) == (sum(known) if known else None)
+    assert mean_known(*values) == (pytest.approx(sum(known) / len(known)) if known else None)

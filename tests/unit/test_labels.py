@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from profiler.errors import UsageError
-from profiler.local.labels import found_labels, merged, parse_labels
+from profiler.local.labels import build_default_labels, merge_labels, parse_labels
 from profiler.sources.working_folder import git_commit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -25,9 +25,9 @@ def test_too_many_labels_are_refused() -> None:
 
 
 def test_given_labels_win_over_found_ones() -> None:
-    found = found_labels(host="box", user=None, git_commit=COMMIT)
+    found = build_default_labels(host="box", user=None, git_commit=COMMIT)
     assert found == {"host": "box", "gitCommit": COMMIT}
-    assert merged(found, {"host": "other"}) == {"host": "other", "gitCommit": COMMIT}
+    assert merge_labels(found, {"host": "other"}) == {"host": "other", "gitCommit": COMMIT}
 
 
 def write(path: Path, text: str) -> None:

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from profiler.local.live import ROWS, LiveView, Terminal, render
 from profiler.sources.container_stats import ContainerSample
-from profiler.summary import Sizes
+from profiler.summary import ResourceLimits
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 2**20
-SIZES = Sizes(vcpu=2, memory_bytes=512 * MIB)
+SIZES = ResourceLimits(vcpu=2, memory_bytes=512 * MIB)
 ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78])")
 
 
@@ -34,15 +34,15 @@ def test_the_lines_tell_cpu_and_memory_against_their_limits() -> None:
 
 
 def test_what_is_not_known_yet_is_a_dash() -> None:
-    cpu, memory = render(ContainerSample(read_ns=START_NS), None, Sizes(), START_NS, 80)
+    cpu, memory = render(ContainerSample(read_ns=START_NS), None, ResourceLimits(), START_NS, 80)
     assert "- vCPU" in plain(cpu)
     assert "- MB" in plain(memory)
 
 
 def test_the_bottom_rows_are_reserved_once_and_given_back() -> None:
     screen = Screen()
-    screen.view.sampled(sample(START_NS + seconds(1), 0.5, MIB))
-    screen.view.sampled(sample(START_NS + seconds(2), 1.0, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(2), 1.0, MIB))
     screen.view.close()
     screen.view.close()
     reserved, first, second, closed = screen.written
@@ -54,20 +54,20 @@ def test_the_bottom_rows_are_reserved_once_and_given_back() -> None:
 
 def test_a_resized_terminal_is_reserved_again() -> None:
     screen = Screen()
-    screen.view.sampled(sample(START_NS + seconds(1), 0.5, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, MIB))
     screen.terminal = Terminal(columns=60, rows=40)
-    screen.view.sampled(sample(START_NS + seconds(2), 1.0, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(2), 1.0, MIB))
     assert "\x1b[1;38r" in screen.written[2]
 
 
 def test_a_terminal_that_is_too_small_shows_nothing_and_keeps_nothing() -> None:
     screen = Screen(rows=3)
-    screen.view.sampled(sample(START_NS + seconds(1), 0.5, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, MIB))
     assert screen.written == []
     screen.terminal = Terminal(columns=80, rows=24)
-    screen.view.sampled(sample(START_NS + seconds(2), 0.5, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(2), 0.5, MIB))
     screen.terminal = Terminal(columns=10, rows=24)
-    screen.view.sampled(sample(START_NS + seconds(3), 0.5, MIB))
+    screen.view.on_sample(sample(START_NS + seconds(3), 0.5, MIB))
     assert "\x1b[r" in screen.written[-1]
 
 
@@ -80,6 +80,6 @@ def test_any_sample_fits_its_two_lines(
 ) -> None:
     now = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes)
     earlier = ContainerSample(read_ns=START_NS, cpu_ns=5)
-    lines = render(now, earlier, Sizes(vcpu=vcpu, memory_bytes=None), START_NS, columns)
+    lines = render(now, earlier, ResourceLimits(vcpu=vcpu, memory_bytes=None), START_NS, columns)
     assert len(lines) <= ROWS
     assert all(len(plain(line)) <= columns for line in lines)

@@ -4,9 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.local.launch import callers_environment
-from profiler.local.local_record import Identity, Observed, Peak, Span, bounds, run_record, sampling_facts, settled_peak
-from profiler.local.supervisor import Ending, Reaped
+from profiler.local.launch import restore_caller_environment
+from profiler.local.local_record import (
+    MemoryPeak,
+    RunIdentity,
+    RunObservation,
+    RunSpan,
+    build_run_record,
+    build_sampling,
+    effective_sizes,
+    resolve_peak,
+)
+from profiler.local.supervisor import CommandExit, ReapedUsage
 from profiler.record import MemoryKills, Metrics, Monitor, Record, Sampling
 from profiler.sources import proc
 from profiler.sources.cgroup import Limits
@@ -15,7 +24,7 @@ from profiler.sources.process_tree import ProcessReading
 from profiler.sources.tree_blocks import TreeBlocks
 from profiler.sources.tree_cpu import TreeCpu
 from profiler.sources.tree_memory import TreeMemory
-from profiler.summary import Sizes
+from profiler.summary import ResourceLimits
 from profiler.usage import ContainerUsage
 
 _MIB = 2**20
@@ -60,7 +69,7 @@ def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
         threads=5,
         started_ticks=128978,
         resident_pages=415,
-        is_ending=False,
+        is_exiting=False,
     )
 
 
@@ -224,66 +233,75 @@ def test_pages_counted_at_others_are_taken_off_a_mark() -> None:
     assert memory.peak_bytes == 400 * _MIB, "and not 700"
 
 
-def _ending(largest_rss: int, *, alone: bool = True) -> Ending:
-    reaped = Reaped(largest_rss_bytes=largest_rss * _MIB)
-    return Ending(exit_code=0, stop_was_asked=False, alone=alone, ignored_children=False, reaped=reaped)
+def _ending(largest_rss: int, *, was_only_process: bool = True) -> CommandExit:
+    reaped = ReapedUsage(max_rss_bytes=largest_rss * _MIB)
+    return CommandExit(
+        exit_code=0, is_stop_requested=False, was_only_process=was_only_process, ignored_sigchld=False, reaped=reaped
+    )
 
 
 def test_the_kernels_mark_is_the_peak_of_a_single_process() -> None:
-    peak = settled_peak(10 * _MIB, _ending(800), several_seen=False, floor_bytes=20 * _MIB)
-    assert peak == Peak(size_bytes=800 * _MIB, source="kernel")
+    peak = resolve_peak(10 * _MIB, _ending(800), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=800 * _MIB, source="kernel")
 
 
 def test_the_kernels_mark_tells_nothing_up_to_our_own_memory() -> None:
-    peak = settled_peak(10 * _MIB, _ending(20), several_seen=False, floor_bytes=20 * _MIB)
-    assert peak == Peak(size_bytes=10 * _MIB, source="sampled")
-    assert settled_peak(None, _ending(20), several_seen=False, floor_bytes=20 * _MIB) == Peak()
-    assert settled_peak(None, _ending(800), several_seen=False, floor_bytes=None) == Peak()
+    peak = resolve_peak(10 * _MIB, _ending(20), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=10 * _MIB, source="sampled")
+    assert resolve_peak(None, _ending(20), had_several_processes=False, floor_bytes=20 * _MIB) == MemoryPeak()
+    assert resolve_peak(None, _ending(800), had_several_processes=False, floor_bytes=None) == MemoryPeak()
 
 
 def test_of_several_processes_the_mark_is_a_lower_bound_only() -> None:
-    expected = Peak(size_bytes=800 * _MIB, source="sampled")
-    assert settled_peak(10 * _MIB, _ending(800, alone=False), several_seen=False, floor_bytes=0) == expected
-    assert settled_peak(10 * _MIB, _ending(800), several_seen=True, floor_bytes=0) == expected
+    expected = MemoryPeak(size_bytes=800 * _MIB, source="sampled")
+    assert (
+        resolve_peak(10 * _MIB, _ending(800, was_only_process=False), had_several_processes=False, floor_bytes=0)
+        == expected
+    )
+    assert resolve_peak(10 * _MIB, _ending(800), had_several_processes=True, floor_bytes=0) == expected
 
 
 def test_bounds_are_the_smaller_of_limit_and_machine() -> None:
     host = Host(vcpu=8.0, memory_bytes=100, cpu_architecture="ARM64")
-    assert bounds(Limits(vcpu=0.5, memory_bytes=50), host, 8) == Sizes(vcpu=0.5, memory_bytes=50)
-    assert bounds(Limits(memory_bytes=500), host, 2) == Sizes(vcpu=2.0, memory_bytes=100)
-    assert bounds(Limits(), Host(), 4) == Sizes(vcpu=4.0, memory_bytes=None)
+    assert effective_sizes(Limits(vcpu=0.5, memory_bytes=50), host, 8) == ResourceLimits(vcpu=0.5, memory_bytes=50)
+    assert effective_sizes(Limits(memory_bytes=500), host, 2) == ResourceLimits(vcpu=2.0, memory_bytes=100)
+    assert effective_sizes(Limits(), Host(), 4) == ResourceLimits(vcpu=4.0, memory_bytes=None)
 
 
 def test_what_python_adds_to_the_environment_is_taken_out() -> None:
     own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
-    assert callers_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
-    assert callers_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
-    assert callers_environment(own, None) == own
+    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
+    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
+    assert restore_caller_environment(own, None) == own
 
 
 def _observed(
-    *, exit_code: int = 0, oom_kills: int = 0, memory_kills: int | None = None, stop_was_asked: bool = False
-) -> Observed:
-    ending = Ending(
-        exit_code=exit_code, stop_was_asked=stop_was_asked, alone=True, ignored_children=False, reaped=Reaped()
+    *, exit_code: int = 0, oom_kills: int = 0, memory_kills: int | None = None, is_stop_requested: bool = False
+) -> RunObservation:
+    ending = CommandExit(
+        exit_code=exit_code,
+        is_stop_requested=is_stop_requested,
+        was_only_process=True,
+        ignored_sigchld=False,
+        reaped=ReapedUsage(),
     )
-    return Observed(
-        span=Span(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
+    return RunObservation(
+        span=RunSpan(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
         ending=ending,
         usage=ContainerUsage(10**9),
         cpu_ns=1_234_567_000,
-        peak=Peak(),
+        peak=MemoryPeak(),
         oom_kills=oom_kills,
         memory_kills=memory_kills,
-        counts_blocks=False,
+        has_block_io=False,
     )
 
 
-def _record(observed: Observed) -> Record:
-    identity = Identity(task_id="1", family="etl", host=Host(vcpu=4.0, memory_bytes=1024 * _MIB))
-    sizes = Sizes(vcpu=4.0, memory_bytes=1024 * _MIB)
-    sampling = sampling_facts(observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0)
-    return run_record(identity, observed, sizes, sampling, monitor=Monitor(version="1"))
+def _record(observed: RunObservation) -> Record:
+    identity = RunIdentity(task_id="1", family="etl", host=Host(vcpu=4.0, memory_bytes=1024 * _MIB))
+    sizes = ResourceLimits(vcpu=4.0, memory_bytes=1024 * _MIB)
+    sampling = build_sampling(observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0)
+    return build_run_record(identity, observed, sizes, sampling, monitor=Monitor(version="1"))
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
@@ -309,4 +327,4 @@ def test_a_kill_in_the_commands_own_group_is_told_however_it_ends() -> None:
 
 
 def test_a_run_that_was_asked_to_stop() -> None:
-    assert _record(_observed(exit_code=143, stop_was_asked=True)).status == "stopped"
+    assert _record(_observed(exit_code=143, is_stop_requested=True)).status == "stopped"

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.processes.memory_kills import Counted, KillWatch
+from profiler.processes.memory_kills import OomKillCounts, OomKillTracker
 from profiler.record import MemoryKills, Process
 from profiler.sources.process_tree import ProcessReading
 
 MIB = 2**20
-Step = tuple[Counted, Sequence[ProcessReading], int]
+Step = tuple[OomKillCounts, Sequence[ProcessReading], int]
 
 
 def ended(name: str, mib: int = 100) -> ProcessReading:
@@ -20,18 +20,18 @@ def ended(name: str, mib: int = 100) -> ProcessReading:
 
 
 def kills(steps: Sequence[Step], *, on_fargate: bool = False) -> MemoryKills | None:
-    watch = KillWatch()
-    for counted, gone, unseen in steps:
-        watch.add(counted, gone, unseen)
-    return watch.kills(machine_is_the_tasks=on_fargate)
+    watch = OomKillTracker()
+    for counted, gone, missed_pids in steps:
+        watch.add(counted, gone, missed_pids)
+    return watch.kills(is_host_dedicated=on_fargate)
 
 
-def group(count: int) -> Counted:
-    return Counted(in_container=count, on_machine=count + 40)
+def group(count: int) -> OomKillCounts:
+    return OomKillCounts(in_container=count, on_host=count + 40)
 
 
-def machine(count: int) -> Counted:
-    return Counted(on_machine=count)
+def machine(count: int) -> OomKillCounts:
+    return OomKillCounts(on_host=count)
 
 
 def test_the_groups_counter_tells_who_was_killed() -> None:
@@ -93,7 +93,9 @@ def test_where_processes_end_all_the_time_a_kill_on_a_shared_machine_proves_noth
 @given(
     steps=st.lists(
         st.tuples(
-            st.builds(Counted, in_container=st.none() | st.integers(0, 9), on_machine=st.none() | st.integers(0, 99)),
+            st.builds(
+                OomKillCounts, in_container=st.none() | st.integers(0, 9), on_host=st.none() | st.integers(0, 99)
+            ),
             st.lists(st.builds(ended, st.text(max_size=3), st.integers(0, 9)), max_size=4),
             st.integers(0, 5),
         ),
@@ -101,10 +103,10 @@ def test_where_processes_end_all_the_time_a_kill_on_a_shared_machine_proves_noth
     )
 )
 def test_names_are_few_and_a_kill_is_never_counted_without_a_rise(
-    steps: list[tuple[Counted, list[ProcessReading], int]], *, on_fargate: bool
+    steps: list[tuple[OomKillCounts, list[ProcessReading], int]], *, on_fargate: bool
 ) -> None:
     found = kills(steps, on_fargate=on_fargate)
     rises = any(counted.in_container for counted, _, _ in steps) or any(
-        (later.on_machine or 0) > (earlier.on_machine or 0) for (earlier, _, _), (later, _, _) in pairwise(steps)
+        (later.on_host or 0) > (earlier.on_host or 0) for (earlier, _, _), (later, _, _) in pairwise(steps)
     )
     assert found is None or (rises and found.count > 0 and len(found.processes) <= 5)

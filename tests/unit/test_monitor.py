@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.clock import Grid
+from profiler.clock import Ticker
 from profiler.delivery import Delivery
-from profiler.monitor import Monitor
+from profiler.monitor import MonitorLoop
 from profiler.observation import Observation
 from profiler.record import Gpu, Record
 from profiler.reporting import Reporter
 from profiler.settings import MonitorSettings
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import ContainerSample, StatsReading
 from profiler.sources.host import Host
 from profiler.sources.own_process import OwnUsage
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.wall_clock import WallClock
+from profiler.wall_clock import ClockJumpDetector
 from tests.fakes import (
     START_NS,
-    FakeBudget,
     FakeClock,
     FakeLog,
-    FakeOutput,
+    FakeLogsSink,
+    FakeRunWithTimeout,
+    FakeStdout,
     FakeStop,
-    FakeStreams,
     FakeTaskSource,
     sample,
     seconds,
@@ -40,13 +40,13 @@ MIB = 1024 * 1024
 OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
 
 
-class FakeAccelerator:
+class FakeCollector:
     """Writes down what the monitor does with it, and how many reports were out by then."""
 
     name = "fake"
-    has_read = True
-    complaint = None
-    helper_pid = None
+    has_data = True
+    startup_error = None
+    child_pid = None
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -59,17 +59,17 @@ class FakeAccelerator:
     def start(self) -> None:
         self._note("start")
 
-    def batch_seen(self, container: ContainerMetadata) -> None:
+    def on_batch_started(self, container: ContainerMetadata) -> None:
         self._note(f"seen {container.docker_id}")
 
-    def settle(self, at_most_seconds: float) -> None:
-        assert at_most_seconds < 1
+    def final_reading(self, max_seconds: float) -> None:
+        assert max_seconds < 1
         self._note("settle")
 
-    def stop(self, at_most_seconds: float) -> None:
+    def stop(self, max_seconds: float) -> None:
         self._note("stop")
 
-    def onto(self, record: Record) -> Record:
+    def add_to_record(self, record: Record) -> Record:
         self.records.append(record)
         return replace(record, gpus=(Gpu(uuid="GPU-a"),))
 
@@ -119,16 +119,16 @@ class World:
         self.task_at: Callable[[float], TaskMetadata | Unavailable] = self.usual_task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
         self.others: tuple[ContainerMetadata, ...] = ()
-        self.accelerators: tuple[FakeAccelerator, ...] = ()
+        self.collectors: tuple[FakeCollector, ...] = ()
         self.exporter: FakeExporter | None = None
         self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
         self.clock = FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
         self.log = FakeLog()
-        self.streams = FakeStreams()
-        self.output = FakeOutput()
-        self.budget = FakeBudget()
+        self.streams = FakeLogsSink()
+        self.output = FakeStdout()
+        self.budget = FakeRunWithTimeout()
         self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
         self.source = FakeTaskSource(self.clock, self._task_at, self._stats_at, OWN)
 
@@ -182,29 +182,29 @@ class World:
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
         observation = Observation(self.source, self.clock, self.log, interval_ns, self.on_sample)
-        grid = Grid(self.clock.monotonic_ns(), interval_ns)
+        grid = Ticker(self.clock.monotonic_ns(), interval_ns)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
         reporter = Reporter(
             self.settings,
             observation,
-            grid=grid,
+            ticker=grid,
             clock=self.clock,
             host=host,
-            own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            accelerators=self.accelerators,
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
+            collectors=self.collectors,
             notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
-        monitor = Monitor(
+        monitor = MonitorLoop(
             self.settings,
             observation,
             reporter,
             delivery,
-            grid=grid,
+            ticker=grid,
             clock=self.clock,
             stop=self.stop,
             log=self.log,
-            accelerators=self.accelerators,
+            collectors=self.collectors,
             exporter=self.exporter,
         )
         monitor.run()
@@ -328,11 +328,11 @@ def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> No
     slow_from(world, 15, lasts=0.7)  # as long as a reading is waited for that the signal comes into
     prompt = world.source.task
 
-    def slow_task(at_most_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        if at_most_seconds is None:
+    def slow_task(max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        if max_seconds is None:
             return prompt()
-        world.clock.advance(min(at_most_seconds, 1.7))
-        return prompt() if at_most_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
+        world.clock.advance(min(max_seconds, 1.7))
+        return prompt() if max_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
 
     world.source.task = slow_task  # type: ignore[method-assign]
     record = world.run().report()
@@ -343,7 +343,7 @@ def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> N
     world = World(batch_ends=10.5, stop_at=11.5, stop_seconds=6)
     put = world.streams.put
 
-    def slow_put(line: bytes, target: LogTarget) -> Undelivered | None:
+    def slow_put(line: bytes, target: LogTarget) -> DeliveryFailure | None:
         world.clock.advance(3)
         return put(line, target)
 
@@ -513,7 +513,7 @@ def test_lines_carry_metrics_for_cloudwatch_where_these_are_wanted(emf: str, car
 
 def test_a_put_that_fails_prints_the_report() -> None:
     world = World(batch_ends=5.5)
-    world.streams.failure = Undelivered(
+    world.streams.failure = DeliveryFailure(
         "The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it."
     )
     world.run()
@@ -621,7 +621,7 @@ def test_refused_entries_are_counted_and_cost_nothing_else() -> None:
 
 def test_memory_is_flat_over_three_simulated_days() -> None:
     world = World(batch_ends=72 * 3600 + 0.5, interval_seconds=10.0, checkpoint_seconds=600.0)
-    world.stop.give_up_seconds = 80 * 3600
+    world.stop.max_simulated_seconds = 80 * 3600
     world.memory_mib = lambda at: 100 + int(at) % 900
     traced_bytes: dict[float, int] = {}
 
@@ -645,8 +645,8 @@ def test_memory_is_flat_over_three_simulated_days() -> None:
 
 def test_accelerators_are_settled_before_the_report_and_ended_after_it() -> None:
     world = World(batch_ends=25.5)
-    accelerator = FakeAccelerator(world)
-    world.accelerators = (accelerator,)
+    accelerator = FakeCollector(world)
+    world.collectors = (accelerator,)
     record = world.run().report()
     steps = list(dict.fromkeys(accelerator.told))
     assert steps == [("start", 0), ("seen b", 0), ("settle", 0), ("stop", 1)]
@@ -657,8 +657,8 @@ def test_accelerators_are_settled_before_the_report_and_ended_after_it() -> None
 
 def test_accelerators_are_ended_after_a_stop_too() -> None:
     world = World(stop_at=15.5)
-    accelerator = FakeAccelerator(world)
-    world.accelerators = (accelerator,)
+    accelerator = FakeCollector(world)
+    world.collectors = (accelerator,)
     assert world.run().report()["status"] == "stopped"
     assert accelerator.told[-2:] == [("settle", 0), ("stop", 1)]
 
@@ -707,8 +707,8 @@ def test_each_fresh_sample_is_heard_of_once() -> None:
 
 def test_who_completes_a_checkpoint_sees_its_interval() -> None:
     world = World(batch_ends=70.5)
-    accelerator = FakeAccelerator(world)
-    world.accelerators = (accelerator,)
+    accelerator = FakeCollector(world)
+    world.collectors = (accelerator,)
     world.run()
     checkpoint, report = accelerator.records
     assert checkpoint.interval is not None
@@ -762,20 +762,20 @@ def test_a_process_that_stood_still_is_no_jump_of_the_clock() -> None:
             return super().wall_ns()
 
     clock = FakeClock()
-    for looking in (WallClock(StandingStill()), WallClock(clock)):
+    for looking in (ClockJumpDetector(StandingStill()), ClockJumpDetector(clock)):
         for _ in range(3):
-            assert looking.look() == 0
+            assert looking.check() == 0
             clock.advance(30)
         assert looking.jumped_ns == 0
 
 
 def test_a_clock_that_is_steered_does_not_jump() -> None:
     clock = FakeClock()
-    looking = WallClock(clock)
+    looking = ClockJumpDetector(clock)
     for _ in range(1000):
         clock.advance(1)
         clock.wall_offset_ns += seconds(0.5)
-        assert looking.look() == 0
+        assert looking.check() == 0
 
 
 @pytest.mark.parametrize("stale", [False, True])

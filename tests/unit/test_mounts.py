@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.sources.mounts import MOST_DISKS, disk_mounts
+from profiler.sources.mounts import MAX_DISKS, disk_mounts
 
 # As in a container on an EC2 instance: overlay root, volumes of which two are on the instance's disk and two on one of
 # their own, an EFS volume, files that Docker and the NVIDIA runtime bring along, folders of ECS's.
@@ -76,7 +76,7 @@ def test_of_many_mounts_sixteen_are_shown_and_each_disk_before_another_for_the_s
     table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
     table += "".join(mount(f"8:{number}", f"/long/volume-{number:02}") for number in range(2, 12))
     shown = disk_mounts(table, everything_is_a_folder)
-    assert len(shown) == MOST_DISKS == 16
+    assert len(shown) == MAX_DISKS == 16
     assert shown == ("/", *(f"/a{n:02}" for n in range(5)), *(f"/long/volume-{n:02}" for n in range(2, 12)))
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.sources.neuron.supervision import Supervision, supervision
+from profiler.sources.neuron.supervision import SupervisionState, initial_supervision
 from profiler.times import NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 
@@ -11,22 +11,22 @@ class Life:
 
     def __init__(self, period_seconds: int = 1) -> None:
         self.clock = FakeClock()
-        self.state: Supervision = supervision(period_seconds)
+        self.state: SupervisionState = initial_supervision(period_seconds)
 
     def start(self) -> None:
-        assert self.state.start_is_due(self.clock.monotonic_ns())
-        self.state = self.state.started(self.clock.monotonic_ns())
+        assert self.state.is_start_due(self.clock.monotonic_ns())
+        self.state = self.state.on_started(self.clock.monotonic_ns())
 
     def report(self, times: int = 1) -> None:
         for _ in range(times):
-            self.state = self.state.reported(self.clock.monotonic_ns())
+            self.state = self.state.on_report(self.clock.monotonic_ns())
 
     def end(self, jitter: float = 0) -> float:
         """The seconds until the next start."""
         now_ns = self.clock.monotonic_ns()
-        self.state = self.state.ended(now_ns, jitter)
-        waited = (self.state.alarm_ns - now_ns) / NS_PER_SECOND
-        assert not self.state.start_is_due(self.state.alarm_ns - 1)
+        self.state = self.state.on_exit(now_ns, jitter)
+        waited = (self.state.deadline_ns - now_ns) / NS_PER_SECOND
+        assert not self.state.is_start_due(self.state.deadline_ns - 1)
         self.clock.advance(waited)
         return waited
 
@@ -34,12 +34,12 @@ class Life:
 def test_it_is_started_at_once() -> None:
     life = Life()
     life.start()
-    assert (life.state.running, life.state.starts, life.state.restarts) == (True, 1, 0)
-    assert not life.state.start_is_due(seconds(1000))
+    assert (life.state.is_running, life.state.starts, life.state.restarts) == (True, 1, 0)
+    assert not life.state.is_start_due(seconds(1000))
 
 
 def test_nothing_started_is_no_restart() -> None:
-    assert supervision(1).restarts == 0
+    assert initial_supervision(1).restarts == 0
 
 
 def test_the_waiting_doubles_from_one_second_to_a_minute() -> None:
@@ -50,7 +50,7 @@ def test_the_waiting_doubles_from_one_second_to_a_minute() -> None:
         life.report()
         waits.append(life.end())
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert not life.state.unavailable
+    assert not life.state.is_unavailable
     assert life.state.restarts == 8
 
 
@@ -76,14 +76,14 @@ def test_five_ends_without_a_report_make_it_unavailable_and_a_report_available()
     life = Life()
     waits: list[float] = []
     for _ in range(7):
-        assert life.state.unavailable == (len(waits) >= 5)
+        assert life.state.is_unavailable == (len(waits) >= 5)
         life.start()
         waits.append(life.end())
     assert waits == [1, 2, 4, 8, 60, 60, 60]
     life.start()
     life.report()
-    assert not life.state.unavailable
-    assert life.state.fruitless_in_a_row == 0
+    assert not life.state.is_unavailable
+    assert life.state.consecutive_empty_runs == 0
 
 
 def test_a_report_between_them_begins_the_count_of_ends_anew() -> None:
@@ -92,22 +92,22 @@ def test_a_report_between_them_begins_the_count_of_ends_anew() -> None:
         life.start()
         life.report(reports)
         life.end()
-    assert not life.state.unavailable
-    assert life.state.ends_without_report == 8
+    assert not life.state.is_unavailable
+    assert life.state.empty_runs == 8
 
 
 def test_a_program_that_is_not_there_is_looked_for_every_minute_and_never_counts_as_started() -> None:
     life = Life()
     for minute in range(3):
-        assert life.state.start_is_due(seconds(60 * minute))
-        life.state = life.state.missing(seconds(60 * minute))
-        assert not life.state.start_is_due(seconds(60 * minute + 59))
-    assert life.state.unavailable
+        assert life.state.is_start_due(seconds(60 * minute))
+        life.state = life.state.on_missing_program(seconds(60 * minute))
+        assert not life.state.is_start_due(seconds(60 * minute + 59))
+    assert life.state.is_unavailable
     assert (life.state.starts, life.state.restarts) == (0, 0)
     life.clock.advance(180)
     life.start()
     life.report()
-    assert not life.state.unavailable
+    assert not life.state.is_unavailable
 
 
 def test_a_start_that_was_refused_is_an_end_without_a_report() -> None:
@@ -116,7 +116,7 @@ def test_a_start_that_was_refused_is_an_end_without_a_report() -> None:
     life.report(3)
     life.end()
     life.end()
-    assert (life.state.fruitless_in_a_row, life.state.starts) == (1, 1)
+    assert (life.state.consecutive_empty_runs, life.state.starts) == (1, 1)
 
 
 def test_silence_is_ten_seconds_or_five_periods_since_the_start_or_the_last_report() -> None:
@@ -143,7 +143,7 @@ def test_it_waits_between_one_second_and_a_minute_whatever_happens(events: list[
     life = Life()
     for event, jitter in events:
         now_ns = life.clock.monotonic_ns()
-        if not life.state.running:
+        if not life.state.is_running:
             life.start()
         if event == "report":
             life.report()
@@ -151,7 +151,7 @@ def test_it_waits_between_one_second_and_a_minute_whatever_happens(events: list[
             assert 1 <= life.end(jitter) <= 60
         else:
             life.end()
-            life.state = life.state.missing(life.clock.monotonic_ns())
+            life.state = life.state.on_missing_program(life.clock.monotonic_ns())
             life.clock.advance(60)
         assert life.clock.monotonic_ns() >= now_ns
         assert life.state.restarts == max(life.state.starts - 1, 0)

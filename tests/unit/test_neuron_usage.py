@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.accelerators.neuron_usage import NeuronReadings, NeuronUsage
-from profiler.line import LARGEST_LINE_BYTES, encode_line
+from profiler.line import MAX_LINE_BYTES, encode_line
 from profiler.record import (
     Container,
     Distribution,
@@ -226,7 +226,7 @@ def test_128_cores_fit_in_a_line_and_more_are_cut_and_said() -> None:
         written = decode(line).record
         assert written.neuron is not None
         assert [core.index for core in written.neuron.cores] == list(range(128))
-        assert (written.truncated, len(line) < LARGEST_LINE_BYTES / 2) == (truncated, True)
+        assert (written.truncated, len(line) < MAX_LINE_BYTES / 2) == (truncated, True)
 
 
 runtimes = st.builds(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.sources import Unavailable
-from profiler.sources.nvml.library import NOT_INSTALLED, driver_is_near, load_binding
+from profiler.sources.nvml.library import NOT_INSTALLED, is_driver_present, load_binding
 from profiler.sources.nvml.readings import GpuReading, GpuSample, Xid
-from profiler.sources.nvml.remedies import Remedy, remedy_for
+from profiler.sources.nvml.remedies import ErrorAction, action_for_error
 from profiler.sources.nvml.source import NvmlSource
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock
@@ -153,7 +153,7 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     machine.seconds_pass(1)
     machine.read()
     assert machine.nvml.calls["nvmlDeviceGetHandleByUUID"] == 1
-    machine.nvml.heal()
+    machine.nvml.clear_failures()
     machine.seconds_pass(30)
     machine.read()
     assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-1", "GPU-0"]
@@ -180,7 +180,7 @@ def test_a_driver_that_stays_mismatched_is_tried_every_half_minute() -> None:
     for _ in range(120):
         machine.seconds_pass(1)
         machine.refused()
-    assert not machine.source.hopeless
+    assert not machine.source.permanently_unavailable
     assert machine.nvml.calls["nvmlInit"] == 1 + 4
 
 
@@ -204,9 +204,9 @@ def test_where_no_driver_is_it_is_looked_for_a_few_minutes_and_quietly(value: in
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlInit", value, always=True)
     looks = 0
-    while not machine.source.hopeless:
+    while not machine.source.permanently_unavailable:
         machine.refused()
-        assert machine.source.no_driver
+        assert machine.source.is_driver_missing
         machine.seconds_pass(1)
         looks += 1
     assert machine.nvml.calls["nvmlInit"] == 6
@@ -227,8 +227,8 @@ def test_devices_that_vanished_before_the_start_are_a_failure_that_may_pass() ->
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlInit", 999, always=True)
     assert "999" in machine.refused()
-    assert not machine.source.no_driver
-    machine.nvml.heal()
+    assert not machine.source.is_driver_missing
+    machine.nvml.clear_failures()
     machine.seconds_pass(30)
     machine.read()
 
@@ -236,7 +236,7 @@ def test_devices_that_vanished_before_the_start_are_a_failure_that_may_pass() ->
 def test_a_machine_whose_driver_shows_no_gpu_is_one_without() -> None:
     machine = Machine()
     assert "no GPU is visible" in machine.refused()
-    assert machine.source.no_driver
+    assert machine.source.is_driver_missing
     assert not machine.nvml.is_open
 
 
@@ -292,7 +292,7 @@ def test_the_xids_of_a_gpu_that_is_cut_are_heard_once_at_the_whole_gpu() -> None
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 1
     cut.xids = [79]
     assert machine.read().xids == (Xid("GPU-0", 79),)
-    cut.xids, cut.xids_of_instance = [31], 9
+    cut.xids, cut.xid_instance_id = [31], 9
     assert machine.read().xids == (Xid("GPU-0", 31, 9),)
 
 
@@ -358,10 +358,10 @@ def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | No
         machine.seconds_pass(31)
         answer = machine.source.read(counters=True)
         assert isinstance(answer, GpuReading | Unavailable)
-    machine.nvml.heal()
+    machine.nvml.clear_failures()
     machine.seconds_pass(61)
     machine.source.read(counters=True)
-    if not machine.source.hopeless:
+    if not machine.source.permanently_unavailable:
         machine.seconds_pass(31)
         machine.source.read(counters=True)
         assert {sample.facts.uuid for sample in machine.read().samples} == {"GPU-0", "GPU-1"}
@@ -369,8 +369,8 @@ def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | No
 
 @given(st.integers())
 def test_every_error_has_a_remedy(value: int) -> None:
-    assert isinstance(remedy_for(value), Remedy)
-    assert remedy_for(None) is Remedy.TRY_AGAIN
+    assert isinstance(action_for_error(value), ErrorAction)
+    assert action_for_error(None) is ErrorAction.RETRY
 
 
 def looks_at(*existing: str) -> Callable[[str], bool]:
@@ -378,10 +378,10 @@ def looks_at(*existing: str) -> Callable[[str], bool]:
 
 
 def test_a_driver_is_near_where_its_device_or_its_library_is() -> None:
-    assert driver_is_near(None, looks_at("/dev/nvidiactl"))
-    assert driver_is_near("", looks_at("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"))
-    assert driver_is_near("/opt/a:/opt/b", looks_at("/opt/b/libnvidia-ml.so.1"))
-    assert not driver_is_near("/opt/a", looks_at("/opt/b/libnvidia-ml.so.1", "/dev/null"))
+    assert is_driver_present(None, looks_at("/dev/nvidiactl"))
+    assert is_driver_present("", looks_at("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"))
+    assert is_driver_present("/opt/a:/opt/b", looks_at("/opt/b/libnvidia-ml.so.1"))
+    assert not is_driver_present("/opt/a", looks_at("/opt/b/libnvidia-ml.so.1", "/dev/null"))
 
 
 def test_without_the_binding_it_says_what_to_install() -> None:
@@ -392,8 +392,8 @@ def test_without_the_binding_it_says_what_to_install() -> None:
     assert answer == Unavailable(NOT_INSTALLED)
     source = NvmlSource(lambda: load_binding(missing), FakeClock())
     assert source.read(counters=False) == Unavailable(NOT_INSTALLED)
-    assert source.hopeless
-    assert not source.no_driver
+    assert source.permanently_unavailable
+    assert not source.is_driver_missing
 
 
 def test_the_fake_has_the_bindings_own_constants_and_names() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.local.local_record import Peak, settled_peak
-from profiler.local.supervisor import Ending, Reaped
-from profiler.sources.cgroup import own_cgroups
+from profiler.local.local_record import MemoryPeak, resolve_peak
+from profiler.local.supervisor import CommandExit, ReapedUsage
+from profiler.sources.cgroup import read_own_cgroups
 from profiler.sources.cgroup_counters import (
     V1_MEMORY,
     V2_MEMORY,
@@ -21,10 +21,10 @@ from profiler.sources.cgroup_counters import (
     read_memory,
     read_oom_kills,
 )
-from profiler.sources.cgroup_delegation import step_aside
-from profiler.sources.counting_group import claimed
+from profiler.sources.cgroup_delegation import delegate_controller
+from profiler.sources.counting_group import try_lock
 from profiler.sources.local import GroupMemory
-from profiler.sources.own_cgroup import OwnCgroup, make_own_cgroup
+from profiler.sources.own_cgroup import CommandCgroup, make_command_cgroup
 from profiler.sources.process_tree import ProcessReading
 
 _MIB = 2**20
@@ -103,8 +103,8 @@ def _machine(root: Path, kind: tuple[str, str], *groups: str, files: dict[str, s
     return root
 
 
-def _made(root: Path, folders: FakeFolders) -> OwnCgroup:
-    return make_own_cgroup(own_cgroups(root), _OWN_PID, _RUN, folders)
+def _made(root: Path, filesystem: FakeFolders) -> CommandCgroup:
+    return make_command_cgroup(read_own_cgroups(root), _OWN_PID, _RUN, filesystem)
 
 
 # --- what the kernel writes ----------------------------------------------------------------------
@@ -160,55 +160,55 @@ def test_memory_is_never_negative(usage: int, inactive: int, cache: int, shared:
 
 
 def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> None:
-    folders = FakeFolders(_V1_CHILD)
-    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), folders)
-    assert folders.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
+    filesystem = FakeFolders(_V1_CHILD)
+    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
+    assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
     answer = own.join()
     assert answer == b"99208 11"
     assert (tmp_path / "c" / _NAME / "cgroup.procs").read_text() == "0"
-    own.started(answer)
+    own.on_started(answer)
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
-    assert (own.used, own.counts_cpu, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
+    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
     assert own.memory() == MemoryReading(used_bytes=860_000_000 - 1_048_576, cache_bytes=10_485_760)
 
 
 def test_a_hierarchy_that_shares_out_cpu_is_left_alone(tmp_path: Path) -> None:
     mounts = _HYBRID[1].replace("rw,cpuacct", "rw,cpu,cpuacct")
     kind = (_HYBRID[0].replace("cpuacct", "cpu,cpuacct"), mounts)
-    folders = FakeFolders({**_V1_CHILD, **_V2_CHILD})
-    _made(_machine(tmp_path, kind, "m/job", "c", "u"), folders)
-    assert folders.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
+    filesystem = FakeFolders({**_V1_CHILD, **_V2_CHILD})
+    _made(_machine(tmp_path, kind, "m/job", "c", "u"), filesystem)
+    assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
 
 
 def test_a_memory_limit_is_repeated_for_those_who_look_in_their_own_group_only(tmp_path: Path) -> None:
-    folders = FakeFolders({**_V1_CHILD, "memory.limit_in_bytes": ""})
+    filesystem = FakeFolders({**_V1_CHILD, "memory.limit_in_bytes": ""})
     files = {"m/job/memory.limit_in_bytes": f"{512 * _MIB}\n"}
-    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), folders)
+    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), filesystem)
     assert (tmp_path / "m/job" / _NAME / "memory.limit_in_bytes").read_text() == str(512 * _MIB)
 
 
 @pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])
 def test_a_limit_that_would_be_out_of_sight_is_not_hidden(tmp_path: Path, limit: tuple[str, str]) -> None:
-    folders = FakeFolders(_V2_CHILD)
+    filesystem = FakeFolders(_V2_CHILD)
     name, value = limit
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), folders)
-    assert not own.used
-    assert folders.removed == folders.made
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), filesystem)
+    assert not own.is_used
+    assert filesystem.removed == filesystem.made
 
 
 def test_memory_limits_that_would_not_hold_below_are_not_escaped(tmp_path: Path) -> None:
-    folders = FakeFolders(_V1_CHILD)
+    filesystem = FakeFolders(_V1_CHILD)
     files = {"m/job/memory.use_hierarchy": "0\n"}
-    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), folders)
-    assert folders.made == [tmp_path / "c" / _NAME]
+    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), filesystem)
+    assert filesystem.made == [tmp_path / "c" / _NAME]
 
 
 def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_handed_down(tmp_path: Path) -> None:
     scope = "u/user/job.scope"
-    folders = FakeFolders(_V2_CHILD)
-    own = _made(_machine(tmp_path / "cpu", _V2, scope), folders)
-    own.started(own.join())
-    assert (own.counts_cpu, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (True, 0, None, None)
+    filesystem = FakeFolders(_V2_CHILD)
+    own = _made(_machine(tmp_path / "cpu", _V2, scope), filesystem)
+    own.on_started(own.join())
+    assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (True, 0, None, None)
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
     own = _made(_machine(tmp_path / "memory", _V2, scope, files=files), FakeFolders({**_V2_CHILD, **_V2_MEMORY_CHILD}))
     assert own.memory_peak_bytes() == 870_000_000
@@ -217,71 +217,77 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_handed_down(tmp_
 
 @pytest.mark.parametrize("handed_down", ["cpu memory", "io"])
 def test_version_2_is_left_alone_where_it_shares_out_cpu_or_io(tmp_path: Path, handed_down: str) -> None:
-    folders = FakeFolders(_V2_CHILD)
+    filesystem = FakeFolders(_V2_CHILD)
     scope = "u/user/job.scope"
-    own = _made(_machine(tmp_path, _V2, scope, files={f"{scope}/cgroup.subtree_control": handed_down}), folders)
-    assert (own.used, folders.made) == (False, [])
+    own = _made(_machine(tmp_path, _V2, scope, files={f"{scope}/cgroup.subtree_control": handed_down}), filesystem)
+    assert (own.is_used, filesystem.made) == (False, [])
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    folders = FakeFolders(_V2_CHILD)
+    filesystem = FakeFolders(_V2_CHILD)
     scope = "u/user/job.scope"
-    own = _made(_machine(tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}), folders)
-    assert (own.used, folders.made) == (False, [])
+    own = _made(_machine(tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}), filesystem)
+    assert (own.is_used, filesystem.made) == (False, [])
     for group in ("/../other", "/user/gone.scope"):
         root = _machine(tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u")
-        assert not _made(root, folders).used
+        assert not _made(root, filesystem).is_used
     mounted_elsewhere = (_V2[0], _V2[1].replace(" / /u", " /docker/abc /u"))
-    assert not _made(_machine(tmp_path / "4", mounted_elsewhere, "u", scope), folders).used
-    assert folders.made == []
+    assert not _made(_machine(tmp_path / "4", mounted_elsewhere, "u", scope), filesystem).is_used
+    assert filesystem.made == []
 
 
 def test_a_kernel_that_refuses_leaves_things_as_they_were(tmp_path: Path) -> None:
-    folders = FakeFolders(_V1_CHILD, refuses=lambda _: True)
-    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), folders)
-    own.started(own.join())
-    assert (own.used, own.counts_cpu, own.cpu_ns(), own.memory(), own.oom_kills()) == (False, False, None, None, None)
+    filesystem = FakeFolders(_V1_CHILD, refuses=lambda _: True)
+    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
+    own.on_started(own.join())
+    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.oom_kills()) == (
+        False,
+        False,
+        None,
+        None,
+        None,
+    )
     assert own.memory_peak_bytes() is None
     own.remove(_sleeps.append)
 
 
 def test_a_group_without_an_entrance_is_removed_again(tmp_path: Path) -> None:
-    folders = FakeFolders({})
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), folders)
-    assert not own.used
-    assert folders.removed == folders.made != []
+    filesystem = FakeFolders({})
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
+    assert not own.is_used
+    assert filesystem.removed == filesystem.made != []
 
 
 def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
-    folders = FakeFolders(_V1_CHILD)
-    own = _made(_machine(tmp_path, _V1, "m/job", "c"), folders)
-    own.started(b"5 01")
-    assert folders.removed == [tmp_path / "m/job" / _NAME]
-    assert (own.counts_cpu, own.memory(), own.holds(_OWN_PID)) == (True, None, False)
+    filesystem = FakeFolders(_V1_CHILD)
+    own = _made(_machine(tmp_path, _V1, "m/job", "c"), filesystem)
+    own.on_started(b"5 01")
+    assert filesystem.removed == [tmp_path / "m/job" / _NAME]
+    assert (own.has_cpu_accounting, own.memory(), own.contains(_OWN_PID)) == (True, None, False)
 
 
 @given(st.binary(max_size=10))
 def test_an_answer_that_is_cut_short_is_survived(answer: bytes) -> None:
-    own = OwnCgroup()
-    own.started(answer)
-    assert not own.used
+    own = CommandCgroup()
+    own.on_started(answer)
+    assert not own.is_used
 
 
 def test_what_a_killed_profiler_left_is_removed_and_a_living_ones_is_not(tmp_path: Path) -> None:
     old, living, foreign = ("task-profiler-1-aa", "task-profiler-2-bb", "job-x")
     files = {f"u/user/job.scope/{name}/cgroup.procs": "" for name in (old, living, foreign)}
-    folders = FakeFolders(_V2_CHILD)
+    filesystem = FakeFolders(_V2_CHILD)
     root = _machine(tmp_path, _V2, "u/user/job.scope", files=files)
-    claim = claimed(root / "u/user/job.scope" / living)
+    claim = try_lock(root / "u/user/job.scope" / living)
     assert claim is not None
-    _made(root, folders)
+    _made(root, filesystem)
     os.close(claim)
-    assert [folder.name for folder in folders.removed] == [old]
+    assert [folder.name for folder in filesystem.removed] == [old]
 
 
 def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
-    folders = FakeFolders(_V2_CHILD)
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), folders)
+    filesystem = FakeFolders(_V2_CHILD)
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
     entrance = tmp_path / "u/user/job.scope" / _NAME / "cgroup.procs"
     entrance.write_text("0\n")  # cannot be moved
     naps = []
@@ -292,12 +298,12 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
             entrance.write_text("")
 
     own.remove(nap)
-    assert (len(naps), folders.removed) == (3, [entrance.parent])
+    assert (len(naps), filesystem.removed) == (3, [entrance.parent])
 
 
 def test_what_still_runs_is_moved_up(tmp_path: Path) -> None:
-    folders = FakeFolders(_V2_CHILD)
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), folders)
+    filesystem = FakeFolders(_V2_CHILD)
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
     group = tmp_path / "u/user/job.scope" / _NAME
     (group / "cgroup.procs").write_text("0\n4242\n")
     own.remove(_sleeps.append)
@@ -318,12 +324,12 @@ def _delegated(root: Path, **files: str) -> Path:
 
 def test_a_container_of_our_own_hands_memory_down_meanwhile(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
-    aside = step_aside(group, 1, "aside", "memory", FakeFolders(_V2_CHILD))
-    assert aside is not None
+    delegation = delegate_controller(group, 1, "aside", "memory", FakeFolders(_V2_CHILD))
+    assert delegation is not None
     assert (group / "aside/cgroup.procs").read_text() == "0"
     assert (group / "cgroup.subtree_control").read_text().startswith("+memory")
     (group / "aside/cgroup.procs").write_text("")
-    aside.go_back()
+    delegation.revert()
     assert (group / "cgroup.subtree_control").read_text().startswith("-memory")
     assert not (group / "aside").exists()
 
@@ -340,29 +346,29 @@ def test_a_container_of_our_own_hands_memory_down_meanwhile(tmp_path: Path) -> N
 )
 def test_what_is_not_ours_alone_is_not_changed(tmp_path: Path, files: dict[str, str]) -> None:
     group = _delegated(tmp_path / "g", **files)
-    folders = FakeFolders(_V2_CHILD)
+    filesystem = FakeFolders(_V2_CHILD)
     before = (group / "cgroup.subtree_control").read_text()
-    assert step_aside(group, _OWN_PID, "aside", "memory", folders) is None
-    assert ((group / "cgroup.subtree_control").read_text(), folders.made) == (before, [])
+    assert delegate_controller(group, _OWN_PID, "aside", "memory", filesystem) is None
+    assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
 
 
 def test_a_group_with_groups_in_it_is_somebody_elses_too(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
     (group / "other").mkdir()
-    assert step_aside(group, 1, "aside", "memory", FakeFolders(_V2_CHILD)) is None
+    assert delegate_controller(group, 1, "aside", "memory", FakeFolders(_V2_CHILD)) is None
 
 
 def test_a_refused_controller_brings_us_back(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
-    folders = FakeFolders({})
-    assert step_aside(group, 1, "aside", "memory", folders) is None
+    filesystem = FakeFolders({})
+    assert delegate_controller(group, 1, "aside", "memory", filesystem) is None
     assert not (group / "aside").exists()
 
 
 # --- what it says --------------------------------------------------------------------------------
 
 
-class _Cgroup(OwnCgroup):
+class _Cgroup(CommandCgroup):
     """A group as told."""
 
     def __init__(self, readings: Sequence[MemoryReading | None], *, outside: Sequence[int] = ()) -> None:
@@ -376,7 +382,7 @@ class _Cgroup(OwnCgroup):
     def memory_peak_bytes(self) -> int | None:
         return 100 * _MIB
 
-    def holds(self, pid: int) -> bool:
+    def contains(self, pid: int) -> bool:
         return pid not in self._outside
 
 
@@ -390,63 +396,80 @@ def _reading(used: int, cache: int) -> MemoryReading:
 
 def test_the_most_cache_seen_and_the_most_memory_are_kept() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
-    assert memory.now([_process(1)]) == 10 * _MIB
-    assert memory.now([_process(1)]) == 30 * _MIB
-    assert memory.now([_process(1)]) is None
+    assert memory.read([_process(1)]) == 10 * _MIB
+    assert memory.read([_process(1)]) == 30 * _MIB
+    assert memory.read([_process(1)]) is None
     assert memory.used_peak_bytes == 30 * _MIB
-    assert memory.at_the_end() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
+    assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
 
 
 def test_a_process_that_left_the_group_ends_its_say() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2]))
-    assert memory.now([_process(1)]) == 10 * _MIB
-    assert memory.now([_process(1), _process(2)]) is None
-    assert memory.now([_process(1)]) is None
-    assert memory.at_the_end() == GroupPeak(size_bytes=100 * _MIB, holds_all=False)
+    assert memory.read([_process(1)]) == 10 * _MIB
+    assert memory.read([_process(1), _process(2)]) is None
+    assert memory.read([_process(1)]) is None
+    assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
 
 
-def _ending(largest_rss: int, *, alone: bool = True, written: int = 0) -> Ending:
-    reaped = Reaped(largest_rss_bytes=largest_rss * _MIB, block_write_bytes=written * _MIB)
-    return Ending(exit_code=0, stop_was_asked=False, alone=alone, ignored_children=False, reaped=reaped)
+def _ending(largest_rss: int, *, was_only_process: bool = True, written: int = 0) -> CommandExit:
+    reaped = ReapedUsage(max_rss_bytes=largest_rss * _MIB, block_write_bytes=written * _MIB)
+    return CommandExit(
+        exit_code=0, is_stop_requested=False, was_only_process=was_only_process, ignored_sigchld=False, reaped=reaped
+    )
 
 
-def _group_peak(size: int, cache_bytes: int = 0, *, holds_all: bool = True) -> GroupPeak:
-    return GroupPeak(size_bytes=size * _MIB, cache_bytes=cache_bytes, holds_all=holds_all)
+def _group_peak(size: int, cache_bytes: int = 0, *, includes_all_processes: bool = True) -> GroupPeak:
+    return GroupPeak(size_bytes=size * _MIB, cache_bytes=cache_bytes, includes_all_processes=includes_all_processes)
 
 
 def test_the_groups_mark_is_the_peak_of_several_processes() -> None:
-    peak = settled_peak(50 * _MIB, _ending(40, alone=False), _group_peak(800), several_seen=True, floor_bytes=0)
-    assert peak == Peak(size_bytes=800 * _MIB, source="kernel")
+    peak = resolve_peak(
+        50 * _MIB, _ending(40, was_only_process=False), _group_peak(800), had_several_processes=True, floor_bytes=0
+    )
+    assert peak == MemoryPeak(size_bytes=800 * _MIB, source="kernel")
 
 
 def test_the_groups_mark_is_known_below_our_own_memory() -> None:
-    peak = settled_peak(None, _ending(20), _group_peak(3), several_seen=False, floor_bytes=20 * _MIB)
-    assert peak == Peak(size_bytes=3 * _MIB, source="kernel")
+    peak = resolve_peak(None, _ending(20), _group_peak(3), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=3 * _MIB, source="kernel")
 
 
 def test_of_one_process_the_larger_mark_counts() -> None:
-    peak = settled_peak(None, _ending(60), _group_peak(55), several_seen=False, floor_bytes=20 * _MIB)
-    assert peak == Peak(size_bytes=60 * _MIB, source="kernel")
+    peak = resolve_peak(None, _ending(60), _group_peak(55), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=60 * _MIB, source="kernel")
 
 
 @pytest.mark.parametrize(
     ("group", "written"),
-    [(_group_peak(800, 8 * _MIB), 0), (_group_peak(800), 8), (_group_peak(800, holds_all=False), 0), (GroupPeak(), 0)],
+    [
+        (_group_peak(800, 8 * _MIB), 0),
+        (_group_peak(800), 8),
+        (_group_peak(800, includes_all_processes=False), 0),
+        (GroupPeak(), 0),
+    ],
     ids=["cache", "a deleted file", "somebody left", "no mark"],
 )
 def test_a_mark_that_is_not_the_commands_memory_is_not_its_peak(group: GroupPeak, written: int) -> None:
-    ending = _ending(40, alone=False, written=written)
-    peak = settled_peak(50 * _MIB, ending, group, several_seen=True, floor_bytes=0)
-    assert peak == Peak(size_bytes=50 * _MIB, source="sampled")
+    ending = _ending(40, was_only_process=False, written=written)
+    peak = resolve_peak(50 * _MIB, ending, group, had_several_processes=True, floor_bytes=0)
+    assert peak == MemoryPeak(size_bytes=50 * _MIB, source="sampled")
 
 
 def test_a_little_cache_is_within_what_the_kernel_counts_by() -> None:
     ending = _ending(20)
-    assert settled_peak(None, ending, _group_peak(1, 200_000), several_seen=False, floor_bytes=2**40).source == "kernel"
-    assert settled_peak(None, ending, _group_peak(1, 300_000), several_seen=False, floor_bytes=2**40) == Peak()
+    assert (
+        resolve_peak(None, ending, _group_peak(1, 200_000), had_several_processes=False, floor_bytes=2**40).source
+        == "kernel"
+    )
+    assert (
+        resolve_peak(None, ending, _group_peak(1, 300_000), had_several_processes=False, floor_bytes=2**40)
+        == MemoryPeak()
+    )
 
 
 def test_a_sample_above_the_processs_own_mark_is_sampled() -> None:
     """The working set of a group counts files in use; a process's mark does not."""
-    peak = settled_peak(900 * _MIB, _ending(800), _group_peak(950, 100 * _MIB), several_seen=False, floor_bytes=0)
-    assert peak == Peak(size_bytes=900 * _MIB, source="sampled")
+    peak = resolve_peak(
+        900 * _MIB, _ending(800), _group_peak(950, 100 * _MIB), had_several_processes=False, floor_bytes=0
+    )
+    assert peak == MemoryPeak(size_bytes=900 * _MIB, source="sampled")

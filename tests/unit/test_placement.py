@@ -1,8 +1,8 @@
-from profiler.local.placement import Placement, placed, placed_sizes
+from profiler.local.placement import Placement, apply_placement, apply_placement_limits
 from profiler.record import Container, Metrics, Record, TaskSize
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.summary import Sizes
+from profiler.summary import ResourceLimits
 from tests.fakes import START_NS, seconds
 
 GIB = 2**30
@@ -34,12 +34,14 @@ LOCAL = Record(
 )
 
 
-def place(placement: Placement, *, named: bool = False) -> Record:
-    return placed(LOCAL, placement, named=named, started_ns=START_NS, finished_ns=START_NS + seconds(100))
+def place(placement: Placement, *, is_named: bool = False) -> Record:
+    return apply_placement(
+        LOCAL, placement, is_named=is_named, started_ns=START_NS, finished_ns=START_NS + seconds(100)
+    )
 
 
 def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
-    record = place(Placement(task=TASK, own=OWN))
+    record = place(Placement(task=TASK, container=OWN))
     assert (record.task_id, record.family, record.launch_type, record.region) == (
         "0123",
         "nightly",
@@ -56,16 +58,18 @@ def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
 
 
 def test_a_given_name_stays_the_family() -> None:
-    assert place(Placement(task=TASK, own=OWN), named=True).family == "etl.py"
+    assert place(Placement(task=TASK, container=OWN), is_named=True).family == "etl.py"
 
 
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
-    record = place(Placement(task=TaskMetadata(containers=()), own=ContainerMetadata(name="batch")))
+    record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
 
 
 def test_the_tasks_limits_bound_the_command() -> None:
-    cgroup = Sizes(vcpu=2, memory_bytes=8 * GIB)
-    assert placed_sizes(cgroup, Placement(task=TASK, own=OWN), Host(vcpu=4)) == Sizes(vcpu=0.5, memory_bytes=2 * GIB)
-    assert placed_sizes(cgroup, Placement(task=TaskMetadata(), own=OWN), Host(vcpu=4)) == cgroup
+    cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
+    assert apply_placement_limits(cgroup, Placement(task=TASK, container=OWN), Host(vcpu=4)) == ResourceLimits(
+        vcpu=0.5, memory_bytes=2 * GIB
+    )
+    assert apply_placement_limits(cgroup, Placement(task=TaskMetadata(), container=OWN), Host(vcpu=4)) == cgroup

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.processes.process_watch import GroupSource, Machine, ProcessWatch
+from profiler.processes.process_watch import CgroupSource, ProcessAccess, ProcessCollector
 from profiler.record import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
 from profiler.sources.cgroup_counters import MemoryReading
 from profiler.sources.container_cgroup import GroupReading
 from profiler.sources.process_tree import ProcessReading
-from profiler.sources.processes import Census
+from profiler.sources.processes import ProcessSnapshot
 from profiler.sources.task_metadata import ContainerMetadata
 from tests.fakes import START_NS, FakeClock, sample, seconds
 
@@ -59,7 +59,7 @@ class FakeAlarm:
     def wait(self, seconds: float) -> bool:
         raise AssertionError("the tests tick themselves")
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.rung += 1
 
     def close(self) -> None: ...
@@ -82,32 +82,34 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.alarm = FakeAlarm()
-        self.census: Callable[[float], Census] = lambda at: Census(processes=(process(cpu=at / 2),), first_pid=7)
+        self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: ProcessSnapshot(
+            processes=(process(cpu=at / 2),), main_pid=7
+        )
         self.group: Callable[[float], GroupReading | None] | None = None
         self.machine_kills: Callable[[float], int] = lambda _at: 40
         self.cost_ns = 0
         self.census_reads = 0
         self.attempts: list[int] = []
         self._cpu_ns = 0
-        machine = Machine(
-            processes_of=lambda _: FakeSource(self._census),
-            group_of=self._group_of,
+        machine = ProcessAccess(
+            open_processes=lambda _: FakeSource(self._census),
+            open_cgroup=self._group_of,
             oom_kills=lambda: self.machine_kills(self.at),
             own_cpu_ns=self._own_cpu_ns,
-            alarm=self.alarm,
+            exit_waiter=self.alarm,
         )
-        self.watch = ProcessWatch(machine, self.clock, seconds(1), lambda _: None)
-        self.watch.batch_seen(BATCH)
+        self.watch = ProcessCollector(machine, self.clock, seconds(1), lambda _: None)
+        self.watch.on_batch_started(BATCH)
 
     @property
     def at(self) -> float:
         return self.clock.now_ns / 1e9
 
-    def _census(self) -> Census:
+    def _census(self) -> ProcessSnapshot:
         self.census_reads += 1
-        return self.census(self.at)
+        return self.snapshot(self.at)
 
-    def _group_of(self, pid: int, docker_id: str) -> GroupSource | None:
+    def _group_of(self, pid: int, docker_id: str) -> CgroupSource | None:
         self.attempts.append(pid)
         read = self.group
         return None if read is None else FakeSource(lambda: read(self.at))
@@ -123,7 +125,7 @@ class World:
         return self
 
     def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
-        return self.watch.onto(replace(base(status, exit_code), **fields))
+        return self.watch.add_to_record(replace(base(status, exit_code), **fields))
 
 
 def base(status: Status = "success", exit_code: int | None = 0) -> Record:
@@ -176,7 +178,7 @@ def test_a_course_that_the_stats_contradict_is_not_taken() -> None:
     world = World()
     for at in range(5, 60, 10):
         world.run(at + 1)
-        world.watch.heard("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
+        world.watch.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
     record = world.run(60).record()
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert record.metrics.memory_used_mb is not None
@@ -203,7 +205,9 @@ def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
 
 def test_a_spike_between_two_readings_is_the_peak_and_is_not_said_to_be_all() -> None:
     world = World()
-    world.census = lambda at: Census(processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), first_pid=7)
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+    )
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
     assert metrics.memory_used_mb is not None
@@ -214,7 +218,7 @@ def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None
     world = World()
     world.group = lambda at: group(peak=800 if at >= 60 else 100, cpu=at / 2) if at <= 60 else None
     world.run(59)
-    world.census = lambda _: Census()
+    world.snapshot = lambda _: ProcessSnapshot()
     metrics = world.run(62).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (800, "kernel")
     assert metrics.memory_usage_peak_mb == 800
@@ -225,14 +229,14 @@ def test_an_end_that_was_missed_leaves_the_mark_a_sample() -> None:
     world = World()
     world.group = lambda at: group(peak=500) if at < 60 else None
     world.run(59)
-    world.census = lambda _: Census()
+    world.snapshot = lambda _: ProcessSnapshot()
     metrics = world.run(62).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
 
 
 def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
     world = World()
-    world.census = lambda at: Census(processes=(process(cpu=at / 2, mark=700),), first_pid=7)
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=700),), main_pid=7)
     world.group = lambda _: group(used=120, cache=50, peak=600)
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
@@ -242,10 +246,10 @@ def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
 def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     world = World()
     workers = tuple(process(pid, held=200) for pid in range(10, 18))
-    world.census = lambda _: Census(processes=workers, first_pid=10)
+    world.snapshot = lambda _: ProcessSnapshot(processes=workers, main_pid=10)
     for at in range(5, 60, 10):
         world.run(at + 1)
-        world.watch.heard("batch", sample(START_NS + seconds(at), 0.0, 230 * MIB))
+        world.watch.on_sample("batch", sample(START_NS + seconds(at), 0.0, 230 * MIB))
     record = world.run(60).record()
     assert record.metrics.max_memory_used_mb == 200
     assert record.metrics.memory_used_mb is not None
@@ -255,8 +259,8 @@ def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
 def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
     world = World()
     world.group = lambda at: group(kills=int(at > 30))
-    gone = Census(processes=(process(),), ended=(process(9, held=400, name="worker"),), first_pid=7)
-    world.census = lambda at: gone if at == 31 else Census(processes=(process(),), first_pid=7)
+    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, held=400, name="worker"),), main_pid=7)
+    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
     record = world.run(60).record()
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
     assert record.memory_kills is not None
@@ -267,15 +271,15 @@ def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
 def test_the_machines_counter_is_asked_where_the_groups_cannot_be_read() -> None:
     world = World()
     world.machine_kills = lambda at: 41 if at > 30 else 40
-    gone = Census(processes=(process(),), ended=(process(9, name="worker"),), first_pid=7)
-    world.census = lambda at: gone if at == 31 else Census(processes=(process(),), first_pid=7)
+    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, name="worker"),), main_pid=7)
+    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
     record = world.run(60).record()
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
 
 
 def test_a_killed_batch_whose_processes_came_near_the_limit_ran_out_of_memory() -> None:
     world = World()
-    world.census = lambda at: Census(processes=(process(cpu=at / 2, mark=980),), first_pid=7)
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=980),), main_pid=7)
     record = world.run(60).record("failure", 137)
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
     assert World().run(60).record("failure", 137).likely_out_of_memory is False
@@ -295,7 +299,7 @@ def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
     world = World()
     world.cost_ns = 20_000_000
     world.run(1)
-    world.watch.tick(at_any_cost=True)
+    world.watch.tick(force=True)
     assert world.census_reads == 2
     assert world.alarm.watched == (7,)
 
@@ -307,8 +311,8 @@ def test_a_group_that_is_not_ours_to_read_is_asked_for_a_few_times() -> None:
 
 def test_a_replaced_container_goes_on_with_what_was_known() -> None:
     world = World().run(20)
-    world.watch.batch_seen(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
-    world.census = lambda at: Census(processes=(process(8, cpu=(at - 20) / 2, held=50),), first_pid=8)
+    world.watch.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 20) / 2, held=50),), main_pid=8)
     record = world.run(40).record(metrics=Metrics())
     assert record.metrics.cpu_seconds == pytest.approx(20.0)
     assert record.metrics.max_memory_used_mb == 100
@@ -317,31 +321,31 @@ def test_a_replaced_container_goes_on_with_what_was_known() -> None:
 
 def test_where_no_process_is_visible_the_record_is_as_before() -> None:
     world = World()
-    world.census = lambda _: Census()
+    world.snapshot = lambda _: ProcessSnapshot()
     assert world.run(30).record() == base()
-    assert (world.watch.has_read, world.watch.warnings()) == (False, ())
+    assert (world.watch.has_data, world.watch.warnings()) == (False, ())
 
 
 def test_another_container_is_none_of_the_batchs() -> None:
     world = World().run(10)
     other = replace(base(), container=Container(name="other"))
-    assert world.watch.onto(other) == other
+    assert world.watch.add_to_record(other) == other
 
 
 def test_the_same_container_is_introduced_once() -> None:
     world = World()
     for _ in range(3):
-        world.watch.batch_seen(BATCH)
+        world.watch.on_batch_started(BATCH)
     assert world.alarm.rung == 1
 
 
 def test_what_is_known_takes_the_same_memory_however_long_it_runs() -> None:
     world = World()
-    world.census = lambda at: Census(
+    world.snapshot = lambda at: ProcessSnapshot(
         processes=(process(cpu=at / 2), process(round(at), held=round(at) % 900, name=f"job-{round(at) % 700}")),
         ended=(process(round(at) - 1, name="job"),),
-        unseen=1,
-        first_pid=7,
+        missed_pids=1,
+        main_pid=7,
     )
     world.machine_kills = lambda at: 40 + round(at) // 100
     sizes_bytes = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiler.sources import proc
 from profiler.sources.container_processes import is_in_container
-from profiler.sources.processes import Census, ContainerProcesses
+from profiler.sources.processes import ContainerProcesses, ProcessSnapshot
 from tests.fakes import FakeClock
 
 KIB_PER_MIB = 1024
@@ -91,8 +91,8 @@ def machine(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path)
 
 
-def pids(census: Census) -> list[int]:
-    return [process.pid for process in census.processes]
+def pids(snapshot: ProcessSnapshot) -> list[int]:
+    return [process.pid for process in snapshot.processes]
 
 
 @pytest.mark.parametrize("cgroup", [V1, V2_PRIVATE, V2_SYSTEMD])
@@ -101,8 +101,8 @@ def test_a_containers_processes_are_those_in_its_control_group(machine: FakeProc
     machine.process(7, cgroup=cgroup)
     machine.process(8, cgroup=cgroup, parent=7, started=1001)
     machine.process(30, name="task-profiler", docker_id=OTHER, cgroup=cgroup)
-    census = machine.source().read()
-    assert (pids(census), census.first_pid, census.ended) == ([7, 8], 7, ())
+    snapshot = machine.source().read()
+    assert (pids(snapshot), snapshot.main_pid, snapshot.ended) == ([7, 8], 7, ())
 
 
 def test_an_id_that_begins_like_another_is_not_taken_for_it(machine: FakeProc) -> None:
@@ -163,12 +163,12 @@ def test_who_has_ended_is_told_once_with_the_last_memory(machine: FakeProc) -> N
     source = machine.source()
     source.read()
     machine.process(8, state="Z", rss=0, parent=7, name="worker")
-    census = source.read()
-    assert [(process.name, process.rss_bytes) for process in census.ended] == [("worker", 300 * 2**20)]
-    assert [process.rss_bytes for process in census.processes] == [100 * 2**20, None]
+    snapshot = source.read()
+    assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [("worker", 300 * 2**20)]
+    assert [process.rss_bytes for process in snapshot.processes] == [100 * 2**20, None]
     machine.gone(8)
-    census = source.read()
-    assert (census.ended, pids(census)) == ((), [7])
+    snapshot = source.read()
+    assert (snapshot.ended, pids(snapshot)) == ((), [7])
 
 
 def test_who_vanishes_at_once_is_told_too(machine: FakeProc) -> None:
@@ -185,11 +185,11 @@ def test_ids_of_nobody_are_counted_as_unseen(machine: FakeProc) -> None:
     machine.process(7)
     machine.given(7)
     source = machine.source()
-    assert source.read().unseen == 0
+    assert source.read().missed_pids == 0
     machine.process(10, parent=7)
     machine.given(12)
-    assert source.read().unseen == 4
-    assert source.read().unseen == 0
+    assert source.read().missed_pids == 4
+    assert source.read().missed_pids == 0
 
 
 @pytest.mark.parametrize("cgroup", [V1, "4:memory:/\n0::/\n"])
@@ -201,11 +201,11 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     source.read()
     machine.process(8, parent=7, state="R", rss=0, ending=True, cgroup=cgroup)
     machine.given(8)
-    census = source.read()
-    assert (census.ended, census.unseen) == ((), 1)
+    snapshot = source.read()
+    assert (snapshot.ended, snapshot.missed_pids) == ((), 1)
     machine.process(8, parent=7, state="Z", rss=0, ending=True, cgroup=cgroup)
-    census = source.read()
-    assert (census.ended, census.unseen) == ((), 0)
+    snapshot = source.read()
+    assert (snapshot.ended, snapshot.missed_pids) == ((), 0)
 
 
 def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
@@ -226,7 +226,7 @@ def test_a_new_process_of_another_container_is_nobody_that_was_missed(machine: F
     source.read()
     machine.process(8, docker_id=OTHER)
     machine.given(8)
-    assert source.read().unseen == 0
+    assert source.read().missed_pids == 0
 
 
 def test_nobody_is_looked_for_while_no_id_was_given_out(machine: FakeProc) -> None:
@@ -245,8 +245,8 @@ def test_where_the_kernel_tells_no_newest_id_everybody_is_looked_for(machine: Fa
     source = machine.source()
     source.read()
     machine.process(8, parent=7)
-    census = source.read()
-    assert (pids(census), census.unseen) == ([7, 8], 0)
+    snapshot = source.read()
+    assert (pids(snapshot), snapshot.missed_pids) == ([7, 8], 0)
 
 
 def test_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
@@ -255,8 +255,8 @@ def test_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
     source.read()
     machine.gone(7)
     machine.process(7, rss=5, started=9000)
-    census = source.read()
-    assert [process.started_ticks for process in census.ended] == [1000]
+    snapshot = source.read()
+    assert [process.started_ticks for process in snapshot.ended] == [1000]
     machine.clock.advance(61)
     assert [process.started_ticks for process in source.read().processes] == [9000]
 
@@ -265,7 +265,7 @@ def test_the_first_process_is_the_eldest_that_came_from_outside(machine: FakePro
     machine.process(20, started=500, parent=0)
     machine.process(7, started=900, parent=0)
     machine.process(21, started=400, parent=20)
-    assert machine.source().read().first_pid == 20
+    assert machine.source().read().main_pid == 20
 
 
 def test_arguments_are_read_only_if_asked_for(machine: FakeProc) -> None:
@@ -277,8 +277,11 @@ def test_arguments_are_read_only_if_asked_for(machine: FakeProc) -> None:
 
 def test_without_a_shared_namespace_there_is_nobody(machine: FakeProc) -> None:
     machine.process(1, docker_id=OTHER)
-    assert machine.source().read() == Census()
-    assert ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere")).read() == Census()
+    assert machine.source().read() == ProcessSnapshot()
+    assert (
+        ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere")).read()
+        == ProcessSnapshot()
+    )
 
 
 def test_many_processes_are_followed_without_keeping_all_their_files_open(machine: FakeProc) -> None:

@@ -29,15 +29,15 @@ def test_what_the_client_says_is_read_line_by_line(pair: Pair) -> None:
     assert reader.readline() == b""
 
 
-@pytest.mark.parametrize("most_bytes", [1, 100, 10_000])
-def test_no_more_is_read_than_the_bound(pair: Pair, most_bytes: int) -> None:
+@pytest.mark.parametrize("max_bytes", [1, 100, 10_000])
+def test_no_more_is_read_than_the_bound(pair: Pair, max_bytes: int) -> None:
     ours, clients = pair
     clients.sendall(b"x" * 20_000)
-    reader = BufferedReader(BoundedReader(ours, Deadline(FakeClock(), 30), most_bytes))
+    reader = BufferedReader(BoundedReader(ours, Deadline(FakeClock(), 30), max_bytes))
     with pytest.raises(HeadTooLong):
         reader.readline()
     ours.settimeout(30)
-    assert len(ours.recv(20_000 - most_bytes, socket.MSG_WAITALL)) == 20_000 - most_bytes
+    assert len(ours.recv(20_000 - max_bytes, socket.MSG_WAITALL)) == 20_000 - max_bytes
 
 
 def test_a_client_that_says_nothing_is_waited_for_until_the_deadline(pair: Pair) -> None:

@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.accelerators.accelerator import Accelerator
+from profiler.accelerators.accelerator import Collector
 from profiler.accelerators.gpu_scope import GpuScope
-from profiler.accelerators.gpu_watch import GpuWatch
-from profiler.accelerators.neuron_watch import NeuronSource, NeuronWatch
-from profiler.clock import Grid
-from profiler.logs import SilentLog
+from profiler.accelerators.gpu_watch import GpuCollector
+from profiler.accelerators.neuron_watch import NeuronCollector, NeuronSource
+from profiler.clock import Ticker
+from profiler.logs import NullLog
 from profiler.observation import Observation
-from profiler.prometheus.containers import MOST_CONTAINERS
-from profiler.prometheus.gather import Gather
-from profiler.prometheus.snapshot import ContainerNow, Snapshot, TaskNow, without_readings
+from profiler.prometheus.containers import MAX_CONTAINERS
+from profiler.prometheus.gather import SnapshotBuilder
+from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot, TaskSnapshot, without_readings
 from profiler.sources import Unavailable
 from profiler.sources.container_stats import ContainerSample, StatsReading
 from profiler.sources.host import Host
@@ -42,7 +42,7 @@ TASK = TaskMetadata(
 class World:
     """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
 
-    def __init__(self, *accelerators: Accelerator, task: TaskMetadata = TASK) -> None:
+    def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
         self.clock = FakeClock()
         self.task: TaskMetadata | Unavailable = task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: stats({"b": self.batch(at)})
@@ -50,13 +50,13 @@ class World:
         self.instance_reads = 0
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
         self.observation = Observation(source, self.clock, FakeLog(), seconds(1))
-        self.gather = Gather(
+        self.gather = SnapshotBuilder(
             self.observation,
             accelerators,
-            grid=Grid(0, seconds(1)),
+            ticker=Ticker(0, seconds(1)),
             clock=self.clock,
             host=Host(vcpu=8, memory_bytes=2**35),
-            own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
             read_instance=self.read_instance,
             interval_ns=seconds(1),
         )
@@ -83,7 +83,7 @@ class World:
 def test_a_container_by_its_last_sample() -> None:
     world = World()
     (first,) = world.tick().containers.containers
-    assert first == ContainerNow(
+    assert first == ContainerSnapshot(
         name="batch",
         started_seconds=START_NS / 1e9,
         cpu_seconds=0.5,
@@ -97,7 +97,7 @@ def test_a_container_by_its_last_sample() -> None:
 
 def test_who_it_is_and_how_the_monitor_does() -> None:
     snapshot = World().tick()
-    assert snapshot.task == TaskNow(family="etl", task_id="0123", revision="7", cluster="jobs", launch_type="EC2")
+    assert snapshot.task == TaskSnapshot(family="etl", task_id="0123", revision="7", cluster="jobs", launch_type="EC2")
     assert (snapshot.monitor.cpu_seconds, snapshot.monitor.memory_peak_bytes) == (0.5, round(27.5 * MIB))
     assert snapshot.sources == {"task-metadata-v4": True, "instance": True}
 
@@ -151,7 +151,7 @@ def test_before_the_task_is_known_there_is_only_the_monitor() -> None:
     world = World()
     world.task = Unavailable("refused")
     snapshot = world.tick()
-    assert snapshot.task == TaskNow()
+    assert snapshot.task == TaskSnapshot()
     assert snapshot.containers.containers == ()
 
 
@@ -166,7 +166,7 @@ def test_no_more_containers_than_ecs_has_in_a_task() -> None:
     many = tuple(ContainerMetadata(name=f"c{n}", docker_id=f"{n}") for n in range(100))
     world = World(task=replace(TASK, containers=many))
     world.stats_at = lambda at: stats({f"{n}": world.batch(at) for n in range(100)})
-    assert len(world.tick().containers.containers) == MOST_CONTAINERS >= 10
+    assert len(world.tick().containers.containers) == MAX_CONTAINERS >= 10
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
@@ -241,9 +241,9 @@ def test_an_instance_that_cannot_be_read_is_down() -> None:
 # --- accelerators ---------------------------------------------------------------------------------------------------
 
 
-def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuWatch:
+def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
     source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
-    return GpuWatch(source, scope or GpuScope(()), clock, SilentLog(), seconds(1), asked_for=False)
+    return GpuCollector(source, scope or GpuScope(()), clock, NullLog(), seconds(1), is_required=False)
 
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
@@ -277,17 +277,17 @@ class SilentSource:
 
     def start(self) -> None: ...
 
-    def stop(self, at_most_seconds: float) -> None: ...
+    def stop(self, max_seconds: float) -> None: ...
 
 
-def neuron_watch() -> tuple[NeuronWatch, Callable[[NeuronReport], None]]:
+def neuron_watch() -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
     listeners: list[Callable[[NeuronReport], None]] = []
 
     def make(listener: Callable[[NeuronReport], None]) -> NeuronSource:
         listeners.append(listener)
         return SilentSource()
 
-    return NeuronWatch(make, 1, SilentLog(), asked_for=False), listeners[0]
+    return NeuronCollector(make, 1, NullLog(), is_required=False), listeners[0]
 
 
 def test_neuron_cores_vanish_with_the_reports() -> None:

@@ -7,10 +7,10 @@ from threading import Barrier
 import pytest
 from msgspec.structs import replace
 
-from profiler.prometheus.rendered import Rendered
-from profiler.prometheus.snapshot import MonitorNow, Snapshot
+from profiler.prometheus.rendered import RenderCache
+from profiler.prometheus.snapshot import MonitorSnapshot, Snapshot
 
-FIRST = Snapshot(taken_ns=1, monitor=MonitorNow(version="1.0", cpu_seconds=0.25))
+FIRST = Snapshot(taken_ns=1, monitor=MonitorSnapshot(version="1.0", cpu_seconds=0.25))
 SECOND = replace(FIRST, taken_ns=2)
 
 
@@ -24,18 +24,18 @@ def numbering(made: list[int]) -> Callable[[Snapshot], bytes]:
 
 def test_a_text_is_made_for_each_snapshot_and_once() -> None:
     made: list[int] = []
-    rendered = Rendered(numbering(made))
-    assert [rendered.of(one) for one in (FIRST, FIRST, SECOND, SECOND)] == [b"1", b"1", b"2", b"2"]
+    rendered = RenderCache(numbering(made))
+    assert [rendered.render(one) for one in (FIRST, FIRST, SECOND, SECOND)] == [b"1", b"1", b"2", b"2"]
     assert made == [1, 2]
 
 
 def test_those_who_ask_at_the_same_time_share_one() -> None:
     made: list[int] = []
-    rendered, together = Rendered(numbering(made)), Barrier(8, timeout=30)
+    rendered, together = RenderCache(numbering(made)), Barrier(8, timeout=30)
 
     def ask(_: int) -> bytes:
         together.wait()
-        return rendered.of(FIRST)
+        return rendered.render(FIRST)
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(ask, range(8))) == {b"1"}
@@ -51,7 +51,7 @@ def test_a_text_that_could_not_be_made_is_tried_again() -> None:
             raise answer
         return answer
 
-    rendered = Rendered(make)
+    rendered = RenderCache(make)
     with pytest.raises(ValueError, match="a bug"):
-        rendered.of(FIRST)
-    assert rendered.of(FIRST) == b"text"
+        rendered.render(FIRST)
+    assert rendered.render(FIRST) == b"text"

@@ -14,26 +14,35 @@ from prometheus_client.registry import Collector
 
 from profiler.accelerators.gpu_usage import LatestGpu
 from profiler.accelerators.neuron_usage import NeuronReadings
-from profiler.prometheus.accelerator_metrics import MOST_CORES, MOST_GPUS
+from profiler.prometheus.accelerator_metrics import MAX_CORES, MAX_GPUS
 from profiler.prometheus.catalogue import CATALOGUE
 from profiler.prometheus.metric import PREFIX, TASK_LABELS, Metric
-from profiler.prometheus.snapshot import ContainerNow, ContainersNow, GpusNow, MonitorNow, Snapshot, TaskNow
-from profiler.prometheus.text import LONGEST_LABEL, label_value, metrics_text
-from profiler.sources.instance import Disk, InstanceReading, Swapped
+from profiler.prometheus.snapshot import (
+    ContainerSnapshot,
+    ContainersSnapshot,
+    GpusSnapshot,
+    MonitorSnapshot,
+    Snapshot,
+    TaskSnapshot,
+)
+from profiler.prometheus.text import MAX_LABEL_LENGTH, label_value, metrics_text
+from profiler.sources.instance import Disk, InstanceReading, SwapCounters
 from profiler.sources.neuron.reports import Latency
 from profiler.sources.nvml.readings import GpuFacts, GpuSample
 
-EMPTY = Snapshot(taken_ns=0, monitor=MonitorNow(version="1.0", cpu_seconds=0.25))
+EMPTY = Snapshot(taken_ns=0, monitor=MonitorSnapshot(version="1.0", cpu_seconds=0.25))
 FULL = Snapshot(
     taken_ns=0,
-    task=TaskNow(
+    task=TaskSnapshot(
         family="etl", task_id="0123", revision="7", cluster="jobs", launch_type="EC2", availability_zone="eu-west-1a"
     ),
-    monitor=MonitorNow(version="1.0", cpu_seconds=0.25, memory_peak_bytes=30_000_000, read_failures=2, missed_ticks=3),
+    monitor=MonitorSnapshot(
+        version="1.0", cpu_seconds=0.25, memory_peak_bytes=30_000_000, read_failures=2, missed_ticks=3
+    ),
     sources={"task-metadata-v4": True, "nvml": False},
-    containers=ContainersNow(
+    containers=ContainersSnapshot(
         containers=(
-            ContainerNow(
+            ContainerSnapshot(
                 name="batch",
                 started_seconds=1_763_600_000.0,
                 cpu_seconds=12.5,
@@ -50,7 +59,7 @@ FULL = Snapshot(
         task_rx_bytes=5,
         task_tx_bytes=6,
     ),
-    gpus=GpusNow(
+    gpus=GpusSnapshot(
         scope="batch",
         gpus=(
             LatestGpu(
@@ -85,7 +94,7 @@ FULL = Snapshot(
         memory_available_bytes=2,
         swap_size_bytes=3,
         swap_free_bytes=4,
-        swapped=Swapped(out_bytes=5, in_bytes=6),
+        swap_counters=SwapCounters(out_bytes=5, in_bytes=6),
         disks=(Disk(mount_point="/data", size_bytes=7, available_bytes=8),),
     ),
 )
@@ -159,9 +168,9 @@ def test_series_of_several_labels() -> None:
 
 def test_every_metric_can_be_seen_and_every_series_tells_its_task() -> None:
     found = scraped(FULL)
-    assert {name for name, _ in found} == {metric.shown_name for metric in CATALOGUE}
+    assert {name for name, _ in found} == {metric.full_name for metric in CATALOGUE}
     for metric in CATALOGUE:
-        names = {frozenset(dict(labels)) for name, labels in found if name == metric.shown_name}
+        names = {frozenset(dict(labels)) for name, labels in found if name == metric.full_name}
         assert names == {frozenset({*TASK_LABELS, *metric.labels})}
     assert {dict(labels)["task_family"] for _, labels in found} == {"etl"}
     assert {dict(labels)["task_id"] for _, labels in found} == {"0123"}
@@ -177,7 +186,7 @@ def test_what_was_not_measured_makes_no_series() -> None:
             "monitor_missed_ticks_total",
         )
     }
-    unknown = replace(FULL, containers=ContainersNow(containers=(ContainerNow(name="batch"),)))
+    unknown = replace(FULL, containers=ContainersSnapshot(containers=(ContainerSnapshot(name="batch"),)))
     assert not [name for name, _ in scraped(unknown) if "container" in name]
 
 
@@ -185,19 +194,19 @@ def test_what_was_not_measured_makes_no_series() -> None:
 def test_names_follow_the_conventions(metric: Metric) -> None:
     units = "bytes|seconds|ratio|vcpus|joules|watts|celsius|hertz"
     plain = "info|up|executions|errors|failures|ticks"
-    assert re.fullmatch(rf"task_profiler_[a-z_]+_({units}|{plain})(_total)?", metric.shown_name), metric
+    assert re.fullmatch(rf"task_profiler_[a-z_]+_({units}|{plain})(_total)?", metric.full_name), metric
 
 
 def test_no_name_is_there_twice() -> None:
-    assert len({metric.shown_name for metric in CATALOGUE}) == len(CATALOGUE)
+    assert len({metric.full_name for metric in CATALOGUE}) == len(CATALOGUE)
 
 
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     gpus = tuple(LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64))
     cores = dict.fromkeys(range(200), 1.0)
-    many = replace(FULL, gpus=GpusNow(gpus=gpus), neuron=NeuronReadings(reports=1, utilization_percent=cores))
-    assert len(values(many, "gpu_info")) == MOST_GPUS == 32
-    assert len(values(many, "neuron_core_utilization_ratio")) == MOST_CORES == 128
+    many = replace(FULL, gpus=GpusSnapshot(gpus=gpus), neuron=NeuronReadings(reports=1, utilization_percent=cores))
+    assert len(values(many, "gpu_info")) == MAX_GPUS == 32
+    assert len(values(many, "neuron_core_utilization_ratio")) == MAX_CORES == 128
 
 
 class ByPrometheusClient(Collector):
@@ -230,15 +239,15 @@ def test_the_text_is_that_of_prometheus_client(snapshot: Snapshot) -> None:
     st.floats() | st.integers(-(2**70), 2**70),
 )
 def test_names_and_numbers_are_written_as_prometheus_client_does(name: str, family: str, number: float) -> None:
-    container = ContainerNow(name=name, cpu_seconds=number, vcpu_used=1.0)
-    task = TaskNow(family=family, task_id=name)
-    snapshot = replace(FULL, containers=ContainersNow(containers=(container,)), task=task)
+    container = ContainerSnapshot(name=name, cpu_seconds=number, vcpu_used=1.0)
+    task = TaskSnapshot(family=family, task_id=name)
+    snapshot = replace(FULL, containers=ContainersSnapshot(containers=(container,)), task=task)
     assert metrics_text(snapshot) == generate_latest(ByPrometheusClient(snapshot))
 
 
 def named(*names: str) -> Snapshot:
-    containers = tuple(ContainerNow(name=name, memory_used_bytes=1) for name in names)
-    return replace(EMPTY, containers=ContainersNow(containers=containers))
+    containers = tuple(ContainerSnapshot(name=name, memory_used_bytes=1) for name in names)
+    return replace(EMPTY, containers=ContainersSnapshot(containers=containers))
 
 
 def containers_of(snapshot: Snapshot) -> Iterator[str]:
@@ -254,9 +263,9 @@ def test_names_that_are_equal_up_to_the_bound_do_not_break_the_scrape() -> None:
 @given(st.text(st.characters(exclude_categories=()), max_size=300))
 def test_any_text_is_a_label_that_can_be_read_back(text: str) -> None:
     value = label_value(text)
-    assert len(value) <= LONGEST_LABEL
+    assert len(value) <= MAX_LABEL_LENGTH
     assert list(containers_of(named(text))) == [value]
-    assert list(containers_of(replace(named("batch"), task=TaskNow(family=text, task_id=text)))) == ["batch"]
+    assert list(containers_of(replace(named("batch"), task=TaskSnapshot(family=text, task_id=text)))) == ["batch"]
 
 
 def test_quotes_backslashes_and_line_ends_are_escaped() -> None:

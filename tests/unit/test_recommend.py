@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.cli.commands import group
 from profiler.errors import TaskProfilerError, UsageError
 from profiler.record import Metrics, Report, encode
-from profiler.sinks.history import History
+from profiler.sinks.history import HistoryStore
 from tests.fakes import FakeClock
 from tests.runs import checkpoint, lines, report
 
@@ -117,9 +117,9 @@ def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str
 
 
 def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    history = History(here / "task-profiler" / "history.sqlite3", FakeClock())
+    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
     local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
-    history.add(encode(local), (), most_runs=10)
+    history.add(encode(local), (), max_runs=10)
     (found,) = Printed(capfd, "--json").objects
     assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.75, "memoryMB": 128})
     assert found["savingPercent"] is None

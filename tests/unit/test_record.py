@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from profiler import record as record_module
-from profiler.line import LARGEST_LINE_BYTES, LONGEST_TEXT, LONGEST_WARNING, MOST_WARNING_CHARACTERS, encode_line
+from profiler.line import MAX_ARGUMENTS_LENGTH, MAX_LINE_BYTES, MAX_WARNING_CHARACTERS, MAX_WARNING_LENGTH, encode_line
 from profiler.record import (
     Container,
     Distribution,
@@ -168,11 +168,11 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
         processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
     )
     line = encode_line(huge)
-    assert len(line) < LARGEST_LINE_BYTES
+    assert len(line) < MAX_LINE_BYTES
     assert b"\n" not in line
     record = decode(line).record
     assert record.metrics == metrics
     lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20 or processes > 10
-    warnings_are_cut = warnings and (long > LONGEST_WARNING or warnings * long > MOST_WARNING_CHARACTERS)
-    cut = lists_are_cut or warnings_are_cut or (processes and long > LONGEST_TEXT)
+    warnings_are_cut = warnings and (long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS)
+    cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH)
     assert record.truncated or not cut

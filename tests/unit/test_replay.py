@@ -10,24 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.payload import decode_payload
-from profiler.cli.replay import _memory_file, parse_time
+from profiler.cli.replay import _state_file, parse_time
 from profiler.errors import TaskProfilerError, UsageError
-from profiler.replay import LARGEST_PAYLOAD_BYTES, WINDOW_MS, Counts, FoundEvent, pack, payloads, read_answer, replay
-from profiler.replay_memory import ReplayMemory
+from profiler.replay import (
+    MAX_PAYLOAD_BYTES,
+    WINDOW_MS,
+    LogEvent,
+    ReplayCounts,
+    build_subscription_event,
+    parse_response,
+    replay,
+    split_into_payloads,
+)
+from profiler.replay_memory import ReplayProgressFile
 
 REPORT = '{"type":"task.report"}'
 
 
-def event(number: int, stream: str = "ecs/batch/1", message: str = REPORT) -> FoundEvent:
-    return FoundEvent(stream=stream, id=str(number), timestamp_ms=number, message=message)
+def event(number: int, stream: str = "ecs/batch/1", message: str = REPORT) -> LogEvent:
+    return LogEvent(stream=stream, id=str(number), timestamp_ms=number, message=message)
 
 
 class FakeGroup:
-    def __init__(self, events: list[FoundEvent]) -> None:
+    def __init__(self, events: list[LogEvent]) -> None:
         self.events = events
         self.windows: list[tuple[int, int]] = []
 
-    def between(self, start_ms: int, end_ms: int) -> list[FoundEvent]:
+    def between(self, start_ms: int, end_ms: int) -> list[LogEvent]:
         self.windows.append((start_ms, end_ms))
         return [event for event in self.events if start_ms <= event.timestamp_ms < end_ms]
 
@@ -37,26 +46,26 @@ class FakeFunction:
         self.ids: list[str] = []
         self._fail_at = fail_at
 
-    def call(self, event: Mapping[str, object]) -> Counts:
+    def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
         ids = [str(line.id) for line in decode_payload(event).lines]
         if self._fail_at in ids:
             raise TaskProfilerError("The function failed.")
         self.ids += ids
-        return Counts(indexed=len(ids))
+        return ReplayCounts(indexed=len(ids))
 
 
 class FakeProgress:
     def __init__(self) -> None:
         self.done: list[int] = []
 
-    def window_done(self, done_until_ms: int, counts: Counts) -> None:
+    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
         assert counts.found >= 0
         self.done.append(done_until_ms)
 
 
 def run(
-    events: list[FoundEvent], function: FakeFunction | None, end_ms: int = 3 * WINDOW_MS
-) -> tuple[Counts, FakeProgress]:
+    events: list[LogEvent], function: FakeFunction | None, end_ms: int = 3 * WINDOW_MS
+) -> tuple[ReplayCounts, FakeProgress]:
     progress = FakeProgress()
     counts = replay(FakeGroup(events), function, progress, group="/g", start_ms=0, end_ms=end_ms, concurrency=3)
     return counts, progress
@@ -66,13 +75,13 @@ def test_every_report_goes_through_the_function_once() -> None:
     function = FakeFunction()
     events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
     counts, progress = run([*events, event(5, message="plain line")], function)
-    assert counts == Counts(found=500, indexed=500)
+    assert counts == ReplayCounts(found=500, indexed=500)
     assert sorted(function.ids) == sorted(event.id for event in events)
     assert progress.done == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
 
 
 def test_a_dry_run_only_counts() -> None:
-    assert run([event(1), event(2)], None)[0] == Counts(found=2)
+    assert run([event(1), event(2)], None)[0] == ReplayCounts(found=2)
 
 
 def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None:
@@ -89,19 +98,19 @@ def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None
 @given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(1, 700_000)), max_size=12))
 def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, int]]) -> None:
     events = [
-        FoundEvent(stream=stream, id=str(index), timestamp_ms=at, message="x" * size)
+        LogEvent(stream=stream, id=str(index), timestamp_ms=at, message="x" * size)
         for index, (at, stream, size) in enumerate(lines)
     ]
-    packed = list(payloads(events))
+    packed = list(split_into_payloads(events))
     assert sorted(one.id for payload in packed for one in payload) == sorted(one.id for one in events)
     for payload in packed:
         assert len({one.stream for one in payload}) == 1
         assert [one.timestamp_ms for one in payload] == sorted(one.timestamp_ms for one in payload)
-        assert len(payload) == 1 or sum(len(one.message) for one in payload) <= LARGEST_PAYLOAD_BYTES
+        assert len(payload) == 1 or sum(len(one.message) for one in payload) <= MAX_PAYLOAD_BYTES
 
 
 def test_a_payload_is_what_a_subscription_sends() -> None:
-    sent: Any = pack([event(7)], "/ecs/jobs")
+    sent: Any = build_subscription_event([event(7)], "/ecs/jobs")
     document = json.loads(gzip.decompress(base64.b64decode(sent["awslogs"]["data"])))
     assert document["logEvents"] == [{"id": "7", "timestamp": 7, "message": REPORT}]
     assert (document["messageType"], document["logGroup"], document["logStream"]) == (
@@ -112,29 +121,31 @@ def test_a_payload_is_what_a_subscription_sends() -> None:
 
 
 def test_answers_of_the_function() -> None:
-    assert read_answer(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == Counts(indexed=2, skipped=1, failed=3)
+    assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == ReplayCounts(
+        indexed=2, skipped=1, failed=3
+    )
     with pytest.raises(TaskProfilerError, match="no route"):
-        read_answer(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
+        parse_response(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
     for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense", b"[" * 200_000):
         with pytest.raises(TaskProfilerError, match="--function"):
-            read_answer(answer, None)
+            parse_response(answer, None)
 
 
 def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "state" / "replay"
 
-    def memory(start_ms: int, end_ms: int = 9000) -> ReplayMemory:
-        return ReplayMemory(path, start_ms, end_ms)
+    def memory(start_ms: int, end_ms: int = 9000) -> ReplayProgressFile:
+        return ReplayProgressFile(path, start_ms, end_ms)
 
-    memory(1000).make_room()
+    memory(1000).create_directory()
     assert memory(1000).resume_ms() == 1000
-    memory(1000).remember(5000)
+    memory(1000).save(5000)
     assert memory(1000).resume_ms() == 5000
     assert memory(1200).resume_ms() == 5000
     assert memory(900).resume_ms() == 900
     assert memory(6000).resume_ms() == 6000
-    memory(1000).forget()
-    memory(1000).forget()
+    memory(1000).clear()
+    memory(1000).clear()
     assert memory(1000).resume_ms() == 1000
     path.write_text("nonsense")
     assert memory(1000).resume_ms() == 1000
@@ -148,18 +159,18 @@ def test_another_replay_forgets_only_what_it_has_done(
 ) -> None:
     """Of what was broken off at 5000 and began at 1000."""
     path = tmp_path / "replay"
-    ReplayMemory(path, 1000, 8000).remember(5000)
-    other = ReplayMemory(path, start_ms, end_ms)
+    ReplayProgressFile(path, 1000, 8000).save(5000)
+    other = ReplayProgressFile(path, start_ms, end_ms)
     if not is_done:
-        other.remember(start_ms + 1)
-    other.finished()
-    assert ReplayMemory(path, 1000, 8000).resume_ms() == (1000 if is_done else 5000)
+        other.save(start_ms + 1)
+    other.complete()
+    assert ReplayProgressFile(path, 1000, 8000).resume_ms() == (1000 if is_done else 5000)
 
 
 def test_the_memory_is_of_one_region_and_account() -> None:
     environment = {"XDG_STATE_HOME": "/state"}
     places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
-    files = {_memory_file(environment, "/ecs/jobs", "forwarder", place) for place in places}
+    files = {_state_file(environment, "/ecs/jobs", "forwarder", place) for place in places}
     assert len(files) == len(places)
 
 

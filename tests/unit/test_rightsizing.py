@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.fargate import LEGAL_SIZES, Prices, Size
 from profiler.record import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
-from profiler.rightsizing import Choice, Policy, Target, _cheapest, _Floor
+from profiler.rightsizing import DeploymentTarget, Policy, SizeDecision, _cheapest, _Requirements
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.evidence import families_of
 from profiler.sizing.needs import facts_of
@@ -22,7 +22,7 @@ GB = 1024
 NONE = PriceOverrides()
 
 
-def advice(reports: Iterable[Report], policy: Policy | None = None, target: Target | None = None) -> Advice:
+def advice(reports: Iterable[Report], policy: Policy | None = None, target: DeploymentTarget | None = None) -> Advice:
     policy = policy or Policy()
     (family,) = families_of(reports, last=policy.last_runs).values()
     evidence = family.evidence()
@@ -83,7 +83,7 @@ def test_of_any_sizes_the_cheapest_is_taken_and_not_the_smallest() -> None:
     """On Fargate they are the same at any prices: of its sizes with enough memory none has less of it and more vCPU."""
     small, cheap = Size(1, 8 * GB), Size(2, 2 * GB)
     dear_memory = Prices(vcpu_hour_usd=1, gb_hour_usd=1)
-    assert _cheapest([small, cheap], _Floor(vcpu=1, memory_mb=GB), dear_memory) == (cheap, False, False)
+    assert _cheapest([small, cheap], _Requirements(vcpu=1, memory_mb=GB), dear_memory) == (cheap, False, False)
 
 
 def test_margins_can_be_set() -> None:
@@ -98,7 +98,7 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
     together = advice([report(peak_mb=800, p95=0.2, others=beside(100, 0.05))])
     assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.5, 2048)
-    assert (together.evidence.need_memory_mb, together.evidence.need_vcpu) == (900, 0.25)
+    assert (together.evidence.required_memory_mb, together.evidence.required_vcpu) == (900, 0.25)
     assert "100 MB of the memory are the other containers'" in together.reasons[0]
     apart = [report(0, peak_mb=800, p95=0.2), report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05))]
     assert size(apart) == (0.25, 1024)
@@ -106,7 +106,7 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
-    need = facts_of(report(peak_mb=800, p95=0.2, others=limited)).need
+    need = facts_of(report(peak_mb=800, p95=0.2, others=limited)).requirements
     assert (need.memory_mb, need.unbounded) == (1056, ())
     assert need.vcpu == pytest.approx(0.45)
 
@@ -115,7 +115,7 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     """What bounds a container without a limit is the task, which cannot be added to itself."""
     shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
     one = report(peak_mb=800, p95=0.2, others=shared)
-    need = facts_of(one).need
+    need = facts_of(one).requirements
     assert (need.memory_mb, need.vcpu, need.unbounded) == (800, 0.2, ("side",))
     assert "Not all that 'side' used is known" in reasons(one)
 
@@ -179,7 +179,7 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
     two = report(
         peak_mb=500, metrics=limited, others=beside, status="failure", exit_code=137, likely_out_of_memory=True
     )
-    assert facts_of(two).died_at_mb == 1112
+    assert facts_of(two).oom_size_mb == 1112
 
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:
@@ -205,7 +205,7 @@ def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
 
 
 def test_of_windows_the_largest_size_is_another() -> None:
-    text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=Target(windows=True))
+    text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=DeploymentTarget(windows=True))
     assert "4 vCPU is the largest size that Fargate has for Windows." in text
 
 
@@ -287,7 +287,7 @@ def test_half_a_size_has_no_price_and_so_no_saving(known: TaskSize | None) -> No
 def test_a_saving_needs_two_prices_and_is_never_minus_zero(
     current_hour_usd: float | None, hour_usd: float | None, saving: str
 ) -> None:
-    choice = Choice(
+    choice = SizeDecision(
         current=None, size=TaskSize(vcpu=1), is_fargate=True, current_hour_usd=current_hour_usd, hour_usd=hour_usd
     )
     assert str(choice.saving_percent) == saving
@@ -336,10 +336,10 @@ def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str 
     found = advice([report(peak_mb=100, p95=0.23, launch_type=launch_type)])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.5, 128)
     assert found.choice.saving_percent is None
-    assert not found.choice.is_largest_vcpu
-    assert not found.choice.is_largest_memory
-    assert not found.choice.vcpu_is_kept
-    assert not found.choice.memory_is_kept
+    assert not found.choice.is_max_vcpu
+    assert not found.choice.is_max_memory
+    assert not found.choice.is_vcpu_unchanged
+    assert not found.choice.is_memory_unchanged
     assert size([report(peak_mb=53.3, p95=0.2, launch_type=launch_type)]) == (0.25, 64)
 
 
@@ -360,17 +360,19 @@ def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
 def test_linuxs_prices_are_not_taken_for_windows() -> None:
     runs = report(peak_mb=900, p95=0.5, size=(4, 8 * GB))
     assert "$" in reasons(runs)
-    assert "$" not in reasons(runs, target=Target(windows=True))
+    assert "$" not in reasons(runs, target=DeploymentTarget(windows=True))
 
 
 def test_windows_has_no_less_than_1_vcpu_and_no_more_than_4() -> None:
-    windows = Target(windows=True)
+    windows = DeploymentTarget(windows=True)
     assert size([report(peak_mb=100, p95=0.1)], target=windows) == (1, 2048)
     assert size([report(peak_mb=40 * GB, p95=6, size=(8, 60 * GB))], target=windows) == (4, 30 * GB)
 
 
 def test_a_task_that_runs_elsewhere_now_is_chosen_for_there() -> None:
-    assert size([report(peak_mb=100, p95=0.3, launch_type="LOCAL")], target=Target(launch_type="FARGATE")) == (
+    assert size(
+        [report(peak_mb=100, p95=0.3, launch_type="LOCAL")], target=DeploymentTarget(launch_type="FARGATE")
+    ) == (
         0.5,
         1024,
     )
@@ -380,7 +382,7 @@ def test_a_run_without_numbers_is_counted_and_ignored() -> None:
     runs = [report(0), report(1, peak_mb=None, p95=None)]
     found = advice(runs).evidence
     assert (found.runs, found.ignored) == (1, 1)
-    assert found.began_first == found.began_last == runs[0].record.started_at
+    assert found.first_started_at == found.last_started_at == runs[0].record.started_at
     (family,) = families_of(runs[1:]).values()
     assert family.evidence() is None
 
@@ -388,7 +390,7 @@ def test_a_run_without_numbers_is_counted_and_ignored() -> None:
 def test_what_stays_is_told_apart_from_what_was_chosen() -> None:
     def kept(**more: Any) -> tuple[bool, bool]:
         choice = advice([report(**more)]).choice
-        return choice.vcpu_is_kept, choice.memory_is_kept
+        return choice.is_vcpu_unchanged, choice.is_memory_unchanged
 
     assert kept() == (False, False)
     assert kept(p95=None) == (True, False)
@@ -545,13 +547,13 @@ def test_no_cheaper_legal_size_satisfies_both_needs(
     runs = [made(number, (peak, p95, given_size, False)) for number, (peak, p95, given_size, _) in enumerate(found)]
     chosen = advice(runs)
     evidence, prices = chosen.evidence, chosen.choice.prices
-    if evidence.need_memory_mb is None or evidence.need_vcpu is None or evidence.cpu_bound_vcpu is not None:
+    if evidence.required_memory_mb is None or evidence.required_vcpu is None or evidence.cpu_bound_vcpu is not None:
         return
     assert prices is not None
     best = Size(chosen.choice.size.vcpu or 0, chosen.choice.size.memory_mb or 0)
     for other in LEGAL_SIZES:
         if prices.size_hour_usd(other) < prices.size_hour_usd(best):
-            assert other.vcpu < evidence.need_vcpu * 1.15 or other.memory_mb < evidence.need_memory_mb * 1.2
+            assert other.vcpu < evidence.required_vcpu * 1.15 or other.memory_mb < evidence.required_memory_mb * 1.2
 
 
 @given(measured, st.floats(min_value=0, max_value=60 * GB), st.sampled_from(["FARGATE", "EC2"]))

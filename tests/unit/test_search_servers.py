@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from profiler.cli.search_servers import signed_in
+from profiler.cli.search_servers import open_session
 from profiler.errors import UsageError
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
@@ -36,7 +36,7 @@ def sent(session: requests.Session) -> str | None:
 def test_the_sign_in_is_the_given_one_or_the_variables(
     api_key: str | None, user: str | None, environment: dict[str, str], header: str | None
 ) -> None:
-    assert sent(signed_in(api_key, user, environment)) == header
+    assert sent(open_session(api_key, user, environment)) == header
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_netrc_does_not_replace_what_was_given(
     netrc = tmp_path / "netrc"
     netrc.write_text("machine search.example.com login other password other\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    assert sent(signed_in(api_key, user, {})) == header
+    assert sent(open_session(api_key, user, {})) == header
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_a_netrc_does_not_replace_what_was_given(
 )
 def test_what_only_the_functions_can_use_is_not_passed_over(environment: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"for the forwarder's functions only: give --api-key or --user"):
-        signed_in(None, None, environment)
+        open_session(None, None, environment)

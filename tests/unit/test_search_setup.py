@@ -3,9 +3,18 @@ from typing import Any
 import pytest
 
 from profiler.errors import TaskProfilerError
-from profiler.search_setup import Answer, Engine, Files, Method, Step, engine_of, renamed, set_up
+from profiler.search_setup import (
+    Engine,
+    Method,
+    ServerResponse,
+    SetupFiles,
+    SetupStep,
+    detect_engine,
+    install_templates,
+    with_index_prefix,
+)
 
-FILES = Files(
+FILES = SetupFiles(
     templates={"task-reports": {"index_patterns": ["task-reports-*"], "template": {"settings": {"index": {}}}}},
     policies={
         "elasticsearch": {"policy": {"phases": {}}},
@@ -29,30 +38,30 @@ class FakeCluster:
         self._refuses = refuses
         self.put: dict[str, Any] = {}
 
-    def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         bare = path.partition("?")[0]
         if path == "/":
-            return Answer(status=200, body={"version": _VERSIONS[self._engine]})
+            return ServerResponse(status=200, body={"version": _VERSIONS[self._engine]})
         if ("_ilm" in path or "_ism" in path) and not self._lifecycles:
-            return Answer(status=400, body={"error": f"no handler found for uri [{path}]"})
+            return ServerResponse(status=400, body={"error": f"no handler found for uri [{path}]"})
         return self._present(bare) if method == "GET" else self._take(bare, path, body)
 
-    def _present(self, bare: str) -> Answer:
+    def _present(self, bare: str) -> ServerResponse:
         if bare in self.put:
-            return Answer(status=200, body={"_seq_no": 3, "_primary_term": 1})
-        return Answer(status=404, body={"error": {"reason": "Lifecycle policy not found: task-profiler"}})
+            return ServerResponse(status=200, body={"_seq_no": 3, "_primary_term": 1})
+        return ServerResponse(status=404, body={"error": {"reason": "Lifecycle policy not found: task-profiler"}})
 
-    def _take(self, bare: str, path: str, body: object) -> Answer:
+    def _take(self, bare: str, path: str, body: object) -> ServerResponse:
         if self._refuses and self._refuses in path:
-            return Answer(status=400, body={"error": {"reason": "bad mapping"}})
+            return ServerResponse(status=400, body={"error": {"reason": "bad mapping"}})
         if "_ism" in path and bare in self.put and "if_seq_no=3&if_primary_term=1" not in path:
-            return Answer(status=409, body={"error": {"reason": "version conflict"}})
+            return ServerResponse(status=409, body={"error": {"reason": "version conflict"}})
         self.put[bare] = body
-        return Answer(status=200, body={"acknowledged": True})
+        return ServerResponse(status=200, body={"acknowledged": True})
 
 
-def install(cluster: FakeCluster, *, prefix: str = "task", dry_run: bool = False) -> list[Step]:
-    return list(set_up(cluster, FILES, prefix=prefix, dry_run=dry_run))
+def install(cluster: FakeCluster, *, prefix: str = "task", dry_run: bool = False) -> list[SetupStep]:
+    return list(install_templates(cluster, FILES, prefix=prefix, dry_run=dry_run))
 
 
 def test_elasticsearch_with_lifecycles_gets_them_through_the_template() -> None:
@@ -100,19 +109,24 @@ def test_a_refusal_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(status=401), Answer(status=200, body="x"), Answer(status=200, body={"version": {}})]
+    "answer",
+    [
+        ServerResponse(status=401),
+        ServerResponse(status=200, body="x"),
+        ServerResponse(status=200, body={"version": {}}),
+    ],
 )
-def test_something_else_at_the_address_is_said(answer: Answer) -> None:
+def test_something_else_at_the_address_is_said(answer: ServerResponse) -> None:
     class Other:
-        def ask(self, method: Method, path: str, body: object | None = None) -> Answer:
+        def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
             return answer
 
     with pytest.raises(TaskProfilerError, match="no Elasticsearch or OpenSearch"):
-        engine_of(Other())
+        detect_engine(Other())
 
 
 def test_only_patterns_are_renamed() -> None:
-    assert renamed({"a": ["task-logs-*", "task-profiler", 5], "description": "task-x"}, "p") == {
+    assert with_index_prefix({"a": ["task-logs-*", "task-profiler", 5], "description": "task-x"}, "p") == {
         "a": ["p-logs-*", "task-profiler", 5],
         "description": "task-x",
     }

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.series import Counter, TimeWeighted
+from profiler.series import MonotonicCounter, TimeWeightedStatistics
 
-# Within the 17 orders of magnitude that the bins span (see BIN_LIMIT).
+# Within the 17 orders of magnitude that the bins span (see MAX_BINS).
 values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
 weights = st.integers(min_value=1_000_000, max_value=10**13)
 
 
 def test_a_value_counts_for_the_time_it_held() -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     series.add(1.0, 9_000_000_000)
     series.add(11.0, 1_000_000_000)
     shown = series.distribution()
@@ -22,7 +22,7 @@ def test_a_value_counts_for_the_time_it_held() -> None:
 
 
 def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean() -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     series.add(2.0, 995)
     series.add(100.0, 5)
     shown = series.distribution()
@@ -34,7 +34,7 @@ def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean(
 
 
 def test_a_mean_is_exact_however_short_the_values_held() -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     series.add(0.0, 1)
     series.add(10.0, 1)
     shown = series.distribution()
@@ -43,7 +43,7 @@ def test_a_mean_is_exact_however_short_the_values_held() -> None:
 
 
 def test_values_are_divided_and_rounded_to_three_digits_if_nothing_else_is_asked_for() -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     series.add(1.23456, 1)
     plain, fewer, of_eight = series.distribution(), series.distribution(digits=1), series.distribution(per=8)
     assert plain is not None
@@ -53,20 +53,20 @@ def test_values_are_divided_and_rounded_to_three_digits_if_nothing_else_is_asked
 
 
 def test_nothing_before_the_first_value() -> None:
-    assert TimeWeighted().distribution() is None
-    assert TimeWeighted().maximum is None
-    assert TimeWeighted().median() is None
+    assert TimeWeightedStatistics().distribution() is None
+    assert TimeWeightedStatistics().maximum is None
+    assert TimeWeightedStatistics().median() is None
 
 
 def test_a_value_that_held_no_time_is_none() -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     series.add(5.0, 0)
     assert series.distribution() is None
 
 
 @given(st.lists(st.tuples(values, weights), min_size=1, max_size=60))
 def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(pairs: list[tuple[float, int]]) -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     for value, weight in pairs:
         series.add(value, weight)
     shown = series.distribution(digits=20)
@@ -95,7 +95,7 @@ def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
 
 
 def test_memory_does_not_grow_with_the_number_of_values() -> None:
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     for step in range(200_000):
         series.add(1.0 + step % 977, 1_000_000_000)
     # CPython's lists of the sketch: a few thousand bins at most, however many values.
@@ -105,7 +105,7 @@ def test_memory_does_not_grow_with_the_number_of_values() -> None:
 
 def test_values_of_any_size_fill_no_more_than_2048_bins() -> None:
     """40 orders of magnitude would fill 4600 at 1 %: the lowest are merged, and the highest stay exact."""
-    series = TimeWeighted()
+    series = TimeWeightedStatistics()
     for exponent in range(-20, 21):
         series.add(10.0**exponent, 1_000_000_000)
     assert len(series._sketch._store.bins) <= 2048
@@ -116,19 +116,19 @@ def test_values_of_any_size_fill_no_more_than_2048_bins() -> None:
 
 
 def test_a_counter_that_falls_was_restarted() -> None:
-    counter = Counter()
+    counter = MonotonicCounter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
     assert counter.total == 19
 
 
 def test_a_counter_that_stands_still_did_not_grow() -> None:
-    counter = Counter()
+    counter = MonotonicCounter()
     assert [counter.add(value) for value in (5, 5)] == [None, 0]
     assert counter.total == 5
 
 
 def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
-    counter = Counter()
+    counter = MonotonicCounter()
     counter.restart()
     assert counter.total is None
     counter.add(10)
@@ -142,7 +142,7 @@ def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
 
 @given(st.lists(st.integers(min_value=0, max_value=2**63), min_size=1))
 def test_a_total_never_falls_and_never_is_below_the_last_value(readings: list[int]) -> None:
-    counter = Counter()
+    counter = MonotonicCounter()
     last = 0
     for value in readings:
         growth = counter.add(value)
@@ -154,4 +154,4 @@ def test_a_total_never_falls_and_never_is_below_the_last_value(readings: list[in
 
 
 def test_no_total_before_the_first_value() -> None:
-    assert Counter().total is None
+    assert MonotonicCounter().total is None

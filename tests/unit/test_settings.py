@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from profiler.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.errors import UsageError
-from profiler.line import LONGEST_WARNING
+from profiler.line import MAX_WARNING_LENGTH
 from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,
@@ -167,7 +167,7 @@ def test_the_message_of_all_bad_values_at_once_stands_whole_in_the_record() -> N
     bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in words.split()}
     message = problems_message(read_settings({**V4, **bad}).problems)
     assert [name for name in bad if name not in message] == []
-    assert len(message) <= LONGEST_WARNING
+    assert len(message) <= MAX_WARNING_LENGTH
 
 
 @given(st.text())

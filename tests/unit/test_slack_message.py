@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder import links, wording
-from forwarder.notice import Accelerator, Advice, Killed, Notice, Numbers, StopCategory, Verdict
+from forwarder.notice import AcceleratorUse, KilledProcesses, Notice, RunNumbers, SizeAdvice, StopCategory, Verdict
 from forwarder.slack_message import TASK_RUN_DASHBOARD_ID, SlackMessage, message
-from forwarder.slack_text import escaped
+from forwarder.slack_text import escape_text
 from tests.fake_slack import length, violations
 
 KIBANA = "https://kibana.example.com/s/ops"
-NUMBERS = Numbers(
+NUMBERS = RunNumbers(
     duration_ms=7_980_000,
     billed_duration_ms=8_040_000,
     cost_usd=0.0123,
@@ -52,7 +52,7 @@ OOM = replace(
     category="oom",
     exit_code=137,
     reason="OutOfMemoryError: Container killed due to memory usage",
-    numbers=replace(NUMBERS, advice=Advice(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",))),
+    numbers=replace(NUMBERS, advice=SizeAdvice(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",))),
 )
 
 
@@ -107,7 +107,7 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
 
 
 def test_out_of_memory_without_numbers_invents_none() -> None:
-    text = said(replace(OOM, numbers=Numbers()))
+    text = said(replace(OOM, numbers=RunNumbers()))
     assert "Out of memory" in text
     assert "MB" not in text
     assert "try next" not in text
@@ -116,7 +116,7 @@ def test_out_of_memory_without_numbers_invents_none() -> None:
 
 @pytest.mark.parametrize("memory_mb", [512, 1024])
 def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
-    advice = Advice(memory_mb=memory_mb, reasons=("Half of it was used.",))
+    advice = SizeAdvice(memory_mb=memory_mb, reasons=("Half of it was used.",))
     text = said(replace(OOM, numbers=replace(NUMBERS, advice=advice)))
     assert "try next" not in text
     assert "Half" not in text
@@ -146,16 +146,21 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
 @pytest.mark.parametrize(
     ("killed", "words"),
     [
-        (Killed(count=1), "The kernel killed one of its processes for want of memory."),
-        (Killed(count=1, names=("worker",)), "The kernel killed one of its processes for want of memory: worker."),
+        (KilledProcesses(count=1), "The kernel killed one of its processes for want of memory."),
         (
-            Killed(count=7, names=("sort", "sort", "<b>")),
+            KilledProcesses(count=1, names=("worker",)),
+            "The kernel killed one of its processes for want of memory: worker.",
+        ),
+        (
+            KilledProcesses(count=7, names=("sort", "sort", "<b>")),
             "killed 7 of its processes for want of memory: sort, &lt;b&gt;.",
         ),
     ],
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
-def test_processes_that_were_killed_are_told_whatever_the_end(verdict: Verdict, killed: Killed, words: str) -> None:
+def test_processes_that_were_killed_are_told_whatever_the_end(
+    verdict: Verdict, killed: KilledProcesses, words: str
+) -> None:
     text = said(replace(NOTICE, verdict=verdict, category="exit", exit_code=1, numbers=replace(NUMBERS, killed=killed)))
     assert words in text
 
@@ -179,21 +184,21 @@ def test_numbers_of_a_checkpoint_are_called_so() -> None:
     ("used", "line"),
     [
         (
-            Accelerator(count=2, average_percent=41, maximum_percent=99, maximum_memory_mb=12_000),
+            AcceleratorUse(count=2, average_percent=41, maximum_percent=99, maximum_memory_mb=12_000),
             "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 12000 MB",
         ),
-        (Accelerator(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
-        (Accelerator(count=1), "*1 GPU*  use not known"),
+        (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
+        (AcceleratorUse(count=1), "*1 GPU*  use not known"),
     ],
 )
-def test_gpus(used: Accelerator, line: str) -> None:
+def test_gpus(used: AcceleratorUse, line: str) -> None:
     assert line in said(replace(NOTICE, numbers=replace(NUMBERS, gpus=used)))
     neuron = said(replace(NOTICE, numbers=replace(NUMBERS, neuron=used)))
     assert line.replace("GPU", "Neuron core") in neuron
 
 
 def test_comparison_and_advice() -> None:
-    advice = Advice(vcpu=0.25, memory_mb=512, saving_percent=48.7)
+    advice = SizeAdvice(vcpu=0.25, memory_mb=512, saving_percent=48.7)
     comparison = "3.1× longer than the median of the last 20"
     text = said(replace(NOTICE, comparison=comparison, numbers=replace(NUMBERS, advice=advice)))
     assert comparison in text
@@ -230,10 +235,10 @@ def test_exit_codes(code: int, words: str) -> None:
 
 
 def test_text_is_cut_before_it_is_escaped() -> None:
-    assert escaped("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
-    assert escaped("&" * 10, 16) == "&amp;" * 3 + "…"
-    assert escaped("&" * 3, 15) == "&amp;" * 3
-    assert escaped("one\n two\t\x00three\ud800", 100) == "one two three?"
+    assert escape_text("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
+    assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
+    assert escape_text("&" * 3, 15) == "&amp;" * 3
+    assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
 
 
 HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud800"
@@ -243,7 +248,7 @@ def test_foreign_text_never_meets_slacks_markup() -> None:
     notice = Notice(
         verdict="failure", category="exit", family=HOSTILE, revision=HOSTILE, cluster=HOSTILE, task_id=HOSTILE,
         container=HOSTILE, reason=HOSTILE, started_at=HOSTILE, comparison=HOSTILE,
-        numbers=Numbers(advice=Advice(reasons=(HOSTILE,)), killed=Killed(count=1, names=(HOSTILE,))),
+        numbers=RunNumbers(advice=SizeAdvice(reasons=(HOSTILE,)), killed=KilledProcesses(count=1, names=(HOSTILE,))),
     )  # fmt: skip
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
@@ -344,17 +349,21 @@ ANY_TEXT = (
 )
 ANY_FLOAT = st.none() | st.floats() | st.floats(0, 100)
 ACCELERATORS = st.builds(
-    Accelerator, count=st.integers(), average_percent=ANY_FLOAT, maximum_percent=ANY_FLOAT, maximum_memory_mb=ANY_FLOAT
+    AcceleratorUse,
+    count=st.integers(),
+    average_percent=ANY_FLOAT,
+    maximum_percent=ANY_FLOAT,
+    maximum_memory_mb=ANY_FLOAT,
 )
 ADVICE = st.builds(
-    Advice, vcpu=ANY_FLOAT, memory_mb=ANY_FLOAT, saving_percent=ANY_FLOAT, reasons=st.lists(ANY_TEXT).map(tuple)
+    SizeAdvice, vcpu=ANY_FLOAT, memory_mb=ANY_FLOAT, saving_percent=ANY_FLOAT, reasons=st.lists(ANY_TEXT).map(tuple)
 )
 ANY_NUMBERS = st.builds(
-    Numbers,
-    **{name: ANY_FLOAT for name in Numbers.__struct_fields__ if name not in {"gpus", "neuron", "killed", "advice"}},
+    RunNumbers,
+    **{name: ANY_FLOAT for name in RunNumbers.__struct_fields__ if name not in {"gpus", "neuron", "killed", "advice"}},
     gpus=st.none() | ACCELERATORS,
     neuron=st.none() | ACCELERATORS,
-    killed=st.none() | st.builds(Killed, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
+    killed=st.none() | st.builds(KilledProcesses, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
     advice=st.none() | ADVICE,
 )
 VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
@@ -400,4 +409,4 @@ def test_slack_takes_any_notice(notice: Notice, kibana_url: str | None) -> None:
 
 @given(st.text(ANY_CHARACTER), st.integers(1, 40))
 def test_escaped_text_is_never_too_long(text: str, longest: int) -> None:
-    assert length(escaped(text, longest)) <= longest
+    assert length(escape_text(text, longest)) <= longest

@@ -11,28 +11,28 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from profiler.bounded import call_within
-from profiler.clock import Grid, SystemClock
+from profiler.bounded import run_with_timeout
+from profiler.clock import SystemClock, Ticker
 from profiler.logs import JsonLog
-from profiler.sinks import Undelivered
+from profiler.sinks import DeliveryFailure
 from profiler.sinks.stdout import StreamSink
 from profiler.sources import Unavailable
-from profiler.sources.endpoint import Patience
-from profiler.sources.health import Health
-from profiler.sources.own_process import own_usage
+from profiler.sources.endpoint import AdaptiveTimeout
+from profiler.sources.health import SourceHealth
+from profiler.sources.own_process import read_own_usage
 from profiler.stop import StopSignals
 from tests.fakes import FakeLog, seconds
 
 
 def test_a_failing_source_is_logged_once_per_change_of_state() -> None:
     log = FakeLog()
-    health = Health("/task/stats", log)
-    health.worked()
+    health = SourceHealth("/task/stats", log)
+    health.on_success()
     for reason in ("HTTP 500", "HTTP 500", "HTTP 429", "HTTP 429"):
-        health.failed(Unavailable(reason))
-    health.worked()
-    health.worked()
-    health.failed(Unavailable("HTTP 500"))
+        health.on_failure(Unavailable(reason))
+    health.on_success()
+    health.on_success()
+    health.on_failure(Unavailable("HTTP 500"))
     assert health.failures == 5
     assert [(level, fields) for level, _, fields in log.lines] == [
         ("warning", {"reason": "HTTP 500"}),
@@ -69,7 +69,7 @@ class FullDisk(io.RawIOBase):
 
 def test_an_output_that_is_full_is_a_reason() -> None:
     failure = StreamSink(cast("BinaryIO", FullDisk())).write(b"line")
-    assert isinstance(failure, Undelivered)
+    assert isinstance(failure, DeliveryFailure)
     assert "No space left" in failure.reason
     good = io.BytesIO()
     assert StreamSink(good).write(b"line") is None
@@ -77,16 +77,16 @@ def test_an_output_that_is_full_is_a_reason() -> None:
 
 
 def test_a_bounded_call_gives_its_result_or_gives_up() -> None:
-    assert call_within(10, lambda: 5) == 5
+    assert run_with_timeout(10, lambda: 5) == 5
     never = threading.Event()
-    assert call_within(0, never.wait) is None
+    assert run_with_timeout(0, never.wait) is None
     never.set()
     with pytest.raises(ZeroDivisionError):
-        call_within(10, lambda: 1 // 0)
+        run_with_timeout(10, lambda: 1 // 0)
 
 
 def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
-    grid = Grid(seconds(100), seconds(1))
+    grid = Ticker(seconds(100), seconds(1))
     assert grid.seconds_to_next(seconds(100)) == 1
     assert grid.seconds_to_next(seconds(101.25)) == 0.75
     assert grid.missed == 0
@@ -104,19 +104,19 @@ def test_the_systems_clocks_move_on() -> None:
 
 
 def test_patience_doubles_after_two_timeouts_in_a_row_and_stays() -> None:
-    patience = Patience(1.0)
-    assert patience.timeout_seconds == pytest.approx(0.9)
-    patience.timed_out()
-    patience.answered()
-    patience.timed_out()
-    assert patience.timeout_seconds == pytest.approx(0.9)
-    patience.timed_out()
-    assert patience.timeout_seconds == pytest.approx(1.8)
-    patience.answered()
+    adaptive_timeout = AdaptiveTimeout(1.0)
+    assert adaptive_timeout.timeout_seconds == pytest.approx(0.9)
+    adaptive_timeout.on_timeout()
+    adaptive_timeout.on_success()
+    adaptive_timeout.on_timeout()
+    assert adaptive_timeout.timeout_seconds == pytest.approx(0.9)
+    adaptive_timeout.on_timeout()
+    assert adaptive_timeout.timeout_seconds == pytest.approx(1.8)
+    adaptive_timeout.on_success()
     for _ in range(10):
-        patience.timed_out()
-    assert patience.timeout_seconds == 5
-    assert Patience(60).timeout_seconds == 5
+        adaptive_timeout.on_timeout()
+    assert adaptive_timeout.timeout_seconds == 5
+    assert AdaptiveTimeout(60).timeout_seconds == 5
 
 
 @pytest.fixture
@@ -152,17 +152,17 @@ def test_a_signal_ends_the_wait_for_an_answer_but_only_once() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send(b"x")
-        assert stop.wait_for(ours, 30)
+        assert stop.wait_readable(ours, 30)
         ours.recv(1)
-        assert not stop.wait_for(ours, 0)
+        assert not stop.wait_readable(ours, 0)
         threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        assert not stop.wait_for(ours, 30)
+        assert not stop.wait_readable(ours, 30)
         threading.Timer(0, theirs.send, (b"x",)).start()
-        assert stop.wait_for(ours, 30), "the signal is no reason any more"
+        assert stop.wait_readable(ours, 30), "the signal is no reason any more"
 
 
 def test_the_own_process_has_used_something() -> None:
-    used = own_usage()
+    used = read_own_usage()
     assert used.cpu_seconds > 0
     assert used.max_rss_mb is not None
     assert used.max_rss_mb > 5

@@ -5,18 +5,18 @@ from profiler.record import Container, Distribution, Interval, Metrics, OtherCon
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.summary import (
-    Sizes,
+    ResourceLimits,
     arn_part,
-    batch_record,
-    container_sizes,
-    interval,
-    other_container,
+    build_batch_record,
+    build_interval,
+    build_other_container,
+    container_limits,
     task_id,
     usage_metrics,
     with_peak,
 )
 from profiler.usage import ContainerUsage
-from profiler.verdict import ended, lost, still_running
+from profiler.verdict import exited_outcome, running_outcome, unknown_outcome
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 2**20
@@ -59,22 +59,22 @@ def test_what_bounds_a_container(
     container: dict[str, float], task: dict[str, float], stats_limit: int | None, vcpu: float, memory: float | None
 ) -> None:
     usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
-    sizes = container_sizes(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST)  # type: ignore[arg-type]
-    assert sizes == Sizes(vcpu=vcpu, memory_bytes=memory)
+    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST)  # type: ignore[arg-type]
+    assert sizes == ResourceLimits(vcpu=vcpu, memory_bytes=memory)
 
 
 def test_a_machine_of_unknown_size_still_has_no_unlimited_memory() -> None:
-    sizes = container_sizes(
+    sizes = container_limits(
         ContainerMetadata(name="b"), TaskMetadata(), usage_with(memory_limit_bytes=UNLIMITED), Host()
     )
-    assert sizes == Sizes(vcpu=None, memory_bytes=None)
-    limited = container_sizes(
+    assert sizes == ResourceLimits(vcpu=None, memory_bytes=None)
+    limited = container_limits(
         ContainerMetadata(name="b"), TaskMetadata(), usage_with(memory_limit_bytes=3 * GIB), Host()
     )
-    assert limited == Sizes(vcpu=None, memory_bytes=3 * GIB)
+    assert limited == ResourceLimits(vcpu=None, memory_bytes=3 * GIB)
 
 
-SIZES = Sizes(vcpu=2, memory_bytes=400 * MIB)
+SIZES = ResourceLimits(vcpu=2, memory_bytes=400 * MIB)
 USED = Metrics(
     vcpu_size=2,
     memory_size_mb=400,
@@ -116,12 +116,12 @@ def test_what_was_not_measured_is_absent() -> None:
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
     assert usage_metrics(None, SIZES) == usage_metrics(silent, SIZES) == bounds
     empty = Interval(started_at="2025-11-20T00:53:20.000Z", finished_at="2025-11-20T00:53:20.000Z")
-    assert interval(silent.end_interval(), SIZES, started_ns=START_NS, finished_ns=START_NS) == empty
+    assert build_interval(silent.end_interval(), SIZES, started_ns=START_NS, finished_ns=START_NS) == empty
 
 
 def test_an_interval_has_the_numbers_since_the_last() -> None:
     totals = usage_with(0.123456789).end_interval()
-    assert interval(totals, SIZES, started_ns=START_NS, finished_ns=START_NS + seconds(60)) == Interval(
+    assert build_interval(totals, SIZES, started_ns=START_NS, finished_ns=START_NS + seconds(60)) == Interval(
         started_at="2025-11-20T00:53:20.000Z",
         finished_at="2025-11-20T00:54:20.000Z",
         cpu_seconds=0.123457,
@@ -149,7 +149,7 @@ def test_a_peak_that_is_not_known_leaves_the_distributions_alone() -> None:
 
 
 def test_a_peak_without_a_bound_or_without_samples_makes_no_number_up() -> None:
-    peak = with_peak(USED, 200 * MIB, "kernel", Sizes())
+    peak = with_peak(USED, 200 * MIB, "kernel", ResourceLimits())
     assert peak.memory_utilization_percent == steady(25.0)
     assert peak.memory_used_mb == replace(steady(100.0), max=200.0)
     alone = with_peak(Metrics(), 200 * MIB, "kernel", SIZES)
@@ -160,19 +160,19 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
     running = ContainerMetadata(name="side", known_status="RUNNING", started_ns=START_NS, memory_limit_bytes=400 * MIB)
     stopped = replace(running, known_status="STOPPED", exit_code=3, finished_ns=START_NS + seconds(7))
     usage, task, now_ns = usage_with(0.123456789), TaskMetadata(vcpu_limit=2), START_NS + seconds(20)
-    assert other_container(running, task, usage, now_ns, HOST) == OtherContainer(
+    assert build_other_container(running, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
-    assert other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
+    assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )
 
 
 def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> None:
     container, usage = ContainerMetadata(name="b"), usage_with(memory_limit_bytes=400 * MIB)
-    beside = other_container(container, TaskMetadata(), usage, START_NS, HOST).metrics
+    beside = build_other_container(container, TaskMetadata(), usage, START_NS, HOST).metrics
     assert beside is not None
-    batch = batch_record(container, TaskMetadata(), usage, lost(None), HOST).metrics
+    batch = build_batch_record(container, TaskMetadata(), usage, unknown_outcome(None), HOST).metrics
     assert beside.memory_size_mb == batch.memory_size_mb == 400
 
 
@@ -195,9 +195,9 @@ def test_the_record_has_all_that_is_known_of_the_batch_and_its_task() -> None:
         name="batch", docker_id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0", started_ns=START_NS
     )
     side = OtherContainer(name="side")
-    end = ended(3, START_NS + seconds(90), stop_was_asked=False)
+    end = exited_outcome(3, START_NS + seconds(90), is_stop_requested=False)
     host = replace(HOST, cpu_architecture="ARM64")
-    assert batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
+    assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
         task_id="0123",
         task_arn=arn,
         cluster="jobs",
@@ -236,7 +236,9 @@ def test_the_record_has_all_that_is_known_of_the_batch_and_its_task() -> None:
     ],
 )
 def test_a_tasks_size_is_as_much_of_it_as_is_known(task: TaskMetadata, size: TaskSize | None) -> None:
-    assert batch_record(ContainerMetadata(name="b"), task, None, still_running(START_NS), HOST).task_size == size
+    assert (
+        build_batch_record(ContainerMetadata(name="b"), task, None, running_outcome(START_NS), HOST).task_size == size
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,9 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
 ) -> None:
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
-    record = batch_record(container, TaskMetadata(), usage, ended(137, START_NS, stop_was_asked=False), Host())
+    record = build_batch_record(
+        container, TaskMetadata(), usage, exited_outcome(137, START_NS, is_stop_requested=False), Host()
+    )
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
 
@@ -265,14 +269,14 @@ def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
     bridge = ContainerMetadata(name="b", docker_id="b", known_status="RUNNING", network_mode="bridge")
     awsvpc = replace(bridge, network_mode="awsvpc")
     seen = {
-        container.network_mode: other_container(container, task, usage, START_NS, HOST).metrics
+        container.network_mode: build_other_container(container, task, usage, START_NS, HOST).metrics
         for container in (bridge, awsvpc)
     }
     assert seen["bridge"] is not None
     assert seen["bridge"].network_rx_bytes == 1000
     assert seen["awsvpc"] is not None
     assert (seen["awsvpc"].network_rx_bytes, seen["awsvpc"].network_tx_bytes) == (None, None)
-    assert batch_record(awsvpc, task, usage, lost(None), HOST).metrics.network_rx_bytes == 1000
+    assert build_batch_record(awsvpc, task, usage, unknown_outcome(None), HOST).metrics.network_rx_bytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -291,8 +295,8 @@ def test_durations(
 ) -> None:
     container = ContainerMetadata(name="b", started_ns=START_NS + seconds(start))
     task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
-    end = ended(0, START_NS + seconds(finish), stop_was_asked=False)
-    metrics = batch_record(container, task, None, end, HOST).metrics
+    end = exited_outcome(0, START_NS + seconds(finish), is_stop_requested=False)
+    metrics = build_batch_record(container, task, None, end, HOST).metrics
     assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (duration, init, billed)
 
 
@@ -309,11 +313,13 @@ def test_durations(
 )
 def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, account: str | None) -> None:
     assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
-    record = batch_record(ContainerMetadata(name="b"), TaskMetadata(arn=arn), None, lost(None), HOST)
+    record = build_batch_record(ContainerMetadata(name="b"), TaskMetadata(arn=arn), None, unknown_outcome(None), HOST)
     assert (record.task_id, record.region, record.account_id) == (task, region, account)
 
 
 def test_a_cluster_is_shown_by_its_name() -> None:
     for cluster in ("jobs", "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"):
         task = TaskMetadata(cluster=cluster)
-        assert batch_record(ContainerMetadata(name="b"), task, None, lost(None), HOST).cluster == "jobs"
+        assert (
+            build_batch_record(ContainerMetadata(name="b"), task, None, unknown_outcome(None), HOST).cluster == "jobs"
+        )

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from forwarder.comparison import compare
-from forwarder.delivery import Delivered
+from forwarder.delivery import DeliveryResult
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
 from forwarder.failures import Failure
-from forwarder.notice import Killed, Notice
-from forwarder.run_log import RunLog
+from forwarder.notice import KilledProcesses, Notice
+from forwarder.run_log import ReportFinder
 from forwarder.settings import NoticeSettings
-from forwarder.task_definition import LogPlace
-from forwarder.task_ended import Index, TaskEnded
+from forwarder.task_definition import LogStream
+from forwarder.task_ended import Index, TaskStoppedHandler
 from forwarder.task_event import StoppedTask
-from tests.fakes import FakeTime
+from tests.fakes import FakeInvocationTime
 from tests.unit.test_task_event import container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
@@ -55,7 +55,7 @@ class World:
     ) -> None:
         self.lines = lines or {}
         self.described = described
-        self.time = FakeTime(300)
+        self.time = FakeInvocationTime(300)
         self.documents: list[Document] = []
         self.notices: list[tuple[Notice, str]] = []
         self.cluster_error: DeliveryError | None = None
@@ -63,19 +63,19 @@ class World:
         self.index_error: SettingsError | None = None
         self.telling_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
-        self.poison: tuple[Failure, ...] = ()
+        self.rejected: tuple[Failure, ...] = ()
         self.reads = 0
 
-    def newest(self, place: LogPlace) -> Sequence[str]:
+    def newest(self, place: LogStream) -> Sequence[str]:
         self.reads += 1
         return self.lines.get(place.stream, [])
 
     def index(self) -> Index:
         if self.index_error is not None:
             raise self.index_error
-        return Index(prefix="task", deliverer=self, compare=self.compare)
+        return Index(prefix="task", writer=self, compare=self.compare)
 
-    def telling(self, settings: NoticeSettings) -> "World":
+    def channel(self, settings: NoticeSettings) -> "World":
         if self.telling_error is not None:
             raise self.telling_error
         return self
@@ -89,13 +89,13 @@ class World:
         assert arn.endswith("nightly:5")
         return self.described
 
-    def deliver(self, documents: list[Document]) -> Delivered:
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
         if self.cluster_error is not None:
             raise self.cluster_error
         self.documents += documents
-        return Delivered(indexed=len(documents) - len(self.poison), poison=self.poison)
+        return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def tell(self, notice: Notice, kind: str) -> bool:
+    def post(self, notice: Notice, kind: str) -> bool:
         if self.slack_error is not None:
             raise self.slack_error
         self.notices.append((notice, kind))
@@ -104,14 +104,14 @@ class World:
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
     ) -> Mapping[str, object]:
-        handling = TaskEnded(
+        handling = TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
             definitions=self,
-            run_log=lambda of, name: RunLog(self, self.time, of.id, name),
+            run_log=lambda of, name: ReportFinder(self, self.time, of.id, name),
             index=lambda: self.index() if cluster else None,
-            telling=self.telling,
+            channel=self.channel,
         )
-        return handling.handle(ended or task()).as_answer()
+        return handling.handle(ended or task()).as_response()
 
 
 def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
@@ -271,12 +271,12 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
     def wrong() -> NoticeSettings:
         raise SettingsError("NOTIFY is neither.")
 
-    handling = TaskEnded(
+    handling = TaskStoppedHandler(
         wrong,
         definitions=world,
-        run_log=lambda of, name: RunLog(world, world.time, of.id, name),
+        run_log=lambda of, name: ReportFinder(world, world.time, of.id, name),
         index=world.index,
-        telling=world.telling,
+        channel=world.channel,
     )
     with pytest.raises(SettingsError, match="NOTIFY is neither"):
         handling.handle(task())
@@ -303,7 +303,7 @@ def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
 
 def test_a_refused_document_is_an_error() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.poison = (Failure({}, "bad mapping"),)
+    world.rejected = (Failure({}, "bad mapping"),)
     with pytest.raises(DeliveryError, match="bad mapping"):
         world.handle()
 
@@ -429,4 +429,4 @@ def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
 def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int) -> None:
     world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
     world.handle(task())
-    assert world.notices[0][0].numbers.killed == (Killed(count=2, names=("worker",)) if count else None)
+    assert world.notices[0][0].numbers.killed == (KilledProcesses(count=2, names=("worker",)) if count else None)

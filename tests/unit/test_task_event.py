@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.notice import StopCategory, Verdict
-from forwarder.outcome import decide
-from forwarder.task_definition import LogPlace, batch_container, choose
+from forwarder.outcome import determine_outcome
+from forwarder.task_definition import LogStream, batch_container, identify_containers
 from forwarder.task_event import EventContainer, StoppedTask, parse_stopped_task
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
@@ -79,7 +79,7 @@ def test_reads_an_ended_task() -> None:
     )
     assert (parsed.region, parsed.account_id, parsed.launch_type) == ("us-west-2", "111122223333", "FARGATE")
     assert parsed.duration_ms == 63216
-    assert not parsed.is_of_a_service
+    assert not parsed.is_service_task
     assert parsed.containers[1] == EventContainer(
         name="batch",
         arn="arn:aws:ecs:us-west-2:111122223333:container/jobs/4dd5/0fee",
@@ -112,7 +112,7 @@ def test_the_time_in_which_ecs_puts_a_task_away_is_no_duration() -> None:
 
 @pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
 def test_tasks_of_services_are_known(field: dict[str, str]) -> None:
-    assert task(**field).is_of_a_service
+    assert task(**field).is_service_task
 
 
 odd = st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.lists(st.text(max_size=3), max_size=2)
@@ -125,8 +125,8 @@ def test_any_subset_of_odd_fields_is_read_or_refused(changes: dict[str, Any], mi
     detail = {key: value for key, value in {**EVENT["detail"], **changes}.items() if key not in missing}
     parsed = parse_stopped_task({**EVENT, "detail": detail})
     if parsed is not None:
-        chosen = choose(None, parsed)
-        outcome = decide(parsed, batch_container(parsed, chosen.batch))
+        chosen = identify_containers(None, parsed)
+        outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
         assert outcome.verdict in {"success", "failure", "stopped", "unknown"}
         assert parsed.duration_ms is None or parsed.duration_ms >= 0
 
@@ -222,7 +222,7 @@ def test_verdicts(
     oom: bool,
 ) -> None:
     batch = EventContainer(name="batch", exit_code=exit_code, reason=reason)
-    outcome = decide(task(**detail), batch)
+    outcome = determine_outcome(task(**detail), batch)
     assert (outcome.verdict, outcome.category, outcome.out_of_memory) == (verdict, category, oom)
     assert outcome.exit_code == exit_code
 
@@ -230,9 +230,9 @@ def test_verdicts(
 def test_an_injected_container_that_fails_is_not_the_batch() -> None:
     failing = {"name": "aws-guardduty-agent-x1", "exitCode": 2, "reason": "CannotPullContainerError: x"}
     parsed = task(containers=[failing, {"name": "batch", "exitCode": 0}])
-    chosen = choose(None, parsed)
+    chosen = identify_containers(None, parsed)
     assert chosen.batch == "batch"
-    assert decide(parsed, batch_container(parsed, chosen.batch)).verdict == "success"
+    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).verdict == "success"
 
 
 def definition(*containers: dict[str, Any]) -> dict[str, Any]:
@@ -256,9 +256,9 @@ def test_the_batch_is_the_essential_container_beside_the_monitor(monitor: dict[s
     parsed = task()
     side = container("proxy", essential=False)
     router = {"name": "log_router", "essential": True, "firelensConfiguration": {"type": "fluentbit"}}
-    chosen = choose(definition(side, router, monitor, container("batch")), parsed)
+    chosen = identify_containers(definition(side, router, monitor, container("batch")), parsed)
     assert (chosen.batch, chosen.has_monitor) == ("batch", True)
-    assert chosen.batch_log == LogPlace(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
+    assert chosen.batch_log == LogStream(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
     assert chosen.monitor_log is not None
     assert chosen.monitor_log.stream == f"ecs/{monitor['name']}/{parsed.id}"
 
@@ -266,21 +266,21 @@ def test_the_batch_is_the_essential_container_beside_the_monitor(monitor: dict[s
 def test_the_monitors_own_setting_wins() -> None:
     environment = [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
     monitor = container("task-monitor", essential=False, environment=environment)
-    assert choose(definition(container("first"), container("second"), monitor), task()).batch == "second"
+    assert identify_containers(definition(container("first"), container("second"), monitor), task()).batch == "second"
 
 
 @pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
 def test_a_wanted_container_that_is_not_there_is_ignored(wanted: str) -> None:
     environment = [{"name": "TASK_PROFILER_CONTAINER", "value": wanted}]
     monitor = container("task-monitor", essential=False, environment=environment)
-    chosen = choose(definition(container("proxy", essential=False), monitor, container("batch")), task())
+    chosen = identify_containers(definition(container("proxy", essential=False), monitor, container("batch")), task())
     assert (chosen.batch, chosen.has_monitor) == ("batch", True)
     assert chosen.batch_log is not None
 
 
 def test_a_wrapper_entrypoint_is_the_batch_itself() -> None:
     wrapped = container("batch", command=["task-profiler", "run", "--", "python", "etl.py"])
-    chosen = choose(definition(wrapped), task())
+    chosen = identify_containers(definition(wrapped), task())
     assert (chosen.batch, chosen.has_monitor) == ("batch", False)
 
 
@@ -310,7 +310,7 @@ AS_BATCH: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("batch", AS_BATCH.values(), ids=AS_BATCH)
 def test_a_batch_that_only_reminds_of_the_monitor_is_the_batch(batch: dict[str, Any], *, named: bool) -> None:
     parsed = task()
-    chosen = choose(definition(container("batch", **batch), *([NAMED] if named else [])), parsed)
+    chosen = identify_containers(definition(container("batch", **batch), *([NAMED] if named else [])), parsed)
     assert (chosen.batch, chosen.has_monitor) == ("batch", named)
     assert chosen.batch_log is not None
     assert chosen.batch_log.stream == f"ecs/batch/{parsed.id}"
@@ -332,7 +332,7 @@ AS_MONITOR: dict[str, dict[str, Any]] = {
 def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essential: bool) -> None:
     parsed = task()
     watch = container("watch", essential=essential, **monitor)
-    chosen = choose(definition(watch, container("batch")), parsed)
+    chosen = identify_containers(definition(watch, container("batch")), parsed)
     assert (chosen.batch, chosen.has_monitor) == ("batch", True)
     assert chosen.monitor_log is not None
     assert chosen.monitor_log.stream == f"ecs/watch/{parsed.id}"
@@ -347,7 +347,7 @@ def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essenti
 )
 def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
     """Even where nothing else is essential; nobody is guessed then."""
-    chosen = choose(definition(container("watch", **started), container("batch", essential=False)), task())
+    chosen = identify_containers(definition(container("watch", **started), container("batch", essential=False)), task())
     assert (chosen.batch, chosen.has_monitor) == (None, True)
 
 
@@ -366,21 +366,21 @@ def test_without_a_definition_an_images_own_name_counts(
     images: dict[str, str], batch: str | None, *, has_monitor: bool
 ) -> None:
     parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
-    chosen = choose(None, parsed)
+    chosen = identify_containers(None, parsed)
     assert (chosen.batch, chosen.has_monitor) == (batch, has_monitor)
 
 
 def test_without_awslogs_the_stream_is_not_known() -> None:
     firelens = {"name": "batch", "logConfiguration": {"logDriver": "awsfirelens"}}
-    assert choose(definition(firelens), task()).batch_log is None
+    assert identify_containers(definition(firelens), task()).batch_log is None
 
 
 @pytest.mark.parametrize("broken", [None, {}, {"containerDefinitions": None}, {"containerDefinitions": [5, "x"]}])
 def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[str, Any] | None) -> None:
-    assert choose(broken, task()).batch == "batch"
+    assert identify_containers(broken, task()).batch == "batch"
     two = task(containers=[{"name": "a"}, {"name": "b"}])
-    assert choose(broken, two).batch is None
-    assert choose(broken, task(containers=[])).batch is None
+    assert identify_containers(broken, two).batch is None
+    assert identify_containers(broken, task(containers=[])).batch is None
 
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
@@ -392,6 +392,6 @@ def test_recorded_events() -> None:
     for path in sorted((Path(FOLDER).parent / "events").glob("*.json")):
         parsed = parse_stopped_task(json.loads(path.read_text()))
         if parsed is not None:
-            batch = batch_container(parsed, choose(None, parsed).batch)
-            verdicts[path.stem] = decide(parsed, batch).verdict
+            batch = batch_container(parsed, identify_containers(None, parsed).batch)
+            verdicts[path.stem] = determine_outcome(parsed, batch).verdict
     assert verdicts == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}

@@ -68,7 +68,7 @@ def test_reads_fargate_v4() -> None:
     assert (decoded.arn, decoded.family, decoded.revision, decoded.launch_type) == (ARN, "nightly-etl", "9", "FARGATE")
     assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, 512 * MIB)
     assert (decoded.ephemeral_storage_used_mib, decoded.ephemeral_storage_size_mib) == (427, 20496)
-    assert not decoded.told_to_stop
+    assert not decoded.is_stop_requested
     assert decoded.containers == (
         ContainerMetadata(
             name="batch",
@@ -91,7 +91,7 @@ def test_reads_fargate_v4() -> None:
             network_mode="awsvpc",
         ),
     )
-    assert decoded.containers[0].stopped
+    assert decoded.containers[0].is_stopped
 
 
 def test_reads_v3_without_what_only_v4_has() -> None:
@@ -125,7 +125,7 @@ def test_container_limits_that_are_not_set_are_absent(limits: object, vcpu: floa
 
 def test_a_container_that_was_only_pulled_has_no_id_and_no_start() -> None:
     (container,) = task({"Containers": [{"Name": "batch", "DockerId": "", "KnownStatus": "PULLED"}]}).containers
-    assert (container.docker_id, container.started_ns, container.stopped) == (None, None, False)
+    assert (container.docker_id, container.started_ns, container.is_stopped) == (None, None, False)
 
 
 def test_of_a_restarted_container_the_last_one_counts() -> None:

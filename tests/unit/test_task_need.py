@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.task_need import task_need
+from forwarder.task_need import task_requirements
 from profiler.record import Container, Distribution, Metrics, OtherContainer, Record, TaskSize
-from profiler.sizing.needs import need_of
+from profiler.sizing.needs import requirements_of
 
 numbers = st.none() | st.floats(min_value=0, max_value=200_000)
 metrics = st.builds(
@@ -34,8 +34,8 @@ records = st.builds(
 
 @given(records)
 def test_both_say_the_same(record: Record) -> None:
-    need = need_of(record)
-    told = task_need(record)
+    need = requirements_of(record)
+    told = task_requirements(record)
     assert told["memory_mb"] == (None if need.memory_mb is None else pytest.approx(need.memory_mb))
     assert told["vcpu_p95"] == (None if need.vcpu is None else pytest.approx(need.vcpu))
 
@@ -44,7 +44,7 @@ def test_a_batch_alone_needs_nothing_said_beside_its_own_numbers() -> None:
     alone = Record(
         task_id="1", container=Container(name="batch"), status="success", metrics=Metrics(max_memory_used_mb=5)
     )
-    assert task_need(alone) == {}
+    assert task_requirements(alone) == {}
 
 
 @pytest.mark.parametrize("kind", ["reports", "checkpoints"])

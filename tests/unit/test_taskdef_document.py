@@ -33,7 +33,7 @@ def encoded(value: object) -> bytes:
 
 def test_plain_json_is_taken_as_it_is() -> None:
     document = read_document(encoded(PLAIN), "a.json")
-    assert (document.definition, document.described, document.arn) == (PLAIN, False, None)
+    assert (document.definition, document.is_from_ecs, document.arn) == (PLAIN, False, None)
 
 
 @pytest.mark.parametrize("answer", [DESCRIBED, {"taskDefinition": DESCRIBED, "tags": []}])
@@ -41,7 +41,7 @@ def test_what_ecs_describes_becomes_what_it_registers(answer: dict[str, Any]) ->
     """An empty list of tags is refused by ECS."""
     document = read_document(encoded(answer), "a.json")
     assert document.definition == PLAIN
-    assert (document.described, document.arn) == (True, ARN)
+    assert (document.is_from_ecs, document.arn) == (True, ARN)
 
 
 def test_tags_are_kept_but_for_those_that_only_aws_may_write() -> None:

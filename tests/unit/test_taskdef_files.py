@@ -10,7 +10,7 @@ from botocore.validate import ParamValidator
 
 import profiler
 from profiler.settings import read_settings
-from profiler.taskdef.addition import Wishes, add_monitor
+from profiler.taskdef.addition import AddMonitorOptions, add_monitor
 
 ROOT = Path(profiler.__file__).parent.parent
 FOLDER = ROOT / "taskdef"
@@ -71,8 +71,8 @@ def test_the_monitor_in_it_is_the_one_that_the_command_adds(name: str) -> None:
     whole = read(name)
     batch, monitor = parts(whole)
     bare = {field: value for field, value in whole.items() if field != "pidMode"} | {"containerDefinitions": [batch]}
-    wishes = Wishes(image=monitor["image"], shared_pids="pidMode" in whole)
-    added = add_monitor(bare, wishes, default_image="")
+    options = AddMonitorOptions(image=monitor["image"], shared_pids="pidMode" in whole)
+    added = add_monitor(bare, options, default_image="")
     assert added.definition == whole
     assert added.notes == ()
 

@@ -15,7 +15,7 @@ from forwarder.settings import read_notice_settings, read_settings
 from forwarder.slack_settings import read_targets
 from profiler.record import Container, Record, Report, encode
 from profiler.record_schema import json_schema
-from tests.cloudformation import found_by_the_linter
+from tests.cloudformation import lint_template
 from tests.stack import TEMPLATE, template
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
@@ -41,7 +41,7 @@ NOT_REACHED = {
 
 
 def test_the_linter_finds_nothing() -> None:
-    assert found_by_the_linter(TEMPLATE.read_text()) == []
+    assert lint_template(TEMPLATE.read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_linter_finds_nothing() -> None:
 def test_the_linter_finds_what_is_broken(sound: str, broken: str, rule: str) -> None:
     text = TEMPLATE.read_text()
     assert sound in text
-    assert rule in {one.split()[0] for one in found_by_the_linter(text.replace(sound, broken, 1))}
+    assert rule in {one.split()[0] for one in lint_template(text.replace(sound, broken, 1))}
 
 
 def test_it_can_be_deployed_without_s3() -> None:

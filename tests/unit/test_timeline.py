@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.local.timeline import MOST_POINTS, Timeline
+from profiler.local.timeline import MAX_POINTS, Timeline
 from profiler.points import Point, decode_points, encode_points
 from profiler.sources.container_stats import ContainerSample
 from profiler.times import NS_PER_MS, NS_PER_SECOND
@@ -18,9 +18,9 @@ Growth = tuple[int | None, int | None]
 GpuReading = tuple[float | None, int | None]
 
 
-def timeline(*samples: tuple[float, float | None, int | None], most_points: int = MOST_POINTS) -> tuple[Point, ...]:
+def timeline(*samples: tuple[float, float | None, int | None], max_points: int = MAX_POINTS) -> tuple[Point, ...]:
     """The points of samples given as (seconds after the start, CPU seconds so far, bytes)."""
-    collected = Timeline(most_points)
+    collected = Timeline(max_points)
     for at, cpu_seconds, memory_bytes in samples:
         collected.add(sample(START_NS + seconds(at), cpu_seconds, memory_bytes))
     return collected.points(START_NS)
@@ -53,12 +53,12 @@ def test_a_counter_that_begins_again_is_no_negative_use() -> None:
 
 
 def test_neighbours_are_merged_when_all_places_are_taken() -> None:
-    points = timeline(*((at, at * at / 10, 100 - at) for at in range(1, 6)), most_points=4)
+    points = timeline(*((at, at * at / 10, 100 - at) for at in range(1, 6)), max_points=4)
     assert shown(points) == [(2000, 0.2, 99), (4000, 0.6, 97), (5000, 0.9, 95)]
 
 
 def test_the_resolution_is_the_same_over_the_whole_run() -> None:
-    points = timeline(*((at, at, None) for at in range(1, 65)), most_points=10)
+    points = timeline(*((at, at, None) for at in range(1, 65)), max_points=10)
     assert [point.elapsed_ms for point in points] == [8000 * step for step in range(1, 9)]
 
 
@@ -82,8 +82,8 @@ STEPS = st.tuples(
 
 @given(st.lists(STEPS, max_size=200), st.integers(1, 20))
 @example([(NS_PER_SECOND, None, None)] * 3, 1)
-def test_however_long_the_run(steps: list[tuple[int, int | None, int | None]], most_points: int) -> None:
-    collected = Timeline(most_points)
+def test_however_long_the_run(steps: list[tuple[int, int | None, int | None]], max_points: int) -> None:
+    collected = Timeline(max_points)
     at_ns, cpu_ns = START_NS, 0
     for step_ns, grown_ns, memory_bytes in steps:
         at_ns += step_ns
@@ -91,7 +91,7 @@ def test_however_long_the_run(steps: list[tuple[int, int | None, int | None]], m
         known_ns = None if grown_ns is None else cpu_ns
         collected.add(ContainerSample(read_ns=at_ns, cpu_ns=known_ns, memory_used_bytes=memory_bytes))
     points = collected.points(START_NS)
-    assert len(points) <= most_points
+    assert len(points) <= max_points
     assert len(points) >= min(len(steps), 1)
     if steps:
         assert points[-1].elapsed_ms == pytest.approx((at_ns - START_NS) / NS_PER_MS, abs=1)
@@ -104,8 +104,8 @@ def test_however_long_the_run(steps: list[tuple[int, int | None, int | None]], m
 
 
 @given(st.lists(st.tuples(st.integers(1, 2000), st.integers(0, 64_000)), max_size=300), st.integers(1, 20))
-def test_no_cpu_time_is_lost(steps_ms: list[tuple[int, int]], most_points: int) -> None:
-    collected = Timeline(most_points)
+def test_no_cpu_time_is_lost(steps_ms: list[tuple[int, int]], max_points: int) -> None:
+    collected = Timeline(max_points)
     at_ms = cpu_ms = 0
     for step_ms, grown_ms in steps_ms:
         at_ms += step_ms
@@ -119,9 +119,9 @@ def test_no_cpu_time_is_lost(steps_ms: list[tuple[int, int]], most_points: int) 
     assert total_ms == pytest.approx(cpu_ms, abs=1 + at_ms * 1e-5)
 
 
-def io(*samples: tuple[float, int | None, int | None], most_points: int = MOST_POINTS) -> list[Growth]:
+def io(*samples: tuple[float, int | None, int | None], max_points: int = MAX_POINTS) -> list[Growth]:
     """Read and written of the points, of samples given as (seconds after the start, read so far, written so far)."""
-    collected = Timeline(most_points)
+    collected = Timeline(max_points)
     for at, read_bytes, write_bytes in samples:
         read_ns = START_NS + seconds(at)
         collected.add(ContainerSample(read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes))
@@ -141,14 +141,14 @@ def test_a_counter_of_bytes_that_begins_again_loses_nothing() -> None:
 
 
 def test_merged_points_have_the_bytes_of_both() -> None:
-    assert io((1, 100, 1), (2, 150, None), (3, 175, 5), (4, None, 6), most_points=2) == [(150, 1), (25, 5)]
+    assert io((1, 100, 1), (2, 150, None), (3, 175, 5), (4, None, 6), max_points=2) == [(150, 1), (25, 5)]
 
 
 COUNTED = st.tuples(st.none() | st.integers(0, 2**40), st.none() | st.integers(0, 2**40))
 
 
 @given(st.lists(COUNTED, max_size=200), st.integers(1, 20))
-def test_no_byte_is_lost(steps: list[tuple[int | None, int | None]], most_points: int) -> None:
+def test_no_byte_is_lost(steps: list[tuple[int | None, int | None]], max_points: int) -> None:
     """All points together have what the counters showed last, however often neighbours were merged."""
     samples: list[tuple[float, int | None, int | None]] = []
     totals = [0, 0]
@@ -158,15 +158,15 @@ def test_no_byte_is_lost(steps: list[tuple[int | None, int | None]], most_points
         now = [None if more is None else total for total, more in zip(totals, grown, strict=True)]
         shown = [before if value is None else value for before, value in zip(shown, now, strict=True)]
         samples.append((at, now[0], now[1]))
-    points = io(*samples, most_points=most_points)
+    points = io(*samples, max_points=max_points)
     for column, total_bytes in enumerate(shown):
         known = [growth for point in points if (growth := point[column]) is not None]
         assert (sum(known) if known else None) == total_bytes
 
 
-def gpus(*samples: tuple[Sequence[GpuReading], float], most_points: int = MOST_POINTS) -> list[GpuReading]:
+def gpus(*samples: tuple[Sequence[GpuReading], float], max_points: int = MAX_POINTS) -> list[GpuReading]:
     """The GPU numbers of the points, of samples given as (what was read before it, seconds after the start)."""
-    collected = Timeline(most_points)
+    collected = Timeline(max_points)
     for readings, at in samples:
         for percent, memory_bytes in readings:
             collected.add_gpu(percent, memory_bytes)
@@ -183,7 +183,7 @@ def test_what_was_not_measured_of_the_gpus_is_none() -> None:
 
 
 def test_merged_points_have_the_mean_of_all_readings_and_the_most_memory() -> None:
-    merged = gpus(([(30.0, 5)], 1), ([(60.0, 9), (90.0, 7)], 2), ([], 3), ([(10.0, 1)], 4), most_points=2)
+    merged = gpus(([(30.0, 5)], 1), ([(60.0, 9), (90.0, 7)], 2), ([], 3), ([(10.0, 1)], 4), max_points=2)
     assert merged == [(60.0, 9), (10.0, 1)]
 
 
@@ -217,7 +217,7 @@ def test_no_reading_of_the_gpus_is_lost_between_two_threads() -> None:
         collected.add(sample(at_ns))
     reader.join()
     collected.add(sample(at_ns + NS_PER_MS))
-    counted = sum(mark.gpu.readings for mark in collected._marks)
+    counted = sum(mark.gpu.readings for mark in collected._steps)
     assert counted == readings
     assert max(point.gpu_memory_bytes or 0 for point in collected.points(START_NS)) == readings - 1
 

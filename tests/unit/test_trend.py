@@ -7,7 +7,7 @@ from profiler.sizing.trend import Growth, growth
 
 def test_a_straight_line_grows_by_its_slope() -> None:
     found = growth([100.0 + 10 * n for n in range(12)])
-    assert found == Growth(a_run=10, now=210)
+    assert found == Growth(per_run=10, now=210)
     assert found is not None
     assert (found.runs_until(240), found.runs_until(235), found.runs_until(200)) == (4, 3, None)
 
@@ -17,7 +17,7 @@ def test_a_few_odd_runs_do_not_move_it() -> None:
     values[3], values[11] = 900, 5
     found = growth(values)
     assert found is not None
-    assert found.a_run == pytest.approx(10, abs=0.5)
+    assert found.per_run == pytest.approx(10, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_does_not_clearly_grow_does_not_grow(values: list[float]) -> None:
 def test_any_growth_is_upward_and_ends(values: list[float]) -> None:
     found = growth(values)
     if found is not None:
-        assert found.a_run > 0
+        assert found.per_run > 0
         left = found.runs_until(found.now + 100)
         assert left is not None
         assert left >= 1

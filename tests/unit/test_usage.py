@@ -119,7 +119,7 @@ def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time() -> None:
         assert vcpu is not None
         assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
         assert feed.usage.cpu_seconds == 2.0
-        assert feed.usage.longest_step_ms == 1000
+        assert feed.usage.max_step_ms == 1000
 
 
 def test_memory_counts_for_the_step_it_stands_for() -> None:
@@ -216,7 +216,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
         usage.network_rx_bytes,
         usage.block_write_bytes,
         usage.max_pids,
-        usage.longest_step_ms,
+        usage.max_step_ms,
     ):
         assert value is None or value >= 0
     vcpu = usage.run.vcpu.distribution()

@@ -4,14 +4,14 @@ import pytest
 
 from profiler.record import Status
 from profiler.verdict import (
-    End,
+    Outcome,
     OutOfMemory,
-    ended,
+    exited_outcome,
     likely_out_of_memory,
-    lost,
     out_of_memory,
-    still_running,
-    told_to_stop,
+    running_outcome,
+    stopped_outcome,
+    unknown_outcome,
 )
 
 GIB = 2**30
@@ -29,40 +29,40 @@ GIB = 2**30
     ],
 )
 def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: bool, status: Status) -> None:
-    assert ended(exit_code, 5, stop_was_asked=asked) == End(
+    assert exited_outcome(exit_code, 5, is_stop_requested=asked) == Outcome(
         status=status, exit_code=exit_code, until_ns=5, finished_ns=5
     )
 
 
 def test_a_lost_batch_has_a_last_reading_and_no_duration() -> None:
-    assert lost(7) == End(status="unknown", finished_ns=7)
+    assert unknown_outcome(7) == Outcome(status="unknown", finished_ns=7)
 
 
 def test_a_batch_that_goes_on_has_no_end() -> None:
-    assert still_running(7) == End(status="running", until_ns=7)
-    assert told_to_stop(7) == End(status="stopped", until_ns=7)
+    assert running_outcome(7) == Outcome(status="running", until_ns=7)
+    assert stopped_outcome(7) == Outcome(status="stopped", until_ns=7)
 
 
 @pytest.mark.parametrize(
     ("end", "peak", "size", "hits", "verdict"),
     [
-        (ended(137, 1, stop_was_asked=False), 0.95 * GIB, GIB, None, True),
-        (ended(137, 1, stop_was_asked=False), 0.90 * GIB, GIB, 0, True),
-        (ended(137, 1, stop_was_asked=False), 0.2 * GIB, GIB, 12, True),
-        (ended(137, 1, stop_was_asked=False), 0.2 * GIB, GIB, None, False),
-        (ended(137, 1, stop_was_asked=False), 0.7 * GIB, GIB, None, None),
-        (ended(137, 1, stop_was_asked=False), 0.95 * GIB, None, None, None),
-        (ended(137, 1, stop_was_asked=False), None, GIB, None, None),
-        (lost(1), 0.95 * GIB, GIB, None, True),
-        (ended(0, 1, stop_was_asked=False), 0.95 * GIB, GIB, 5, False),
-        (ended(1, 1, stop_was_asked=False), 0.95 * GIB, GIB, None, False),
-        (ended(137, 1, stop_was_asked=True), 0.95 * GIB, GIB, 3, False),
-        (told_to_stop(1), 0.95 * GIB, GIB, None, False),
-        (still_running(1), 0.95 * GIB, GIB, 3, None),
+        (exited_outcome(137, 1, is_stop_requested=False), 0.95 * GIB, GIB, None, True),
+        (exited_outcome(137, 1, is_stop_requested=False), 0.90 * GIB, GIB, 0, True),
+        (exited_outcome(137, 1, is_stop_requested=False), 0.2 * GIB, GIB, 12, True),
+        (exited_outcome(137, 1, is_stop_requested=False), 0.2 * GIB, GIB, None, False),
+        (exited_outcome(137, 1, is_stop_requested=False), 0.7 * GIB, GIB, None, None),
+        (exited_outcome(137, 1, is_stop_requested=False), 0.95 * GIB, None, None, None),
+        (exited_outcome(137, 1, is_stop_requested=False), None, GIB, None, None),
+        (unknown_outcome(1), 0.95 * GIB, GIB, None, True),
+        (exited_outcome(0, 1, is_stop_requested=False), 0.95 * GIB, GIB, 5, False),
+        (exited_outcome(1, 1, is_stop_requested=False), 0.95 * GIB, GIB, None, False),
+        (exited_outcome(137, 1, is_stop_requested=True), 0.95 * GIB, GIB, 3, False),
+        (stopped_outcome(1), 0.95 * GIB, GIB, None, False),
+        (running_outcome(1), 0.95 * GIB, GIB, 3, None),
     ],
 )
 def test_out_of_memory_is_said_only_with_evidence(
-    *, end: End, peak: float | None, size: float | None, hits: int | None, verdict: bool | None
+    *, end: Outcome, peak: float | None, size: float | None, hits: int | None, verdict: bool | None
 ) -> None:
     assert (
         likely_out_of_memory(
@@ -72,14 +72,16 @@ def test_out_of_memory_is_said_only_with_evidence(
     )
 
 
-@pytest.mark.parametrize("end", [ended(0, 1, stop_was_asked=False), told_to_stop(1), still_running(1), lost(1)])
-def test_the_kernels_count_of_kills_decides_however_the_batch_ended(end: End) -> None:
+@pytest.mark.parametrize(
+    "end", [exited_outcome(0, 1, is_stop_requested=False), stopped_outcome(1), running_outcome(1), unknown_outcome(1)]
+)
+def test_the_kernels_count_of_kills_decides_however_the_batch_ended(end: Outcome) -> None:
     found = out_of_memory(end, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None, memory_kills=1)
     assert found == OutOfMemory(likely=True, evidence="kernel-counter")
 
 
 def test_without_a_counted_kill_the_exit_code_at_the_limit_is_the_evidence() -> None:
-    killed = ended(137, 1, stop_was_asked=False)
+    killed = exited_outcome(137, 1, is_stop_requested=False)
     found = out_of_memory(killed, memory_max_bytes=GIB, memory_size_bytes=GIB, limit_hits=None, memory_kills=0)
     assert found == OutOfMemory(likely=True, evidence="exit-137-at-limit")
     found = out_of_memory(killed, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None)

@@ -11,7 +11,7 @@ import pytest
 from profiler.sources.container_stats import ContainerSample, StatsReading, decode_stats
 from profiler.sources.host import Host
 from profiler.sources.task_metadata import TaskMetadata, decode_task
-from profiler.summary import container_sizes, usage_metrics
+from profiler.summary import container_limits, usage_metrics
 from profiler.usage import ContainerUsage
 from tests.fakes import seconds
 
@@ -61,7 +61,7 @@ def test_the_numbers_worked_out_by_hand() -> None:
         (10, stats("2025-02-27T05:22:49.406170373Z", 322633383)),
     ):
         usage.add(sample, docker_id=ID, received_ns=seconds(received), started_ns=None)
-    sizes = container_sizes(container, task, usage, Host(vcpu=2, memory_bytes=2**32))
+    sizes = container_limits(container, task, usage, Host(vcpu=2, memory_bytes=2**32))
     metrics = usage_metrics(usage, sizes)
     assert (metrics.vcpu_size, metrics.memory_size_mb) == (0.25, 512)
     assert metrics.vcpu_used is not None

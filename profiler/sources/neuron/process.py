@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import subprocess
 
 _CHUNK_BYTES = 64 * 1024
-_ERRORS_KEPT_BYTES = 4096
-_REAP_SECONDS = 1.0
-_LEASH = str(Path(__file__).with_name("leash.py"))
+_MAX_STDERR_BYTES = 4096
+_REAP_TIMEOUT_SECONDS = 1.0
+_LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
 
 
-class Wake:
+class WakeEvent:
     """Cuts a wait short from another thread."""
 
     def __init__(self) -> None:
@@ -52,41 +52,41 @@ class Wake:
 
 
 class NeuronProcess:
-    """A running neuron-monitor. ``output_ended`` says that no more output will come."""
+    """A running neuron-monitor. ``is_output_closed`` says that no more output will come."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: Wake) -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
         self._popen = popen
         self.pid = popen.pid
-        self._output = output
-        self._errors = errors
+        self._stdout = output
+        self._stderr = errors
         self._wake = wake
         self._poll = select.poll()
         for descriptor in (output, errors, wake.descriptor):
             self._poll.register(descriptor, select.POLLIN)
         os.set_blocking(errors, False)
         self._lock = threading.Lock()
-        self._collected = False
-        self._errors_ended = False
-        self._gone = False
-        self._complaints = b""
-        self.output_ended = False
+        self._is_reaped = False
+        self._is_stderr_closed = False
+        self._has_exited = False
+        self._stderr_tail = b""
+        self.is_output_closed = False
 
-    def read(self, at_most_seconds: float) -> bytes:
+    def read(self, max_seconds: float) -> bytes:
         """Wait for output, so long at most or until woken; what came, empty if nothing did."""
         # What it wrote just before its end is still to be read.
-        milliseconds = 0 if self._gone else math.ceil(max(at_most_seconds, 0) * 1000)
+        milliseconds = 0 if self._has_exited else math.ceil(max(max_seconds, 0) * 1000)
         ready = {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
         if self._wake.descriptor in ready:
             self._wake.clear()
-        if self._errors in ready:
-            self._keep_complaints()
-        if self._output in ready:
-            chunk = os.read(self._output, _CHUNK_BYTES)
-            self.output_ended = not chunk
+        if self._stderr in ready:
+            self._read_stderr()
+        if self._stdout in ready:
+            chunk = os.read(self._stdout, _CHUNK_BYTES)
+            self.is_output_closed = not chunk
             return chunk
         # A descendant that outlives it may hold the pipe open.
-        self.output_ended = self._gone and not ready
-        self._gone = self._is_gone()
+        self.is_output_closed = self._has_exited and not ready
+        self._has_exited = self._check_exited()
         return b""
 
     def terminate(self) -> None:
@@ -103,48 +103,48 @@ class NeuronProcess:
 
         self.kill()
         with self._lock:
-            self._collected = True
+            self._is_reaped = True
         with suppress(subprocess.TimeoutExpired):
             # One that hangs in the driver cannot be waited for.
-            self._popen.wait(_REAP_SECONDS)
-        self._keep_complaints()
+            self._popen.wait(_REAP_TIMEOUT_SECONDS)
+        self._read_stderr()
         for stream in (self._popen.stdout, self._popen.stderr):
             if stream is not None:
                 stream.close()
-        lines = self._complaints.decode("utf-8", "replace").split("\n")
-        complaint = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f"{_how_it_ended(self._popen.returncode)}{': ' if complaint else ''}{complaint}"
+        lines = self._stderr_tail.decode("utf-8", "replace").split("\n")
+        last_error_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
 
-    def _keep_complaints(self) -> None:
+    def _read_stderr(self) -> None:
         try:
-            chunk = os.read(self._errors, _CHUNK_BYTES)
+            chunk = os.read(self._stderr, _CHUNK_BYTES)
         except BlockingIOError:
             return
-        self._complaints = (self._complaints + chunk)[-_ERRORS_KEPT_BYTES:]
-        if not chunk and not self._errors_ended:
-            self._errors_ended = True
-            self._poll.unregister(self._errors)
+        self._stderr_tail = (self._stderr_tail + chunk)[-_MAX_STDERR_BYTES:]
+        if not chunk and not self._is_stderr_closed:
+            self._is_stderr_closed = True
+            self._poll.unregister(self._stderr)
 
     def _signal(self, number: signal.Signals) -> None:
         with self._lock, suppress(ProcessLookupError, PermissionError):
-            if not self._collected:
+            if not self._is_reaped:
                 os.killpg(self.pid, number)
 
-    def _is_gone(self) -> bool:
+    def _check_exited(self) -> bool:
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
 
 
-def start_process(program: str, configuration: bytes, wake: Wake) -> NeuronProcess | Unavailable:
+def start_process(program: str, configuration: bytes, wake: WakeEvent) -> NeuronProcess | Unavailable:
     """Start ``program`` with a configuration; the reason if this machine refuses it."""
     import subprocess  # noqa: PLC0415  half a MiB that only a monitor with devices needs
 
     try:
-        descriptor = _in_memory(configuration)
+        descriptor = _write_memory_file(configuration)
         try:
-            leash = (sys.executable, "-I", "-S", _LEASH, str(os.getpid()))
+            leash = (sys.executable, "-I", "-S", _LEASH_SCRIPT, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found where root installs
                 (*leash, program, "-c", f"/proc/self/fd/{descriptor}"),
                 stdin=subprocess.DEVNULL,
@@ -163,7 +163,7 @@ def start_process(program: str, configuration: bytes, wake: Wake) -> NeuronProce
     return NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
 
 
-def _in_memory(content: bytes) -> int:
+def _write_memory_file(content: bytes) -> int:
     """A file without a name that only this process and its children can read."""
     descriptor = os.memfd_create("neuron-monitor.json")
     with open(descriptor, "wb", closefd=False) as file:
@@ -171,7 +171,7 @@ def _in_memory(content: bytes) -> int:
     return descriptor
 
 
-def _how_it_ended(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
         return "it does not end, even when killed"
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"

@@ -16,21 +16,21 @@ from profiler.sources import Unavailable
 from profiler.sources.json_fields import Json, text
 from profiler.sources.neuron import wire
 from profiler.sources.neuron.amounts import (
-    MOST_BYTES,
-    MOST_EVENTS,
-    count_at_most,
+    MAX_BYTES,
+    MAX_EVENTS,
+    bounded_count,
+    bounded_sum,
     nanoseconds,
     percent,
     seconds,
-    sum_at_most,
 )
 
 # Twice the cores of the largest node, so that a record that shows 128 can say that there are more.
-MOST_CORES = 256
-_MOST_DEVICES = 256
-_MOST_CATEGORIES = 16  # there are 5 to 7
-_LONGEST_INDEX = 4
-_MOST_PROBLEMS = 8
+MAX_CORES = 256
+_MAX_DEVICES = 256
+_MAX_CATEGORIES = 16  # there are 5 to 7
+_MAX_INDEX_DIGITS = 4
+_MAX_PROBLEMS = 8
 
 _Group = TypeVar("_Group", bound=wire.Group)
 _Value = TypeVar("_Value")
@@ -88,74 +88,74 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
         return Unavailable("it printed something else than a JSON object")
     if document == wire.Document():
         return Unavailable("it printed a JSON object that is no report")
-    return _Reading().report(document)
+    return _ReportParser().report(document)
 
 
-class _Reading:
+class _ReportParser:
     """Goes through one document and keeps the errors it meets."""
 
     def __init__(self) -> None:
         self._problems: dict[str, None] = {}
 
     def report(self, document: wire.Document) -> NeuronReport:
-        runtimes = [entry for entry in _items(document.neuron_runtime_data) if isinstance(entry, wire.Runtime)]
+        runtimes = [entry for entry in _as_list(document.neuron_runtime_data) if isinstance(entry, wire.Runtime)]
         for runtime in runtimes:
-            self._is_good(runtime.error)
+            self._has_no_error(runtime.error)
         groups = [runtime.report for runtime in runtimes if isinstance(runtime.report, wire.RuntimeGroups)]
         hardware = [entry.hw_counters for entry in groups]
         if isinstance(document.system_data, wire.SystemData):
             hardware.append(document.system_data.neuron_hw_counters)
         info = document.neuron_hardware_info
-        if not isinstance(info, wire.HardwareInfo) or not self._is_good(info.error):
+        if not isinstance(info, wire.HardwareInfo) or not self._has_no_error(info.error):
             info = wire.HardwareInfo()
         return NeuronReport(
             runtimes=tuple(self._runtime(entry) for entry in groups if entry != wire.RuntimeGroups()),
             ecc_uncorrected=self._ecc_uncorrected(hardware),
-            device_count=count_at_most(_MOST_DEVICES, info.neuron_device_count),
-            device_memory_size_bytes=count_at_most(MOST_BYTES, info.neuron_device_memory_size),
-            problems=tuple(self._problems)[:_MOST_PROBLEMS],
+            device_count=bounded_count(_MAX_DEVICES, info.neuron_device_count),
+            device_memory_size_bytes=bounded_count(MAX_BYTES, info.neuron_device_memory_size),
+            problems=tuple(self._problems)[:_MAX_PROBLEMS],
         )
 
-    def _is_good(self, error: Json) -> bool:
+    def _has_no_error(self, error: Json) -> bool:
         problem = text(error)
         if problem is not None:
             self._problems[problem] = None
         return problem is None
 
-    def _good(self, group: Json, kind: type[_Group]) -> _Group:
+    def _valid_group(self, group: Json, kind: type[_Group]) -> _Group:
         """The group if it could be read, else an empty one."""
-        return group if isinstance(group, kind) and self._is_good(group.error) else kind()
+        return group if isinstance(group, kind) and self._has_no_error(group.error) else kind()
 
     def _runtime(self, groups: wire.RuntimeGroups) -> RuntimeReport:
-        cores = self._good(groups.neuroncore_counters, wire.CoreCounters)
-        memory = self._good(groups.memory_used, wire.MemoryUsed)
+        cores = self._valid_group(groups.neuroncore_counters, wire.CoreCounters)
+        memory = self._valid_group(groups.memory_used, wire.MemoryUsed)
         used = memory.neuron_runtime_used_bytes
         if not isinstance(used, wire.UsedBytes):
             used = wire.UsedBytes()
-        stats = self._good(groups.execution_stats, wire.ExecutionStats)
+        stats = self._valid_group(groups.execution_stats, wire.ExecutionStats)
         if stats == wire.ExecutionStats():
-            stats = self._good(groups.inference_stats, wire.ExecutionStats)
+            stats = self._valid_group(groups.inference_stats, wire.ExecutionStats)
         completed, failed = _executions(stats)
         return RuntimeReport(
             utilization_percent=_utilization_percent(cores),
             utilization_period_ns=nanoseconds(cores.period),
             core_memory_bytes=_core_memory_bytes(used.usage_breakdown),
             memory_bytes_by_category=_memory_bytes_by_category(used.usage_breakdown),
-            device_memory_bytes=count_at_most(MOST_BYTES, used.neuron_device),
+            device_memory_bytes=bounded_count(MAX_BYTES, used.neuron_device),
             memory_period_ns=nanoseconds(memory.period),
             completed=completed,
             failed=failed,
             latency=_latency(stats.latency_stats),
         )
 
-    def _ecc_uncorrected(self, groups: list[wire.HardwareCounters | wire.Odd]) -> Mapping[int, int]:
+    def _ecc_uncorrected(self, groups: list[wire.HardwareCounters | wire.UnexpectedJson]) -> Mapping[int, int]:
         found: dict[int, int] = {}
         for group in groups:
-            for device in _items(self._good(group, wire.HardwareCounters).neuron_devices):
+            for device in _as_list(self._valid_group(group, wire.HardwareCounters).neuron_devices):
                 if not isinstance(device, wire.Device):
                     continue
-                index = count_at_most(_MOST_DEVICES - 1, device.neuron_device_index)
-                errors = sum_at_most(MOST_EVENTS, (device.mem_ecc_uncorrected, device.sram_ecc_uncorrected))
+                index = bounded_count(_MAX_DEVICES - 1, device.neuron_device_index)
+                errors = bounded_sum(MAX_EVENTS, (device.mem_ecc_uncorrected, device.sram_ecc_uncorrected))
                 if index is not None and errors is not None:
                     # Each daemon of runtime 1.x reports the same devices.
                     found[index] = max(errors, found.get(index, 0))
@@ -167,14 +167,14 @@ def _utilization_percent(group: wire.CoreCounters) -> Mapping[int, float] | None
     if not isinstance(cores, dict):
         return None
     found = {}
-    for index, core in _by_core(cores):
+    for index, core in _iter_cores(cores):
         used = percent(core.neuroncore_utilization) if isinstance(core, wire.Core) else None
         if used is not None:
             found[index] = used
     return found
 
 
-def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.Odd) -> Mapping[str, int]:
+def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, int]:
     """The sum over the cores, by whatever categories there are."""
     found: dict[str, int] = {}
     for categories in _core_breakdowns(breakdown).values():
@@ -182,22 +182,22 @@ def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.Odd) -> Mapping[s
         if not isinstance(categories, dict) or (found and not any(categories.values())):
             continue
         for name, value in categories.items():
-            used = count_at_most(MOST_BYTES, value)
-            if used is not None and (name in found or len(found) < _MOST_CATEGORIES):
+            used = bounded_count(MAX_BYTES, value)
+            if used is not None and (name in found or len(found) < _MAX_CATEGORIES):
                 found[name] = found.get(name, 0) + used
     return found
 
 
-def _core_breakdowns(breakdown: wire.Breakdown | wire.Odd) -> Mapping[str, wire.Numbers]:
+def _core_breakdowns(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, wire.Numbers]:
     cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
     return cores if isinstance(cores, dict) else {}
 
 
-def _core_memory_bytes(breakdown: wire.Breakdown | wire.Odd) -> Mapping[int, int]:
+def _core_memory_bytes(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[int, int]:
     """The sum of whatever categories there are: versions of neuron-monitor add some."""
     found = {}
-    for index, categories in _by_core(_core_breakdowns(breakdown)):
-        used = sum_at_most(MOST_BYTES, categories.values()) if isinstance(categories, dict) else None
+    for index, categories in _iter_cores(_core_breakdowns(breakdown)):
+        used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
         if used is not None:
             found[index] = used
     return found
@@ -211,10 +211,10 @@ def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
     if not isinstance(summary, dict):
         return None, None
     others = (value for name, value in summary.items() if name != "completed")
-    return count_at_most(MOST_EVENTS, summary.get("completed")), sum_at_most(MOST_EVENTS, others)
+    return bounded_count(MAX_EVENTS, summary.get("completed")), bounded_sum(MAX_EVENTS, others)
 
 
-def _latency(stats: wire.Latencies | wire.Odd) -> Latency | None:
+def _latency(stats: wire.Latencies | wire.UnexpectedJson) -> Latency | None:
     """The total latency, else the device's; None where neither has a number."""
     if not isinstance(stats, wire.Latencies):
         return None
@@ -230,18 +230,18 @@ def _latency(stats: wire.Latencies | wire.Odd) -> Latency | None:
     return None
 
 
-def _items(value: Json) -> list[Json]:
+def _as_list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-def _by_core(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
+def _iter_cores(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
     for key, value in cores.items():
         index = _core_index(key)
         if index is not None:
             yield index, value
 
 
-@lru_cache(2 * MOST_CORES)  # each of 32 runtimes lists the same 32 cores, every second
+@lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
 def _core_index(key: str) -> int | None:
-    is_index = key.isdecimal() and key.isascii() and len(key) <= _LONGEST_INDEX
-    return int(key) if is_index and int(key) < MOST_CORES else None
+    is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS
+    return int(key) if is_index and int(key) < MAX_CORES else None

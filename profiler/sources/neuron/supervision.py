@@ -12,84 +12,88 @@ from msgspec.structs import replace
 
 from profiler.times import NS_PER_SECOND
 
-FIRST_WAIT_NS = NS_PER_SECOND
-LONGEST_WAIT_NS = 60 * NS_PER_SECOND
-ENDS_UNTIL_UNAVAILABLE = 5
-REPORTS_UNTIL_TRUSTED = 10
-_LEAST_SILENCE_NS = 10 * NS_PER_SECOND
-_SILENT_PERIODS = 5
+MIN_BACKOFF_NS = NS_PER_SECOND
+MAX_BACKOFF_NS = 60 * NS_PER_SECOND
+EXITS_UNTIL_UNAVAILABLE = 5
+REPORTS_UNTIL_BACKOFF_RESET = 10
+_MIN_SILENCE_TIMEOUT_NS = 10 * NS_PER_SECOND
+_SILENCE_TIMEOUT_PERIODS = 5
 # Waits are lengthened by up to this share, so that the tasks of a machine do not start in step.
 _JITTER_SHARE = 0.25
 
 
-class Supervision(Struct, frozen=True, kw_only=True):
+class SupervisionState(Struct, frozen=True, kw_only=True):
     """The state; its methods give the next one.
 
-    ``alarm_ns`` (monotonic) is when the next start is due or, while it runs, when it has been
-    silent for too long. ``ends_without_report`` counts over the whole run, ``fruitless_in_a_row``
+    ``deadline_ns`` (monotonic) is when the next start is due or, while it runs, when it has been
+    silent for too long. ``empty_runs`` counts over the whole run, ``consecutive_empty_runs``
     since the last report.
     """
 
-    silence_ns: int
-    alarm_ns: int = 0
-    running: bool = False
-    unavailable: bool = False
+    silence_timeout_ns: int
+    deadline_ns: int = 0
+    is_running: bool = False
+    is_unavailable: bool = False
     starts: int = 0
     reports: int = 0
-    fruitless_in_a_row: int = 0
-    ends_without_report: int = 0
-    wait_ns: int = FIRST_WAIT_NS
+    consecutive_empty_runs: int = 0
+    empty_runs: int = 0
+    backoff_ns: int = MIN_BACKOFF_NS
 
     @property
     def restarts(self) -> int:
         """Starts after the first."""
         return max(self.starts - 1, 0)
 
-    def start_is_due(self, now_ns: int) -> bool:
+    def is_start_due(self, now_ns: int) -> bool:
         """Whether it is to be started now."""
-        return not self.running and now_ns >= self.alarm_ns
+        return not self.is_running and now_ns >= self.deadline_ns
 
     def is_silent(self, now_ns: int) -> bool:
         """Whether it runs and has said nothing for too long."""
-        return self.running and now_ns >= self.alarm_ns
+        return self.is_running and now_ns >= self.deadline_ns
 
-    def started(self, now_ns: int) -> "Supervision":
+    def on_started(self, now_ns: int) -> "SupervisionState":
         """A process was started."""
-        return replace(self, running=True, starts=self.starts + 1, reports=0, alarm_ns=now_ns + self.silence_ns)
+        return replace(
+            self, is_running=True, starts=self.starts + 1, reports=0, deadline_ns=now_ns + self.silence_timeout_ns
+        )
 
-    def reported(self, now_ns: int) -> "Supervision":
+    def on_report(self, now_ns: int) -> "SupervisionState":
         """A report came."""
         reports = self.reports + 1
         return replace(
             self,
             reports=reports,
-            unavailable=False,
-            fruitless_in_a_row=0,
-            wait_ns=FIRST_WAIT_NS if reports >= REPORTS_UNTIL_TRUSTED else self.wait_ns,
-            alarm_ns=now_ns + self.silence_ns,
+            is_unavailable=False,
+            consecutive_empty_runs=0,
+            backoff_ns=MIN_BACKOFF_NS if reports >= REPORTS_UNTIL_BACKOFF_RESET else self.backoff_ns,
+            deadline_ns=now_ns + self.silence_timeout_ns,
         )
 
-    def ended(self, now_ns: int, jitter: float) -> "Supervision":
+    def on_exit(self, now_ns: int, jitter: float) -> "SupervisionState":
         """The process is gone, or could not be started; ``jitter`` is a random number from 0 to 1."""
-        fruitless = 0 if self.running and self.reports else 1
-        in_a_row = self.fruitless_in_a_row + fruitless
-        unavailable = in_a_row >= ENDS_UNTIL_UNAVAILABLE
-        wait_ns = LONGEST_WAIT_NS if unavailable else round(self.wait_ns * (1 + _JITTER_SHARE * jitter))
+        fruitless = 0 if self.is_running and self.reports else 1
+        in_a_row = self.consecutive_empty_runs + fruitless
+        is_unavailable = in_a_row >= EXITS_UNTIL_UNAVAILABLE
+        backoff_ns = MAX_BACKOFF_NS if is_unavailable else round(self.backoff_ns * (1 + _JITTER_SHARE * jitter))
         return replace(
             self,
-            running=False,
-            unavailable=unavailable,
-            fruitless_in_a_row=in_a_row,
-            ends_without_report=self.ends_without_report + fruitless,
-            wait_ns=min(2 * self.wait_ns, LONGEST_WAIT_NS),
-            alarm_ns=now_ns + min(wait_ns, LONGEST_WAIT_NS),
+            is_running=False,
+            is_unavailable=is_unavailable,
+            consecutive_empty_runs=in_a_row,
+            empty_runs=self.empty_runs + fruitless,
+            backoff_ns=min(2 * self.backoff_ns, MAX_BACKOFF_NS),
+            deadline_ns=now_ns + min(backoff_ns, MAX_BACKOFF_NS),
         )
 
-    def missing(self, now_ns: int) -> "Supervision":
+    def on_missing_program(self, now_ns: int) -> "SupervisionState":
         """There is no such program."""
-        return replace(self, unavailable=True, alarm_ns=now_ns + LONGEST_WAIT_NS)
+        return replace(self, is_unavailable=True, deadline_ns=now_ns + MAX_BACKOFF_NS)
 
 
-def supervision(period_seconds: int) -> Supervision:
+def initial_supervision(period_seconds: int) -> SupervisionState:
     """The beginning: a start is due at once."""
-    return Supervision(silence_ns=max(_LEAST_SILENCE_NS, _SILENT_PERIODS * period_seconds * NS_PER_SECOND))
+    return SupervisionState(
+        silence_timeout_ns=max(_MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND)
+    )

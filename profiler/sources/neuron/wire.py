@@ -1,7 +1,7 @@
 """The part of neuron-monitor's reports that is read, as msgspec types: everything else is skipped unread.
 
 Skipping pays: the list of loaded models, which nothing here needs, is three quarters of a large
-report. Any JSON value is let through where these types expect an object or a list (``Odd``), so that
+report. Any JSON value is let through where these types expect an object or a list (``UnexpectedJson``), so that
 a field of another type cannot cost the others.
 """
 
@@ -11,9 +11,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 Scalar = None | bool | int | float | str
 # What may stand where an object is expected; and where a list is.
-Odd = Scalar | list[Any]
-NoList = Scalar | dict[str, Any]
-Numbers = dict[str, Any] | Odd
+UnexpectedJson = Scalar | list[Any]
+NonListJson = Scalar | dict[str, Any]
+Numbers = dict[str, Any] | UnexpectedJson
 
 
 class Group(Struct, frozen=True):
@@ -32,26 +32,26 @@ class Core(Struct, frozen=True):
 class CoreCounters(Group, frozen=True):
     """``neuroncore_counters``: all cores of the node, by their index as text."""
 
-    neuroncores_in_use: dict[str, Core | Odd] | Odd = None
+    neuroncores_in_use: dict[str, Core | UnexpectedJson] | UnexpectedJson = None
 
 
 class Breakdown(Struct, frozen=True):
     """Bytes by core and category."""
 
-    neuroncore_memory_usage: dict[str, Numbers] | Odd = None
+    neuroncore_memory_usage: dict[str, Numbers] | UnexpectedJson = None
 
 
 class UsedBytes(Struct, frozen=True):
     """What a runtime holds on the devices."""
 
     neuron_device: Any = None
-    usage_breakdown: Breakdown | Odd = None
+    usage_breakdown: Breakdown | UnexpectedJson = None
 
 
 class MemoryUsed(Group, frozen=True):
     """``memory_used``, without the models."""
 
-    neuron_runtime_used_bytes: UsedBytes | Odd = None
+    neuron_runtime_used_bytes: UsedBytes | UnexpectedJson = None
 
 
 class Latencies(Struct, frozen=True):
@@ -66,7 +66,7 @@ class ExecutionStats(Group, frozen=True):
 
     execution_summary: Numbers = None
     inference_summary: Numbers = None
-    latency_stats: Latencies | Odd = None
+    latency_stats: Latencies | UnexpectedJson = None
 
 
 class Device(Struct, frozen=True):
@@ -80,30 +80,30 @@ class Device(Struct, frozen=True):
 class HardwareCounters(Group, frozen=True):
     """``neuron_hw_counters``; null instead of a list where no device is visible."""
 
-    neuron_devices: list[Device | Odd] | NoList = None
+    neuron_devices: list[Device | UnexpectedJson] | NonListJson = None
 
 
 class RuntimeGroups(Struct, frozen=True):
     """The groups of one runtime; those of the hardware only from runtime 1.x."""
 
-    neuroncore_counters: CoreCounters | Odd = None
-    memory_used: MemoryUsed | Odd = None
-    execution_stats: ExecutionStats | Odd = None
-    inference_stats: ExecutionStats | Odd = None
-    hw_counters: HardwareCounters | Odd = None
+    neuroncore_counters: CoreCounters | UnexpectedJson = None
+    memory_used: MemoryUsed | UnexpectedJson = None
+    execution_stats: ExecutionStats | UnexpectedJson = None
+    inference_stats: ExecutionStats | UnexpectedJson = None
+    hw_counters: HardwareCounters | UnexpectedJson = None
 
 
 class Runtime(Struct, frozen=True):
     """One process that uses the devices (runtime 1.x: one daemon)."""
 
     error: Any = None
-    report: RuntimeGroups | Odd = None
+    report: RuntimeGroups | UnexpectedJson = None
 
 
 class SystemData(Struct, frozen=True):
     """The groups of the node."""
 
-    neuron_hw_counters: HardwareCounters | Odd = None
+    neuron_hw_counters: HardwareCounters | UnexpectedJson = None
 
 
 class HardwareInfo(Struct, frozen=True):
@@ -117,6 +117,6 @@ class HardwareInfo(Struct, frozen=True):
 class Document(Struct, frozen=True):
     """A report."""
 
-    neuron_runtime_data: list[Runtime | Odd] | NoList | UnsetType = UNSET
-    system_data: SystemData | Odd | UnsetType = UNSET
-    neuron_hardware_info: HardwareInfo | Odd | UnsetType = UNSET
+    neuron_runtime_data: list[Runtime | UnexpectedJson] | NonListJson | UnsetType = UNSET
+    system_data: SystemData | UnexpectedJson | UnsetType = UNSET
+    neuron_hardware_info: HardwareInfo | UnexpectedJson | UnsetType = UNSET

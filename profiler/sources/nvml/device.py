@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from profiler.sources.nvml.library import Nvml
 from profiler.sources.nvml.readings import GpuFacts, GpuSample
-from profiler.sources.nvml.remedies import Remedy, remedy_for
+from profiler.sources.nvml.remedies import ErrorAction, action_for_error
 
 _MILLIWATTS_PER_WATT = 1000
 _PERCENT = 100
 _MEMORY = "nvmlDeviceGetMemoryInfo"
-_CONCERNS_ALL = (Remedy.LOST, Remedy.START_ANEW)
+_DEVICE_WIDE_ACTIONS = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
 _OLD_DRIVER = (
     "The NVIDIA driver is too old to tell what it reserves for itself: memoryUsedMB of the GPUs includes that."
 )
@@ -24,26 +24,26 @@ _OLD_DRIVER = (
 class Failure(Struct, frozen=True):
     """A call that failed: what to do about it, and the driver's words."""
 
-    remedy: Remedy
+    action: ErrorAction
     reason: str
 
 
-def ask(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401  the driver's types
+def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401  the driver's types
     """The answer of one of NVML's functions, or its failure as a value."""
     try:
         return getattr(nvml, function)(*arguments, **options)
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
-        return Failure(remedy_for(value), f"{error} (NVML error {value})")
+        return Failure(action_for_error(value), f"{error} (NVML error {value})")
     except AttributeError:
         # A binding older than the function: the same as a driver older than it.
-        return Failure(Remedy.NEVER_AGAIN, f"the installed nvidia-ml-py has no {function}")
+        return Failure(ErrorAction.UNSUPPORTED, f"the installed nvidia-ml-py has no {function}")
 
 
 class Device:
     """Reads one device by its handle, which stays valid until the driver is shut down.
 
-    ``board_handle`` is the whole GPU's where this is an instance of one.
+    ``physical_handle`` is the whole GPU's where this is an instance of one.
     """
 
     def __init__(
@@ -51,50 +51,50 @@ class Device:
         nvml: Nvml,
         handle: Any,  # noqa: ANN401  a pointer of the driver's
         facts: GpuFacts,
-        board_handle: Any = None,  # noqa: ANN401  as above
+        physical_handle: Any = None,  # noqa: ANN401  as above
     ) -> None:
         self._nvml = nvml
-        self._never: set[tuple[str, bool]] = set()
-        self._reserves_unknown = False
-        self._trouble: Failure | None = None
+        self._unsupported: set[tuple[str, bool]] = set()
+        self._includes_reserved_memory = False
+        self._last_failure: Failure | None = None
         self.handle = handle
-        self.board_handle = handle if board_handle is None else board_handle
+        self.physical_handle = handle if physical_handle is None else physical_handle
         self.facts = facts
-        self.silent_reads = 0
-        self.forbidden = False
+        self.consecutive_silent_reads = 0
+        self.is_permission_denied = False
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know."""
-        forbidden = f"The GPU {self.facts.uuid} does not allow this container to read all of its numbers."
-        noted = ((self._reserves_unknown, _OLD_DRIVER), (self.forbidden, forbidden))
+        is_permission_denied = f"The GPU {self.facts.uuid} does not allow this container to read all of its numbers."
+        noted = ((self._includes_reserved_memory, _OLD_DRIVER), (self.is_permission_denied, is_permission_denied))
         return tuple(text for is_so, text in noted if is_so)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
         """The cheap fields, and with ``counters`` the slow ones; a failure if the device itself failed.
 
-        A device that answers nothing at all, and not because it cannot, is silent: ``silent_reads``
+        A device that answers nothing at all, and not because it cannot, is silent: ``consecutive_silent_reads``
         counts how often in a row.
         """
-        sample, trouble = self._sample(counters=counters)
-        if trouble is not None and trouble.remedy in _CONCERNS_ALL:
-            return trouble
-        is_silent = trouble is not None and sample == GpuSample(facts=self.facts)
-        self.silent_reads = self.silent_reads + 1 if is_silent else 0
-        return sample if trouble is None or not is_silent else trouble
+        sample, failure = self._sample(counters=counters)
+        if failure is not None and failure.action in _DEVICE_WIDE_ACTIONS:
+            return failure
+        is_silent = failure is not None and sample == GpuSample(facts=self.facts)
+        self.consecutive_silent_reads = self.consecutive_silent_reads + 1 if is_silent else 0
+        return sample if failure is None or not is_silent else failure
 
     def _sample(self, *, counters: bool) -> tuple[GpuSample, Failure | None]:
         """What was answered, and what went wrong in the meantime."""
-        self._trouble = None
-        sample = self._instance() if self.facts.is_instance else self._whole(counters=counters)
-        return sample, self._trouble
+        self._last_failure = None
+        sample = self._sample_instance() if self.facts.is_instance else self._sample_whole_gpu(counters=counters)
+        return sample, self._last_failure
 
-    def _instance(self) -> GpuSample:
+    def _sample_instance(self) -> GpuSample:
         """Only memory is an instance's own; utilization is not measured, the rest is the whole GPU's."""
         used_bytes, size_bytes = self._memory()
         return GpuSample(facts=self.facts, memory_used_bytes=used_bytes, memory_size_bytes=size_bytes)
 
-    def _whole(self, *, counters: bool) -> GpuSample:
+    def _sample_whole_gpu(self, *, counters: bool) -> GpuSample:
         nvml = self._nvml
         used_bytes, size_bytes = self._memory()
         utilization = self._field("nvmlDeviceGetUtilizationRates")
@@ -122,22 +122,22 @@ class Device:
     def _memory(self) -> tuple[int | None, int | None]:
         """Bytes in use and in all. Version 2 of the call leaves out what the driver reserves, version 1 does not."""
         memory = self._field(_MEMORY, version=self._nvml.nvmlMemory_v2)
-        if memory is None and (_MEMORY, True) in self._never:
+        if memory is None and (_MEMORY, True) in self._unsupported:
             memory = self._field(_MEMORY)
-            self._reserves_unknown = self._reserves_unknown or memory is not None
+            self._includes_reserved_memory = self._includes_reserved_memory or memory is not None
         return (None, None) if memory is None else (int(memory.used), int(memory.total))
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        is_off = self._trouble is not None and self._trouble.remedy in _CONCERNS_ALL
-        if (function, bool(options)) in self._never or is_off:
+        has_failed = self._last_failure is not None and self._last_failure.action in _DEVICE_WIDE_ACTIONS
+        if (function, bool(options)) in self._unsupported or has_failed:
             return None
-        answer = ask(self._nvml, function, self.handle, *arguments, **options)
+        answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):
             return answer
-        if answer.remedy is Remedy.NEVER_AGAIN:
-            self._never.add((function, bool(options)))
-        elif answer.remedy is Remedy.FORBIDDEN:
-            self.forbidden = True
-        elif answer.remedy is not Remedy.NOTHING_NEW:
-            self._trouble = answer
+        if answer.action is ErrorAction.UNSUPPORTED:
+            self._unsupported.add((function, bool(options)))
+        elif answer.action is ErrorAction.PERMISSION_DENIED:
+            self.is_permission_denied = True
+        elif answer.action is not ErrorAction.NO_VALUE:
+            self._last_failure = answer
         return None

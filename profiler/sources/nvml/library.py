@@ -30,7 +30,7 @@ NOT_INSTALLED = (
 
 
 class Nvml(Protocol):
-    """The module ``pynvml``: its constants; its functions are called by name, see ``ask``."""
+    """The module ``pynvml``: its constants; its functions are called by name, see ``call_nvml``."""
 
     @property
     def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name
@@ -45,7 +45,7 @@ class Nvml(Protocol):
     nvmlEventTypeXidCriticalError: int  # noqa: N815  as above
 
 
-def driver_is_near(library_path: str | None, exists: Callable[[str], bool]) -> bool:
+def is_driver_present(library_path: str | None, exists: Callable[[str], bool]) -> bool:
     """Whether anything here speaks of an NVIDIA driver; ``library_path`` is ``LD_LIBRARY_PATH``."""
     folders = (*(folder for folder in (library_path or "").split(":") if folder), *_FOLDERS)
     return exists(_DEVICE) or any(exists(f"{folder}/{_LIBRARY}") for folder in folders)

@@ -6,7 +6,7 @@ from msgspec import Struct
 class GpuFacts(Struct, frozen=True, kw_only=True):
     """Which GPU, or which MIG instance of one.
 
-    An instance has the ``index`` of its GPU, ``parent_uuid``, ``place`` among the instances there, and the
+    An instance has the ``index`` of its GPU, ``parent_uuid``, ``mig_index`` among the instances there, and the
     number by which the driver's events call it.
     """
 
@@ -14,11 +14,11 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     index: int
     name: str | None = None
     parent_uuid: str | None = None
-    place: int | None = None
+    mig_index: int | None = None
     instance_id: int | None = None
 
     @property
-    def board(self) -> str:
+    def physical_uuid(self) -> str:
         """The UUID of the whole GPU."""
         return self.parent_uuid or self.uuid
 
@@ -61,7 +61,7 @@ class Xid(Struct, frozen=True):
     def concerns(self, facts: GpuFacts) -> bool:
         """Whether it is an error of this GPU, or may be one of this instance."""
         unknown = facts.instance_id is None or self.instance_id is None
-        return self.uuid == facts.board and (unknown or self.instance_id == facts.instance_id)
+        return self.uuid == facts.physical_uuid and (unknown or self.instance_id == facts.instance_id)
 
 
 class GpuReading(Struct, frozen=True, kw_only=True):

@@ -22,35 +22,35 @@ ARGUMENT_VERSION_MISMATCH = 25
 GPU_NOT_FOUND = 28
 
 
-class Remedy(Enum):
+class ErrorAction(Enum):
     """What to do about an error."""
 
-    NEVER_AGAIN = "this GPU will never answer this"
-    NOTHING_NEW = "there is no value this time"
-    FORBIDDEN = "somebody has to allow it"
-    TRY_AGAIN = "it may pass"
-    LOST = "this GPU is gone; the others are not"
-    START_ANEW = "the driver was changed under us: shut down and initialize"
+    UNSUPPORTED = "this GPU will never answer this"
+    NO_VALUE = "there is no value this time"
+    PERMISSION_DENIED = "somebody has to allow it"
+    RETRY = "it may pass"
+    DEVICE_LOST = "this GPU is gone; the others are not"
+    REINITIALIZE = "the driver was changed under us: shut down and initialize"
     NO_DRIVER = "there is no driver to talk to"
 
 
-_REMEDIES = {
-    NOT_SUPPORTED: Remedy.NEVER_AGAIN,
-    FUNCTION_NOT_FOUND: Remedy.NEVER_AGAIN,
-    ARGUMENT_VERSION_MISMATCH: Remedy.NEVER_AGAIN,
-    NOT_FOUND: Remedy.NOTHING_NEW,
-    NO_DATA: Remedy.NOTHING_NEW,
-    NO_PERMISSION: Remedy.FORBIDDEN,
-    GPU_IS_LOST: Remedy.LOST,
-    RESET_REQUIRED: Remedy.LOST,
-    GPU_NOT_FOUND: Remedy.LOST,
-    UNINITIALIZED: Remedy.START_ANEW,
-    LIB_RM_VERSION_MISMATCH: Remedy.START_ANEW,
-    LIBRARY_NOT_FOUND: Remedy.NO_DRIVER,
-    DRIVER_NOT_LOADED: Remedy.NO_DRIVER,
+_ACTIONS = {
+    NOT_SUPPORTED: ErrorAction.UNSUPPORTED,
+    FUNCTION_NOT_FOUND: ErrorAction.UNSUPPORTED,
+    ARGUMENT_VERSION_MISMATCH: ErrorAction.UNSUPPORTED,
+    NOT_FOUND: ErrorAction.NO_VALUE,
+    NO_DATA: ErrorAction.NO_VALUE,
+    NO_PERMISSION: ErrorAction.PERMISSION_DENIED,
+    GPU_IS_LOST: ErrorAction.DEVICE_LOST,
+    RESET_REQUIRED: ErrorAction.DEVICE_LOST,
+    GPU_NOT_FOUND: ErrorAction.DEVICE_LOST,
+    UNINITIALIZED: ErrorAction.REINITIALIZE,
+    LIB_RM_VERSION_MISMATCH: ErrorAction.REINITIALIZE,
+    LIBRARY_NOT_FOUND: ErrorAction.NO_DRIVER,
+    DRIVER_NOT_LOADED: ErrorAction.NO_DRIVER,
 }
 
 
-def remedy_for(value: int | None) -> Remedy:
+def action_for_error(value: int | None) -> ErrorAction:
     """The remedy for an error by its number; an unknown one may pass."""
-    return _REMEDIES.get(value, Remedy.TRY_AGAIN) if value is not None else Remedy.TRY_AGAIN
+    return _ACTIONS.get(value, ErrorAction.RETRY) if value is not None else ErrorAction.RETRY

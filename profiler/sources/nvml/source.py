@@ -10,18 +10,18 @@ from typing import Any
 
 from profiler.clock import Clock
 from profiler.sources import Unavailable
-from profiler.sources.nvml.device import Device, Failure, ask
+from profiler.sources.nvml.device import Device, Failure, call_nvml
 from profiler.sources.nvml.library import Nvml
 from profiler.sources.nvml.readings import GpuFacts, GpuReading, GpuSample
-from profiler.sources.nvml.remedies import Remedy
+from profiler.sources.nvml.remedies import ErrorAction
 from profiler.sources.nvml.xids import XidEvents
 from profiler.times import NS_PER_SECOND
 
-_SILENT_READS = 3
-_AGAIN_NS = 30 * NS_PER_SECOND
+_MAX_SILENT_READS = 3
+_RETRY_NS = 30 * NS_PER_SECOND
 # The container agent may bring the driver in a little after us; what never was there is not awaited for long.
-_PROBE_NS = 60 * NS_PER_SECOND
-_MOST_PROBES = 5
+_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
+_MAX_PROBES = 5
 _MIG_ENABLED = 1
 
 
@@ -35,44 +35,46 @@ class NvmlSource:
         self._clock = clock
         self._nvml: Nvml | None = None
         self._devices: dict[str, Device] = {}
-        self._known: dict[str, GpuFacts] = {}
+        self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
-        self._unreadable: dict[int, tuple[str, int]] = {}
+        self._unreadable_notes: dict[int, tuple[str, int]] = {}
         self._is_open = False
         self._opened_ns = 0
         self._next_try_ns = 0
         self._probes = 0
-        self._ever_opened = False
+        self._was_ever_open = False
         self._reason = Unavailable("NVML was not asked yet")
-        self.hopeless = False
-        self.no_driver = False
+        self.permanently_unavailable = False
+        self.is_driver_missing = False
 
     def read(self, *, counters: bool) -> GpuReading | Unavailable:
         """The GPUs now; ``counters`` asks for energy and ECC errors too, 4 ms a GPU."""
         if not self._is_open:
-            failure = self._try_to_open()
+            failure = self._try_open()
             if failure is not None:
                 return failure
         samples: list[GpuSample] = []
-        gone = self._left_out()
+        gone = self._find_missing()
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
                 samples.append(answer)
-            elif answer.remedy is Remedy.LOST:
-                self._lose(uuid)
+            elif answer.action is ErrorAction.DEVICE_LOST:
+                self._mark_lost(uuid)
                 gone.append(device.facts)
-            elif answer.remedy is Remedy.START_ANEW or self._was_silent_for_long(device):
-                return self._start_anew(answer)
+            elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
+                return self._reinitialize(answer)
         xids = self._events.drain() if self._events is not None else ()
-        self._look_for_the_lost()
-        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(gone), notes=self._all_notes())
+        self._recover_lost()
+        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(gone), notes=self._collect_notes())
 
-    def _left_out(self) -> list[GpuFacts]:
+    def _find_missing(self) -> list[GpuFacts]:
         """Those that were there before NVML was started anew and are not now: lost, too."""
-        self._known.update((uuid, device.facts) for uuid, device in self._devices.items())
-        missing = [facts for uuid, facts in self._known.items() if uuid not in self._devices and uuid not in self._lost]
+        self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
+        missing = [
+            facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
+        ]
         self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
         return missing
 
@@ -83,122 +85,127 @@ class NvmlSource:
             return
         if self._events is not None:
             self._events.close()
-        ask(nvml, "nvmlShutdown")
+        call_nvml(nvml, "nvmlShutdown")
         self._events = None
         self._devices = {}
-        self._unreadable = {}
+        self._unreadable_notes = {}
         self._is_open = False
 
-    def _try_to_open(self) -> Unavailable | None:
+    def _try_open(self) -> Unavailable | None:
         now_ns = self._clock.monotonic_ns()
-        if self.hopeless or now_ns < self._next_try_ns:
+        if self.permanently_unavailable or now_ns < self._next_try_ns:
             return self._reason
         failure = self._open()
         if failure is None:
-            self._is_open = self._ever_opened = True
+            self._is_open = self._was_ever_open = True
             self._opened_ns = now_ns
             return None
         self._reason = Unavailable(failure.reason)
-        self.no_driver = failure.remedy is Remedy.NO_DRIVER
-        if self._ever_opened or failure.remedy is not Remedy.NO_DRIVER:
-            self._next_try_ns = now_ns + _AGAIN_NS
+        self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
+        if self._was_ever_open or failure.action is not ErrorAction.NO_DRIVER:
+            self._next_try_ns = now_ns + _RETRY_NS
         else:
             self._probes += 1
-            self._next_try_ns = now_ns + _PROBE_NS
-            self.hopeless = self._probes > _MOST_PROBES
+            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
+            self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 
     def _open(self) -> Failure | None:
         nvml = self._nvml or self._load()
         if isinstance(nvml, Unavailable):
-            self.hopeless = True
-            return Failure(Remedy.NEVER_AGAIN, nvml.reason)
+            self.permanently_unavailable = True
+            return Failure(ErrorAction.UNSUPPORTED, nvml.reason)
         self._nvml = nvml
-        failure = ask(nvml, "nvmlInit")
+        failure = call_nvml(nvml, "nvmlInit")
         if isinstance(failure, Failure):
             return failure
-        count = ask(nvml, "nvmlDeviceGetCount")
+        count = call_nvml(nvml, "nvmlDeviceGetCount")
         if not isinstance(count, Failure):
-            self._devices = {device.facts.uuid: device for index in range(count) for device in self._found(nvml, index)}
+            self._devices = {
+                device.facts.uuid: device for index in range(count) for device in self._open_devices(nvml, index)
+            }
         if not self._devices:
-            ask(nvml, "nvmlShutdown")
-            reason = count if isinstance(count, Failure) else Failure(Remedy.NO_DRIVER, "no GPU is visible here")
-            return next((Failure(Remedy.TRY_AGAIN, note) for note, _ in self._unreadable.values()), reason)
+            call_nvml(nvml, "nvmlShutdown")
+            reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
+            return next((Failure(ErrorAction.RETRY, note) for note, _ in self._unreadable_notes.values()), reason)
         self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
         self._events = XidEvents(nvml, self._devices.values())
         return None
 
-    def _found(self, nvml: Nvml, index: int) -> Iterator[Device]:
+    def _open_devices(self, nvml: Nvml, index: int) -> Iterator[Device]:
         """The GPU of an index or, where it is cut into MIG instances, those instead."""
-        handle = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-        uuid = handle if isinstance(handle, Failure) else ask(nvml, "nvmlDeviceGetUUID", handle)
+        handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
+        uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
         if isinstance(uuid, Failure):
             note = f"GPU {index} is visible and cannot be read: {uuid.reason}."
-            self._unreadable[index] = (note, self._clock.monotonic_ns())
+            self._unreadable_notes[index] = (note, self._clock.monotonic_ns())
             return
-        self._unreadable.pop(index, None)
-        mode = ask(nvml, "nvmlDeviceGetMigMode", handle)
+        self._unreadable_notes.pop(index, None)
+        mode = call_nvml(nvml, "nvmlDeviceGetMigMode", handle)
         if isinstance(mode, Failure) or mode[0] != _MIG_ENABLED:
             yield Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
             return
-        most = ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
+        most = call_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
         for place in range(0 if isinstance(most, Failure) else most):
-            instance = ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+            instance = call_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             own = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
             if not isinstance(own, Failure):
-                number = ask(nvml, "nvmlDeviceGetGpuInstanceId", instance)
+                number = call_nvml(nvml, "nvmlDeviceGetGpuInstanceId", instance)
                 facts = GpuFacts(
                     uuid=own,
                     index=index,
                     name=_name(nvml, instance),
                     parent_uuid=_text(uuid),
-                    place=place,
+                    mig_index=place,
                     instance_id=None if isinstance(number, Failure) else number,
                 )
                 yield Device(nvml, instance, facts, handle)
 
-    def _was_silent_for_long(self, device: Device) -> bool:
+    def _is_silent_too_long(self, device: Device) -> bool:
         """Starting anew may help; it is not tried more often than twice a minute."""
-        return device.silent_reads >= _SILENT_READS and self._clock.monotonic_ns() - self._opened_ns >= _AGAIN_NS
+        return (
+            device.consecutive_silent_reads >= _MAX_SILENT_READS
+            and self._clock.monotonic_ns() - self._opened_ns >= _RETRY_NS
+        )
 
-    def _start_anew(self, failure: Failure) -> Unavailable:
+    def _reinitialize(self, failure: Failure) -> Unavailable:
         self.close()
         self._reason = Unavailable(failure.reason)
         self._next_try_ns = 0
         return self._reason
 
-    def _lose(self, uuid: str) -> None:
+    def _mark_lost(self, uuid: str) -> None:
         self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
 
-    def _look_for_the_lost(self) -> None:
+    def _recover_lost(self) -> None:
         """A GPU that was reset is found again by its UUID, one that was never readable by its index."""
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
         if nvml is None:
             return
-        for index, (_, asked_ns) in list(self._unreadable.items()):
-            if now_ns - asked_ns >= _AGAIN_NS:
-                for device in self._found(nvml, index):
-                    self._take(device)
+        for index, (_, asked_ns) in list(self._unreadable_notes.items()):
+            if now_ns - asked_ns >= _RETRY_NS:
+                for device in self._open_devices(nvml, index):
+                    self._add_device(device)
         for uuid, (facts, asked_ns) in list(self._lost.items()):
-            if now_ns - asked_ns < _AGAIN_NS:
+            if now_ns - asked_ns < _RETRY_NS:
                 continue
             self._lost[uuid] = (facts, now_ns)
-            handle = ask(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)
             if not isinstance(handle, Failure):
-                device = Device(nvml, handle, facts, _board(nvml, handle) if facts.is_instance else None)
+                device = Device(nvml, handle, facts, _physical_handle(nvml, handle) if facts.is_instance else None)
                 if not isinstance(device.read(counters=False), Failure):
-                    self._take(device)
+                    self._add_device(device)
 
-    def _take(self, device: Device) -> None:
+    def _add_device(self, device: Device) -> None:
         """A device that came later than the others."""
         self._devices[device.facts.uuid] = device
         self._lost.pop(device.facts.uuid, None)
         if self._events is not None:
-            self._events.watch(device)
+            self._events.register(device)
 
-    def _all_notes(self) -> tuple[str, ...]:
+    def _collect_notes(self) -> tuple[str, ...]:
         found = (
-            *(note for note, _ in self._unreadable.values()),
+            *(note for note, _ in self._unreadable_notes.values()),
             *(note for device in self._devices.values() for note in device.notes),
             *(self._events.notes if self._events is not None else ()),
         )
@@ -206,17 +213,17 @@ class NvmlSource:
 
 
 def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver's
-    uuid = ask(nvml, "nvmlDeviceGetUUID", handle)
+    uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
     return uuid if isinstance(uuid, Failure) else _text(uuid)
 
 
-def _board(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver's
-    handle = ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
+def _physical_handle(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver's
+    handle = call_nvml(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
     return None if isinstance(handle, Failure) else handle
 
 
 def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver's
-    name = ask(nvml, "nvmlDeviceGetName", handle)
+    name = call_nvml(nvml, "nvmlDeviceGetName", handle)
     return None if isinstance(name, Failure) else _text(name)
 
 

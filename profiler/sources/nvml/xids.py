@@ -7,14 +7,14 @@ instance it concerns.
 from collections.abc import Iterable
 from typing import Any
 
-from profiler.sources.nvml.device import Device, Failure, ask
+from profiler.sources.nvml.device import Device, Failure, call_nvml
 from profiler.sources.nvml.library import Nvml
 from profiler.sources.nvml.readings import Xid
 
 # The shortest wait there is; with nothing to tell, the driver answers "timeout" after it.
 _WAIT_MS = 1
 # More in one second would be one fault repeated.
-_MOST_AT_ONCE = 64
+_MAX_EVENTS_PER_READ = 64
 _NO_INSTANCE = 0xFFFFFFFF
 
 
@@ -23,34 +23,36 @@ class XidEvents:
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device]) -> None:
         self._nvml = nvml
-        events = ask(nvml, "nvmlEventSetCreate")
+        events = call_nvml(nvml, "nvmlEventSetCreate")
         self._events = None if isinstance(events, Failure) else events
-        self._is_heard: dict[str, bool] = {}
+        self._is_registered: dict[str, bool] = {}
         for device in devices:
-            if device.facts.board not in self._is_heard:
-                self.watch(device)
-        if not any(self._is_heard.values()):
+            if device.facts.physical_uuid not in self._is_registered:
+                self.register(device)
+        if not any(self._is_registered.values()):
             self.close()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Of which GPUs there are no events: what is told of none did not happen, or nobody would know."""
-        silent = ", ".join(board for board, is_heard in self._is_heard.items() if not is_heard)
+        silent = ", ".join(
+            physical_uuid for physical_uuid, is_registered in self._is_registered.items() if not is_registered
+        )
         return (f"The driver does not report the errors (Xid) of {silent}: xids stay empty there.",) if silent else ()
 
-    def watch(self, device: Device) -> None:
+    def register(self, device: Device) -> None:
         """Hear of this device, too; of an instance by its GPU."""
         answer: Any | Failure | None = None
         if self._events is not None:
             kind = self._nvml.nvmlEventTypeXidCriticalError
-            answer = ask(self._nvml, "nvmlDeviceRegisterEvents", device.board_handle, kind, self._events)
-        self._is_heard[device.facts.board] = self._events is not None and not isinstance(answer, Failure)
+            answer = call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.physical_handle, kind, self._events)
+        self._is_registered[device.facts.physical_uuid] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
         """What happened since the last call."""
         found: list[Xid] = []
-        for _ in range(0 if self._events is None else _MOST_AT_ONCE):
-            event = ask(self._nvml, "nvmlEventSetWait_v2", self._events, _WAIT_MS)
+        for _ in range(0 if self._events is None else _MAX_EVENTS_PER_READ):
+            event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, _WAIT_MS)
             if isinstance(event, Failure):
                 break
             if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
@@ -58,7 +60,7 @@ class XidEvents:
         return tuple(found)
 
     def _xid(self, event: Any) -> Xid:  # noqa: ANN401  the binding's structure
-        uuid = ask(self._nvml, "nvmlDeviceGetUUID", event.device)
+        uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
         instance = getattr(event, "gpuInstanceId", _NO_INSTANCE)  # no binding before MIG has it
         return Xid(
             None if isinstance(uuid, Failure) else uuid,
@@ -69,5 +71,5 @@ class XidEvents:
     def close(self) -> None:
         """Give the event set back."""
         if self._events is not None:
-            ask(self._nvml, "nvmlEventSetFree", self._events)
+            call_nvml(self._nvml, "nvmlEventSetFree", self._events)
             self._events = None
