@@ -150,8 +150,10 @@ class TorchLoad:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gib", type=_gibibytes, default=4, help="GPU memory to hold (default: %(default)s)")
-    parser.add_argument("--seconds", type=_non_negative, default=60, help="duration (default: %(default)s)")
+    parser.add_argument(
+        "--gib", type=_gibibytes, default=4, help="GPU memory to allocate, in GiB (default: %(default)s)"
+    )
+    parser.add_argument("--seconds", type=_non_negative, default=60, help="duration in seconds (default: %(default)s)")
     parser.add_argument(
         "--by",
         choices=("auto", "torch", "cuda"),
