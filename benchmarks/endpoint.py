@@ -1,9 +1,9 @@
-"""A task metadata endpoint for measurements: N containers whose counters move with the clock.
+"""A simulated task metadata endpoint: N containers whose counters increase with the clock.
 
     python -m benchmarks.endpoint CONTAINERS
 
-prints its address, then serves until stdin says ``end`` (the batch exits with code 0) and until
-stdin is closed. Documents have the size of real ones (about 3 kB a container, cgroup v1).
+The program prints the address of the endpoint and serves until stdin is closed. The line ``end`` on stdin ends the
+batch container with exit code 0. The documents have the size of real ones (about 3 kB per container, cgroup v1).
 """
 
 import json
@@ -34,7 +34,7 @@ _KERNEL_MEMORY_KEYS = [
 
 
 class Task:
-    """What the endpoint tells: the monitor, the batch, and other containers."""
+    """The documents of a task with a monitor, a batch and other containers."""
 
     def __init__(self, containers: int, network_mode: str = "bridge") -> None:
         self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
@@ -44,7 +44,7 @@ class Task:
         self.stats_reads = 0
 
     def container(self, name: str) -> dict[str, object]:
-        over = name == "batch" and self.ended is not None
+        has_ended = name == "batch" and self.ended is not None
         document: dict[str, object] = {
             "DockerId": self.docker_id(name),
             "Name": name,
@@ -53,10 +53,10 @@ class Task:
             "ImageID": "sha256:" + "0" * 64,
             "Labels": {"com.amazonaws.ecs.cluster": "bench", "com.amazonaws.ecs.container-name": name},
             "DesiredStatus": "RUNNING",
-            "KnownStatus": "STOPPED" if over else "RUNNING",
+            "KnownStatus": "STOPPED" if has_ended else "RUNNING",
             "Limits": {"CPU": 256, "Memory": 512},
-            "CreatedAt": _stamp(self.started),
-            "StartedAt": _stamp(self.started),
+            "CreatedAt": _timestamp(self.started),
+            "StartedAt": _timestamp(self.started),
             "Type": "NORMAL",
             "LogDriver": "awslogs",
             "LogOptions": {
@@ -66,8 +66,8 @@ class Task:
             },
             "Networks": [{"NetworkMode": self.network_mode, "IPv4Addresses": ["172.17.0.2"]}],
         }
-        if over and self.ended is not None:
-            document.update(ExitCode=0, FinishedAt=_stamp(self.ended))
+        if has_ended and self.ended is not None:
+            document.update(ExitCode=0, FinishedAt=_timestamp(self.ended))
         return document
 
     def docker_id(self, name: str) -> str:
@@ -82,7 +82,7 @@ class Task:
             "DesiredStatus": "RUNNING" if self.ended is None else "STOPPED",
             "KnownStatus": "RUNNING",
             "Limits": {"CPU": 1, "Memory": 2048},
-            "PullStartedAt": _stamp(self.started - 10),
+            "PullStartedAt": _timestamp(self.started - 10),
             "AvailabilityZone": "us-east-1a",
             "LaunchType": "EC2",
             "Containers": [self.container(name) for name in self.names],
@@ -105,8 +105,8 @@ class Task:
             for op in ("Read", "Write", "Sync", "Async", "Discard", "Total")
         ]
         return {
-            "read": _stamp(now),
-            "preread": _stamp(now - 1),
+            "read": _timestamp(now),
+            "preread": _timestamp(now - 1),
             "pids_stats": {"current": 3},
             "blkio_stats": {"io_service_bytes_recursive": blocks, "io_serviced_recursive": blocks},
             "num_procs": 0,
@@ -126,7 +126,7 @@ class Task:
 
 
 def serve(task: Task) -> ThreadingHTTPServer:
-    """An endpoint on a free port of the loopback interface, served by a thread."""
+    """Start an endpoint in a thread, on a free port of the loopback interface."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -147,7 +147,7 @@ def serve(task: Task) -> ThreadingHTTPServer:
     return server
 
 
-def _stamp(seconds: float) -> str:
+def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -1,4 +1,4 @@
-"""A measured number beside the figure it has to reach, and the table of them. Pure."""
+"""Measured figures and their targets, as a table and as text."""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from msgspec import Struct
 
 
 class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One measured number. With neither bound it is there for comparison; ``note`` says what it should be read with."""
+    """One measured number. A figure without a bound is only for comparison."""
 
-    what: str
+    name: str
     value: float
     unit: str
     digits: int = 2
@@ -20,8 +20,8 @@ class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
     @property
-    def met(self) -> bool | None:
-        """Whether the bound is kept; None where there is none."""
+    def is_met(self) -> bool | None:
+        """Whether the value is within the bound; None without a bound."""
         if self.at_most is not None:
             return self.value <= self.at_most
         return None if self.at_least is None else self.value >= self.at_least
@@ -33,57 +33,57 @@ class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def bound(self) -> str:
-        """The bound, or nothing."""
+        """The bound, or an empty text."""
         if self.at_most is not None:
             return f"≤ {self.at_most:,g}"
         return "" if self.at_least is None else f"≥ {self.at_least:,g}"
 
     @property
     def verdict(self) -> str:
-        """``met``, ``NOT MET``, or nothing."""
-        return {True: "met", False: "NOT MET", None: ""}[self.met]
+        """``met``, ``NOT MET``, or an empty text."""
+        return {True: "met", False: "NOT MET", None: ""}[self.is_met]
 
     def line(self) -> str:
-        """For a terminal."""
-        judged = f" ({self.bound}: {self.verdict})" if self.bound else ""
-        noted = f", {self.note}" if self.note else ""
-        return f"{self.what}: {self.measured}{judged}{noted}"
+        """The figure as one line for a terminal."""
+        result = f" ({self.bound}: {self.verdict})" if self.bound else ""
+        note = f", {self.note}" if self.note else ""
+        return f"{self.name}: {self.measured}{result}{note}"
 
 
-class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one of the measurements found; ``missing`` is why it found nothing."""
+class BenchmarkResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The results of one benchmark. ``skip_reason`` is the reason why it has none."""
 
     title: str
     figures: tuple[Figure, ...] = ()
     tables: tuple[str, ...] = ()
-    missing: str | None = None
+    skip_reason: str | None = None
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """Markdown."""
-    rows = [["what", "measured", "figure", ""], ["---", "--:", "--:", "---"]]
+def figures_table(figures: Sequence[Figure]) -> str:
+    """Format figures as a Markdown table."""
+    rows = [["name", "measured", "target", ""], ["---", "--:", "--:", "---"]]
     for figure in figures:
-        verdict = "**not met**" if figure.met is False else figure.verdict
-        rows.append([figure.what, figure.measured, figure.bound, ", ".join(filter(None, (verdict, figure.note)))])
+        verdict = "**not met**" if figure.is_met is False else figure.verdict
+        rows.append([figure.name, figure.measured, figure.bound, ", ".join(filter(None, (verdict, figure.note)))])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def page(parts: Sequence[Part]) -> str:
-    """Markdown: a section for each part, and before them how many figures are met."""
-    judged = [figure.met for part in parts for figure in part.figures if figure.met is not None]
-    sections = [f"{sum(judged)} of {len(judged)} figures met."]
-    for part in parts:
-        body = [table(part.figures)] if part.figures else []
-        missing = [] if part.missing is None else [f"Not measured: {part.missing}"]
-        sections.append("\n\n".join([f"## {part.title}", *body, *part.tables, *missing]))
+def report_page(results: Sequence[BenchmarkResult]) -> str:
+    """Format the results as Markdown: the number of met targets, and a section for each benchmark."""
+    met = [figure.is_met for result in results for figure in result.figures if figure.is_met is not None]
+    sections = [f"{sum(met)} of {len(met)} targets met."]
+    for result in results:
+        body = [figures_table(result.figures)] if result.figures else []
+        reason = [] if result.skip_reason is None else [f"Not measured: {result.skip_reason}"]
+        sections.append("\n\n".join([f"## {result.title}", *body, *result.tables, *reason]))
     return "\n\n".join(sections) + "\n"
 
 
-def tell(part: Part, path: Path | None) -> None:
-    """Print a part's figures, and write the part as JSON if there is a path."""
-    for figure in part.figures:
+def print_and_save(result: BenchmarkResult, path: Path | None) -> None:
+    """Print the results of a benchmark, and write them as JSON if a path is given."""
+    for figure in result.figures:
         print(figure.line())
-    for one in part.tables:
-        print(one)
+    for table_text in result.tables:
+        print(table_text)
     if path is not None:
-        path.write_text(json.dumps(msgspec.to_builtins(part), indent=2))
+        path.write_text(json.dumps(msgspec.to_builtins(result), indent=2))

@@ -1,11 +1,10 @@
-"""What the forwarder does in a second, and whether it loses or doubles anything.
+"""Measure the throughput of the forwarder, and check that it neither loses nor duplicates documents.
 
     python -m benchmarks.forwarder [--reports 100000] [--json FILE]
 
-Decode and map: CPU time of one core from compressed payload to documents, against a plain
-``json.loads`` of the same lines as the floor. Import: CPU and wall time of a cold ``import
-handler`` from the built zip, unpacked. Delivery: reports into a real Elasticsearch that is killed
-and restarted in the middle.
+Decode and map: CPU time from compressed payload to documents. The baseline is ``json.loads`` of the same lines.
+Import: wall time of ``import handler`` in a new process, from the unpacked zip.
+Delivery: reports into a real Elasticsearch that is killed and restarted halfway.
 """
 
 import argparse
@@ -25,51 +24,51 @@ from pathlib import Path
 
 import requests
 
-from benchmarks.figures import Figure, Part, tell
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.fleet import Fleet, runs
-from benchmarks.subscription import Invocation, event, forward_logs, install_templates
+from benchmarks.subscription import Invocation, event, install_templates, load_handler
 from forwarder.settings import ForwarderSettings
 from forwarder.subscription import (
-    classify_lines,  # found since benchmarks.subscription knows lambda/
+    classify_lines,  # benchmarks.subscription adds lambda/ to the path
     decode_payload,
 )
 from profiler.record.model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tools import lambda_zip
 
-_A_PAYLOAD, _A_REQUEST = 100, 500
-_MAPPED = 10_000
-_FIGURE_A_SECOND = 5000
-_FIGURE_IMPORT_SECONDS = 0.6
-_IMPORTS = 7
+_EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
+_MAPPED_REPORTS = 10_000
+_MIN_REPORTS_PER_SECOND = 5000
+_MAX_IMPORT_SECONDS = 0.6
+_IMPORT_RUNS = 7
 
 
-def lines(reports: int) -> list[str]:
-    """Reports of a made-up fleet's first day."""
+def encode_reports(reports: int) -> list[str]:
+    """The lines of this many reports of a simulated fleet."""
     return [encode(report).decode() for report in runs(Fleet(runs_per_day=reports, days=1))]
 
 
-def decode_and_map(reports: int) -> tuple[float, float]:
-    """Reports a second of CPU time, of the forwarder and of the floor."""
-    texts = lines(reports)
+def measure_decode_and_map(reports: int) -> tuple[float, float]:
+    """Measure reports per second of CPU time. Returns the forwarder's and the baseline's."""
+    lines = encode_reports(reports)
     events = [
-        event(texts[first : first + _A_PAYLOAD], stream="ecs/batch/0123", timestamp_ms=0)
-        for first in range(0, reports, _A_PAYLOAD)
+        event(lines[first : first + _EVENTS_PER_PAYLOAD], stream="ecs/batch/0123", timestamp_ms=0)
+        for first in range(0, reports, _EVENTS_PER_PAYLOAD)
     ]
     settings = ForwarderSettings()
-    began = time.process_time()
-    for one in events:
-        classify_lines(decode_payload(one), settings)
-    ours = reports / (time.process_time() - began)
-    began = time.process_time()
-    for one in events:
-        for found in json.loads(gzip.decompress(base64.b64decode(one["awslogs"]["data"])))["logEvents"]:
-            json.loads(found["message"])
-    return ours, reports / (time.process_time() - began)
+    started_at = time.process_time()
+    for payload in events:
+        classify_lines(decode_payload(payload), settings)
+    ours = reports / (time.process_time() - started_at)
+    started_at = time.process_time()
+    for payload in events:
+        for log_event in json.loads(gzip.decompress(base64.b64decode(payload["awslogs"]["data"])))["logEvents"]:
+            json.loads(log_event["message"])
+    return ours, reports / (time.process_time() - started_at)
 
 
-def cold_import_seconds(modules: str) -> float:
-    """The median wall time of importing these from the zip, in a fresh process and without compiled files."""
+def measure_cold_import(modules: str) -> float:
+    """Measure the median wall time (seconds) of importing these modules in a new process, without bytecode files."""
     with tempfile.TemporaryDirectory(prefix="bench-zip-") as name:
         folder = Path(name)
         lambda_zip.main([str(folder / "forwarder.zip")])
@@ -81,56 +80,60 @@ def cold_import_seconds(modules: str) -> float:
             "print(time.perf_counter() - t)"
         )
         command = [sys.executable, "-I", "-B", "-c", code]
-        runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(_IMPORTS)]
+        runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(_IMPORT_RUNS)]
     return statistics.median(float(run.stdout) for run in runs)
 
 
-def into_a_real_server(reports: int) -> tuple[float, int]:
-    """Reports a second into an Elasticsearch that is killed in the middle, and how many documents it has in the end."""
-    texts = lines(reports)
+def measure_delivery(reports: int) -> tuple[float, int]:
+    """Send reports to an Elasticsearch that is killed halfway. Returns reports per second and the final documents."""
+    lines = encode_reports(reports)
     with running_elasticsearch(VERSION_8) as server:
         install_templates(server.url)
         os.environ["ELASTICSEARCH_URL"] = server.url
-        forward = forward_logs()
-        # restart() kills first.
-        crash = threading.Thread(target=server.restart)
-        began = time.monotonic()
-        for first in range(0, reports, _A_REQUEST):
-            if first <= reports // 2 < first + _A_REQUEST:
-                crash.start()
-            forward(event(texts[first : first + _A_REQUEST], stream="ecs/batch/0123", timestamp_ms=0), Invocation())
-        crash.join()
-        passed = time.monotonic() - began
+        forward = load_handler()
+        # restart() kills the server first.
+        restart = threading.Thread(target=server.restart)
+        started_at = time.monotonic()
+        for first in range(0, reports, _EVENTS_PER_REQUEST):
+            if first <= reports // 2 < first + _EVENTS_PER_REQUEST:
+                restart.start()
+            forward(
+                event(lines[first : first + _EVENTS_PER_REQUEST], stream="ecs/batch/0123", timestamp_ms=0), Invocation()
+            )
+        restart.join()
+        elapsed_seconds = time.monotonic() - started_at
         requests.post(f"{server.url}/task-reports-*/_refresh", timeout=60).raise_for_status()
         count = requests.get(f"{server.url}/task-reports-*/_count", timeout=60).json()["count"]
-    return reports / passed, int(count)
+    return reports / elapsed_seconds, int(count)
 
 
-def figures(reports: int) -> tuple[Figure, ...]:
-    """Measure all of it."""
-    ours, floor = decode_and_map(_MAPPED)
-    handler_seconds = cold_import_seconds("handler")
-    client_seconds = cold_import_seconds("handler, forwarder.search.elasticsearch")
-    rate, count = into_a_real_server(reports)
+def measure(reports: int) -> tuple[Figure, ...]:
+    """Run all measurements."""
+    ours, baseline = measure_decode_and_map(_MAPPED_REPORTS)
+    handler_seconds = measure_cold_import("handler")
+    client_seconds = measure_cold_import("handler, forwarder.search.elasticsearch")
+    rate, count = measure_delivery(reports)
     return (
-        Figure(what="decode and map", value=ours, unit="reports/s a core", digits=0, at_least=_FIGURE_A_SECOND),
-        Figure(what="its speed, beside gzip and json alone", value=ours / floor, unit="×"),
-        Figure(what="cold import of the handler", value=handler_seconds, unit="s", at_most=_FIGURE_IMPORT_SECONDS),
         Figure(
-            what="the same with the Elasticsearch client",
+            name="decode and map", value=ours, unit="reports/s per core", digits=0, at_least=_MIN_REPORTS_PER_SECOND
+        ),
+        Figure(name="speed relative to gzip and json alone", value=ours / baseline, unit="×"),
+        Figure(name="cold import of the handler", value=handler_seconds, unit="s", at_most=_MAX_IMPORT_SECONDS),
+        Figure(
+            name="cold import with the Elasticsearch client",
             value=client_seconds,
             unit="s",
             note="imported at the first event",
         ),
         Figure(
-            what="into a real Elasticsearch that is killed in the middle",
+            name="delivery to a real Elasticsearch that is killed halfway",
             value=rate,
             unit="reports/s",
             digits=0,
-            note="the handler, the server and its restart on the same cores",
+            note="handler, server and restart share the cores",
         ),
         Figure(
-            what="documents lost or doubled then",
+            name="documents lost or duplicated",
             value=abs(count - reports),
             unit=f"of {reports:,}",
             digits=0,
@@ -140,12 +143,12 @@ def figures(reports: int) -> tuple[Figure, ...]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and write it as JSON if asked to."""
+    """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure the forwarder.")
-    parser.add_argument("--reports", type=int, default=100_000, help="how many go into the real server")
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--reports", type=int, default=100_000, help="reports to deliver to the real server")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    tell(Part(title="Forwarder", figures=figures(options.reports)), options.json)
+    print_and_save(BenchmarkResult(title="Forwarder", figures=measure(options.reports)), options.json)
 
 
 if __name__ == "__main__":

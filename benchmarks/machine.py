@@ -1,4 +1,4 @@
-"""What a table was measured on: kinds and counts, no names."""
+"""The hardware and software of the machine that runs a benchmark, without its name."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     load: float
 
     def sentence(self) -> str:
-        """One line for a page."""
+        """A description for the results page."""
         return (
             f"{self.cpu}, {self.cores} cores, {self.memory_gib:.0f} GiB, Linux {self.kernel}, Python {self.python}; "
             f"load {self.load:.1f} at the start"
@@ -26,7 +26,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 def describe() -> Machine:
-    """This machine, now."""
+    """Describe this machine."""
     return Machine(
         cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
         cores=os.cpu_count() or 1,
@@ -38,7 +38,7 @@ def describe() -> Machine:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The processor's name; on Arm, where Linux gives none, what it says instead."""
+    """The processor model. On Arm, /proc/cpuinfo has no model name, so this is the part number."""
     fields = dict(_field(line) for line in cpuinfo.splitlines() if ":" in line)
     return fields.get("model name") or f"CPU part {fields.get('CPU part', 'unknown')}"
 

@@ -1,10 +1,10 @@
-"""What watching GPUs costs: a share of one core at one reading a second, beside the bare calls.
+"""Measure the cost of reading GPUs once a second, as a share of one core, compared with the NVML calls alone.
 
     python -m benchmarks.nvml [--gpus 8] [--real] [--json FILE]
 
-Without ``--real`` the driver is the tests' own library, built so that each call takes the CPU time
-that was measured on an H200. The floor is the same calls of the binding in a plain loop. Memory is
-that of a whole monitor beside three containers, with the GPUs.
+Without ``--real``, the driver is the test library, in which each call takes the CPU time that was measured on an H200.
+The baseline is a loop with the same calls of the binding. Memory is that of a complete monitor with the GPUs and three
+containers.
 """
 
 import argparse
@@ -14,10 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from benchmarks.figures import Figure, Part, tell
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.collector import GpuCollector
 from profiler.collectors.nvidia.driver import NvmlSource
@@ -28,15 +28,15 @@ from profiler.core.log import NullLog
 from tests.aws import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
-_FIGURE_PERCENT = 0.1
-_FIGURE_MIB = 64.0
+_MAX_CPU_PERCENT = 0.1
+_MAX_MEMORY_MIB = 64.0
 _MONITOR_SECONDS = 8
 _READINGS = 160
 _SECOND_NS = 1_000_000_000
 
 
 class SimulatedClock:
-    """A second passes with each reading; nobody waits."""
+    """A clock that advances by one second with each reading, without waiting."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -51,21 +51,21 @@ class SimulatedClock:
         self.now_ns += round(seconds * _SECOND_NS)
 
 
-def build(gpus: int, folder: Path) -> None:
-    """The driver's library with the measured costs."""
+def build_library(gpus: int, folder: Path) -> None:
+    """Build the simulated driver library with the measured costs."""
     options = ["-shared", "-fPIC", "-O2", "-DMEASURED_COSTS", f"-DGPUS={gpus}"]
     subprocess.run(["/usr/bin/cc", *options, "-o", folder / "libnvidia-ml.so.1", _SOURCE], check=True)
 
 
-def cpu_seconds_of(work: Callable[[], None]) -> float:
-    """CPU time of this process while it works."""
+def measure_cpu_seconds(work: Callable[[], None]) -> float:
+    """Measure the CPU time of this process during the work."""
     before = time.process_time()
     work()
     return time.process_time() - before
 
 
-def watch_for(seconds: int) -> Callable[[], None]:
-    """Readings as the monitor makes them, a second apart on a simulated clock."""
+def watch_work(seconds: int) -> Callable[[], None]:
+    """The monitor's readings, one second apart on a simulated clock."""
     clock = SimulatedClock()
     watch = GpuCollector(
         NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, NullLog(), _SECOND_NS, is_required=True
@@ -80,8 +80,9 @@ def watch_for(seconds: int) -> Callable[[], None]:
     return work
 
 
-def bare_calls(nvml: Any, seconds: int) -> Callable[[], None]:  # noqa: ANN401  the binding has no types
-    """The same calls with nothing around them, energy as seldom as the monitor reads it."""
+def bare_calls_work(seconds: int) -> Callable[[], None]:
+    """The NVML calls of these readings alone. Energy is read as rarely as by the monitor."""
+    nvml = import_module("pynvml")
     nvml.nvmlInit()
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
@@ -101,48 +102,49 @@ def bare_calls(nvml: Any, seconds: int) -> Callable[[], None]:  # noqa: ANN401  
 
 
 def monitor_peak_mib() -> float:
-    """The high-water mark of a monitor that watches the GPUs, before it puts anything."""
+    """Measure the memory peak of a monitor that reads the GPUs, before it puts a report."""
     with fake_aws() as aws:
         return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
 
 
-def figures(ours: float, floor: float, peak_mib: float, gpus: int, *, real: bool) -> tuple[Figure, ...]:
-    """Of the watch and of the bare calls, as shares of a core."""
-    driver = "this machine's driver" if real else f"{gpus} GPUs with the costs of an H200"
+def figures(ours: float, baseline: float, peak_mib: float, gpus: int, *, is_real: bool) -> tuple[Figure, ...]:
+    """The figures. ``ours`` and ``baseline`` are shares of a core."""
+    driver = "this machine's driver" if is_real else f"{gpus} GPUs with the costs of an H200"
     return (
-        Figure(what=f"NVML at 1 Hz, {driver}", value=100 * ours, unit="% of a core", digits=3, at_most=_FIGURE_PERCENT),
-        Figure(what="the bare calls", value=100 * floor, unit="% of a core", digits=3),
-        Figure(what="ratio to the bare calls", value=ours / floor, unit="×"),
         Figure(
-            what="monitor with NVML, memory peak (VmHWM) before the put",
+            name=f"NVML at 1 Hz, {driver}", value=100 * ours, unit="% of a core", digits=3, at_most=_MAX_CPU_PERCENT
+        ),
+        Figure(name="NVML calls alone", value=100 * baseline, unit="% of a core", digits=3),
+        Figure(name="ratio to the NVML calls alone", value=ours / baseline, unit="×"),
+        Figure(
+            name="monitor with NVML, memory peak (VmHWM) before the put",
             value=peak_mib,
             unit="MiB",
             digits=1,
-            # The played library has not the memory of a driver's own.
-            at_most=_FIGURE_MIB if real else None,
-            note="" if real else f"the figure of {_FIGURE_MIB:g} MiB is for a real driver's library: --real",
+            # The simulated library needs less memory than a real driver's.
+            at_most=_MAX_MEMORY_MIB if is_real else None,
+            note="" if is_real else f"the target of {_MAX_MEMORY_MIB:g} MiB applies to a real driver (--real)",
         ),
     )
 
 
 def main() -> None:
-    """Build the library, start again with it, measure and print."""
+    """Build the simulated library, restart with it, measure and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--real", action="store_true", help="the driver of this machine")
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--real", action="store_true", help="use the driver of this machine")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     if not options.real and "LD_LIBRARY_PATH" not in os.environ:
-        # The loader reads this variable when a program starts.
+        # The loader reads this variable only at the start of a program.
         with tempfile.TemporaryDirectory() as folder:
-            build(options.gpus, Path(folder))
-            words = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
-            sys.exit(subprocess.run(words, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False).returncode)
-    nvml = load_binding()
-    ours = cpu_seconds_of(watch_for(_READINGS)) / _READINGS
-    floor = cpu_seconds_of(bare_calls(nvml, _READINGS)) / _READINGS
-    found = figures(ours, floor, monitor_peak_mib(), options.gpus, real=options.real)
-    tell(Part(title="NVIDIA GPUs", figures=found), options.json)
+            build_library(options.gpus, Path(folder))
+            command = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
+            sys.exit(subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False).returncode)
+    ours = measure_cpu_seconds(watch_work(_READINGS)) / _READINGS
+    baseline = measure_cpu_seconds(bare_calls_work(_READINGS)) / _READINGS
+    results = figures(ours, baseline, monitor_peak_mib(), options.gpus, is_real=options.real)
+    print_and_save(BenchmarkResult(title="NVIDIA GPUs", figures=results), options.json)
 
 
 if __name__ == "__main__":

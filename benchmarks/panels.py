@@ -1,4 +1,4 @@
-"""How long the cluster takes for what each panel of the dashboards asks."""
+"""Measure how long the cluster takes for the search of each dashboard panel."""
 
 import statistics
 from collections.abc import Iterator, Mapping
@@ -12,64 +12,66 @@ from kibana.aggregations import search_body
 from kibana.model import Dashboard, Panel
 from kibana.panels import DASHBOARDS
 
-_WARM_UPS, _TIMES = 3, 5
-_SECONDS = 300
-# What the products choose for a month and for a run of some minutes.
+_WARM_UP_SEARCHES, _TIMED_SEARCHES = 3, 5
+_TIMEOUT_SECONDS = 300
+# The time buckets that Kibana chooses for a month and for a run of some minutes.
 _MONTH_INTERVAL, _RUN_INTERVAL = "12h", "1m"
-_ONE_RUN = "task-run"
+_RUN_DASHBOARD = "task-run"
 
 
 class PanelTime(Struct, frozen=True, kw_only=True):
-    """The server's own time (``took``) for a panel's search, and how many documents it looked at."""
+    """The server's time (``took``) for the search of a panel, and the number of documents that matched."""
 
     dashboard: str
     panel: str
     documents: int
     median_ms: float
-    longest_ms: float
+    max_ms: float
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """What the reader of a dashboard has chosen: a period and, on the page of one run, the run."""
+class DashboardView(Struct, frozen=True, kw_only=True):
+    """The user's selection on the dashboards: a time range and, on the dashboard of one run, the task."""
 
     start: datetime
     end: datetime
     task_id: str
 
 
-def ask_all(url: str, question: Question) -> Iterator[PanelTime]:
-    """Each panel's search several times over, after some that nobody measures; the cluster's answers are not cached."""
+def time_panels(url: str, view: DashboardView) -> Iterator[PanelTime]:
+    """Measure the search of each panel several times after a warm-up, without the request cache."""
     for dashboard in DASHBOARDS:
         for panel in dashboard.panels:
-            body = search_for(dashboard, panel, question)
-            answers = [_ask(url, panel, body) for _ in range(_WARM_UPS + _TIMES)][_WARM_UPS:]
-            times_ms = [float(answer["took"]) for answer in answers]
+            body = panel_search(dashboard, panel, view)
+            responses = [_search(url, panel, body) for _ in range(_WARM_UP_SEARCHES + _TIMED_SEARCHES)][
+                _WARM_UP_SEARCHES:
+            ]
+            times_ms = [float(response["took"]) for response in responses]
             yield PanelTime(
                 dashboard=dashboard.key,
                 panel=panel.key,
-                documents=answers[-1]["hits"]["total"]["value"],
+                documents=responses[-1]["hits"]["total"]["value"],
                 median_ms=statistics.median(times_ms),
-                longest_ms=max(times_ms),
+                max_ms=max(times_ms),
             )
 
 
-def search_for(dashboard: Dashboard, panel: Panel, question: Question) -> dict[str, Any]:
-    """The panel's search over the whole period; on the page of one run for that run alone, minute by minute."""
-    is_one_run = dashboard.key == _ONE_RUN
-    interval = _RUN_INTERVAL if is_one_run else _MONTH_INTERVAL
-    body = search_body(panel, question.start, question.end, interval=interval)
-    if is_one_run:
-        body["query"]["bool"]["filter"].append({"term": {"task.id": question.task_id}})
+def panel_search(dashboard: Dashboard, panel: Panel, view: DashboardView) -> dict[str, Any]:
+    """The search of a panel over the time range. On the dashboard of one run it is limited to that run."""
+    is_run_dashboard = dashboard.key == _RUN_DASHBOARD
+    interval = _RUN_INTERVAL if is_run_dashboard else _MONTH_INTERVAL
+    body = search_body(panel, view.start, view.end, interval=interval)
+    if is_run_dashboard:
+        body["query"]["bool"]["filter"].append({"term": {"task.id": view.task_id}})
     return body
 
 
-def _ask(url: str, panel: Panel, body: Mapping[str, Any]) -> dict[str, Any]:
-    answer = requests.post(
+def _search(url: str, panel: Panel, body: Mapping[str, Any]) -> dict[str, Any]:
+    response = requests.post(
         f"{url}/task-{panel.index}-*/_search",
         params={"request_cache": "false"},
         json={**body, "track_total_hits": True},
-        timeout=_SECONDS,
+        timeout=_TIMEOUT_SECONDS,
     )
-    answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+    response.raise_for_status()
+    result: dict[str, Any] = response.json()
+    return result

@@ -1,11 +1,11 @@
-"""What reading a batch's processes costs: CPU time of a tick beside 50 and 2,000 of them.
+"""Measure the cost of reading a batch's processes: CPU time of a tick with 50 and with 2,000 processes.
 
     python -m benchmarks.processes [--processes 50 2000] [--ticks 30] [--json FILE]
 
-Real processes in a control group of their own, which stands for the batch's container (so: as root).
-One in ten touches fresh memory all the time, the others sleep. A tick is a reading of the processes
-and all that is made of it; the one that finds them is told apart. Beside it, what one ``stat`` and
-one ``status`` of each process cost without anything left out.
+The processes are real and run in their own cgroup, which represents the batch's container (this requires root). At most
+ten of them continuously allocate memory, the others sleep. A tick includes reading and aggregation. The first tick,
+which discovers the processes, is reported separately. For comparison, the program measures reading ``stat`` and
+``status`` of every process.
 """
 
 import argparse
@@ -20,122 +20,121 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.measured_process import read_memory
 from profiler.collectors.processes.reader import ContainerProcesses
 from profiler.collectors.processes.usage import BatchProcesses, ReadingContext
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources.linux import proc
 
-_FIGURES_MS = {50: 1.0}
-_ID = "b" * 64
-_FOLDERS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
-_BUSY_ONE_IN = 10
-_TOUCH = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
-_SETTLE_SECONDS = 1.0
+_MAX_TICK_MS = {50: 1.0}
+_CONTAINER_ID = "b" * 64
+_CGROUP_ROOTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
+_BUSY_EVERY = 10
+_BUSY_CODE = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
+_WARM_UP_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of CPU time (medians but for the first reading), and MiB that the first reading added."""
+    """CPU time in milliseconds (medians, except for the first tick), and the memory growth in MiB."""
 
     processes: int
     first_ms: float
     tick_ms: float
-    plain_ms: float
-    grown_mib: float
+    full_read_ms: float
+    growth_mib: float
 
 
 @contextlib.contextmanager
-def batch(count: int) -> Iterator[None]:
-    """So many processes in a group whose name is a container's id."""
-    above = next(folder for folder in map(Path, _FOLDERS) if (folder / "cgroup.procs").exists())
-    group = above / _ID
-    group.mkdir()
-    busy = [sys.executable, "-c", _TOUCH]
+def run_batch(count: int) -> Iterator[None]:
+    """Run processes in a cgroup whose name is a container id."""
+    root = next(folder for folder in map(Path, _CGROUP_ROOTS) if (folder / "cgroup.procs").exists())
+    cgroup = root / _CONTAINER_ID
+    cgroup.mkdir()
+    busy = [sys.executable, "-c", _BUSY_CODE]
     started = [
-        subprocess.Popen(
-            busy if number % _BUSY_ONE_IN == 0 and number < _BUSY_ONE_IN * _BUSY_ONE_IN else ["sleep", "600"]
-        )
+        subprocess.Popen(busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"])
         for number in range(count)
     ]
     try:
         for process in started:
-            (group / "cgroup.procs").write_text(str(process.pid))
-        time.sleep(_SETTLE_SECONDS)
+            (cgroup / "cgroup.procs").write_text(str(process.pid))
+        time.sleep(_WARM_UP_SECONDS)
         yield
     finally:
         for process in started:
             process.kill()
         for process in started:
             process.wait()
-        group.rmdir()
+        cgroup.rmdir()
 
 
 def cpu_ms(work: Callable[[], object]) -> float:
-    """CPU time of this thread."""
-    began_ns = time.thread_time_ns()
+    """The CPU time of this thread during the work."""
+    started_ns = time.thread_time_ns()
     work()
-    return (time.thread_time_ns() - began_ns) / 1e6
+    return (time.thread_time_ns() - started_ns) / 1e6
 
 
 def resident_mib() -> float:
-    """VmRSS."""
-    return (proc.parse_status(proc.read("/proc/self/status") or b"").rss_bytes or 0) / 2**20
+    """Resident memory of this process."""
+    return read_memory(os.getpid()).rss_mib
 
 
 def measure(count: int, ticks: int) -> Cost:
-    """A life beside so many processes."""
-    with batch(count):
-        known = BatchProcesses(NS_PER_SECOND, lambda _: None)
-        source = ContainerProcesses(_ID, time.monotonic_ns)
+    """Measure the ticks of one container with this number of processes."""
+    with run_batch(count):
+        batch_processes = BatchProcesses(NS_PER_SECOND, lambda _: None)
+        source = ContainerProcesses(_CONTAINER_ID, time.monotonic_ns)
 
         def tick() -> None:
-            moment = ReadingContext(incarnation=_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
-            known.add(source.read(), None, None, moment)
+            moment = ReadingContext(incarnation=_CONTAINER_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+            batch_processes.add(source.read(), None, None, moment)
 
         before_mib = resident_mib()
         first_ms = cpu_ms(tick)
-        costs = []
+        tick_costs_ms = []
         for _ in range(ticks):
             time.sleep(_PAUSE_SECONDS)
-            costs.append(cpu_ms(tick))
-        grown_mib = resident_mib() - before_mib
+            tick_costs_ms.append(cpu_ms(tick))
+        growth_mib = resident_mib() - before_mib
         pids = [process.pid for process in source.read().processes]
         if len(pids) != count:
-            raise SystemExit(f"{len(pids)} of {count} processes were found.")
-        plain = [cpu_ms(lambda: _read_plainly(pids)) for _ in range(5)]
+            raise SystemExit(f"Found only {len(pids)} of {count} processes.")
+        full_read_costs_ms = [cpu_ms(lambda: _read_fully(pids)) for _ in range(5)]
         source.close()
     return Cost(
         processes=count,
         first_ms=first_ms,
-        tick_ms=statistics.median(costs),
-        plain_ms=statistics.median(plain),
-        grown_mib=grown_mib,
+        tick_ms=statistics.median(tick_costs_ms),
+        full_read_ms=statistics.median(full_read_costs_ms),
+        growth_mib=growth_mib,
     )
 
 
-def _read_plainly(pids: Sequence[int]) -> None:
+def _read_fully(pids: Sequence[int]) -> None:
     for pid in pids:
         for name in ("stat", "status"):
             proc.read(f"/proc/{pid}/{name}")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print the table, and write it as JSON if asked to."""
-    parser = argparse.ArgumentParser(description="Measure what reading a batch's processes costs.")
-    parser.add_argument("--processes", type=int, nargs="+", default=[50, 2000], help="how many")
-    parser.add_argument("--ticks", type=int, default=30, help="readings of each")
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    """Measure, print the results, and write them as JSON on request."""
+    parser = argparse.ArgumentParser(description="Measure the cost of reading a batch's processes.")
+    parser.add_argument("--processes", type=int, nargs="+", default=[50, 2000], help="numbers of processes")
+    parser.add_argument("--ticks", type=int, default=30, help="ticks per measurement")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     if os.geteuid() != 0:
-        raise SystemExit("The processes get a control group of their own: run this as root.")
+        raise SystemExit("This benchmark creates a cgroup: run it as root.")
     costs = [measure(count, options.ticks) for count in options.processes]
     for cost in costs:
-        figure = _FIGURES_MS.get(cost.processes)
-        met = "" if figure is None else f" (≤ {figure:g}: {'met' if cost.tick_ms <= figure else 'NOT MET'})"
+        figure = _MAX_TICK_MS.get(cost.processes)
+        result = "" if figure is None else f" (≤ {figure:g}: {'met' if cost.tick_ms <= figure else 'NOT MET'})"
         print(
-            f"{cost.processes:5} processes   first {cost.first_ms:7.2f} ms   tick {cost.tick_ms:6.2f} ms{met}   "
-            f"stat and status of each alone {cost.plain_ms:6.2f} ms   memory {cost.grown_mib:+.1f} MiB"
+            f"{cost.processes:5} processes   first {cost.first_ms:7.2f} ms   tick {cost.tick_ms:6.2f} ms{result}   "
+            f"stat and status of each {cost.full_read_ms:6.2f} ms   memory {cost.growth_mib:+.1f} MiB"
         )
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=2))

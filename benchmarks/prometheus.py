@@ -1,10 +1,10 @@
-"""What live metrics cost: a scrape, and the monitor's memory and CPU with them and without.
+"""Measure the cost of live metrics: a scrape, and the monitor's memory and CPU with and without live metrics.
 
     python -m benchmarks.prometheus [--seconds 20] [--json FILE]
 
-A scrape's cost is CPU time of the process that answers, all its threads and those that have ended, over many
-scrapes: of a tick's first, which writes the text, and of another, which shares it. That process only shows, so
-that devices need not be there. Memory is the monitor's high-water mark (VmHWM), after a few scrapes.
+The cost of a scrape is the CPU time of the serving process, including ended threads, as a mean over many scrapes. The
+first scrape of a tick renders the text, further ones reuse it. The serving process uses simulated metrics, so it needs
+no devices. Memory is the monitor's high-water mark (VmHWM) after some scrapes.
 """
 
 import argparse
@@ -18,16 +18,15 @@ from pathlib import Path
 
 import requests
 
-from benchmarks.monitor import endpoint, steady
-from benchmarks.process_memory import memory
-from benchmarks.running import running
+from benchmarks.measured_process import read_memory, run_process
+from benchmarks.monitor import measure_steady_state, run_endpoint
 from profiler.prometheus.metrics import MAX_CORES, MAX_GPUS
 from profiler.prometheus.snapshot import MAX_CONTAINERS
 from tests.search.server import free_ports
 from tests.waiting import wait_until
 
 _CONTAINERS = (3, 10, 100)
-_SHOWN = (
+_SIZES = (
     (3, 0, 0),
     (10, 0, 0),
     (MAX_CONTAINERS, 0, 0),
@@ -38,12 +37,12 @@ _SHOWN = (
 )
 _WARM_UP_SCRAPES, _SCRAPES = 20, 300
 _START_SECONDS = 30
-_SCRAPE_FIGURE_MS = 2.0
+_MAX_SCRAPE_MS = 2.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A monitor beside so many containers, without live metrics and with them."""
+    """CPU and memory of a monitor without and with live metrics."""
 
     containers: int
     off_cpu_percent: float
@@ -61,7 +60,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Scrape:
-    """One scrape of so much."""
+    """The cost of a scrape with this number of containers, GPUs and NeuronCores."""
 
     containers: int
     gpus: int
@@ -69,99 +68,99 @@ class Scrape:
     series: int
     size_bytes: int
     first_ms: float
-    again_ms: float
+    repeat_ms: float
 
     def row(self) -> str:
         """One line of the table."""
-        met = "met" if self.first_ms <= _SCRAPE_FIGURE_MS else "NOT MET"
+        result = "met" if self.first_ms <= _MAX_SCRAPE_MS else "NOT MET"
         return (
             f"{self.containers:4} containers {self.gpus:3} GPUs {self.cores:4} cores: {self.series:4} series, "
-            f"{self.size_bytes:6} bytes   scrape {self.first_ms:.2f} ms (≤ {_SCRAPE_FIGURE_MS:g}: {met}), "
-            f"another of the same tick {self.again_ms:.2f} ms"
+            f"{self.size_bytes:6} bytes   scrape {self.first_ms:.2f} ms (≤ {_MAX_SCRAPE_MS:g}: {result}), "
+            f"repeated in the same tick {self.repeat_ms:.2f} ms"
         )
 
 
 @contextmanager
-def monitor(address: str, port: int | None) -> Iterator[int]:
-    """The process id of a monitor, with live metrics if there is a port."""
+def run_monitor(address: str, port: int | None) -> Iterator[int]:
+    """Run a monitor, with live metrics if a port is given. Yields its process id."""
     environment = {"ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_CONTAINER": "batch"}
     if port is not None:
         environment["TASK_PROFILER_PROMETHEUS_PORT"] = str(port)
-    with running((sys.executable, "-m", "profiler", "monitor"), environment) as process:
+    with run_process((sys.executable, "-m", "profiler", "monitor"), environment) as process:
         yield process.pid
 
 
-def process_seconds(pid: int) -> float:
-    """By the clock that ``clock_getcpuclockid`` gives; schedstat forgets threads that have ended, as a scrape's do."""
+def cpu_clock_seconds(pid: int) -> float:
+    """CPU time from the clock of ``clock_getcpuclockid``. Unlike schedstat it includes ended threads, as of scrapes."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
-def scraped(port: int) -> bytes:
-    """What a scrape shows."""
+def scrape(port: int) -> bytes:
+    """Scrape the metrics."""
     return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).content
 
 
-def is_shown(port: int) -> bool:
-    """Whether there is anything to scrape yet."""
+def is_available(port: int) -> bool:
+    """Whether there are metrics to scrape."""
     try:
-        return scraped(port) != b""
+        return scrape(port) != b""
     except requests.ConnectionError:
         return False
 
 
 def measure(containers: int, seconds: float) -> Cost:
-    """One monitor without live metrics, one with them."""
+    """Measure a monitor without live metrics, and one with them."""
     (port,) = free_ports(1)
-    with endpoint(containers) as (address, _):
-        with monitor(address, None) as pid:
-            off = steady(pid, seconds)
-        with monitor(address, port) as pid:
-            on_cpu_percent = steady(pid, seconds).cpu_percent
+    with run_endpoint(containers) as (address, _):
+        with run_monitor(address, None) as pid:
+            off = measure_steady_state(pid, seconds)
+        with run_monitor(address, port) as pid:
+            on_cpu_percent = measure_steady_state(pid, seconds).cpu_percent
             for _ in range(_WARM_UP_SCRAPES):
-                scraped(port)
-            on_peak_mib = memory(pid).peak_mib
+                scrape(port)
+            on_peak_mib = read_memory(pid).peak_mib
     return Cost(containers, off.cpu_percent, off.memory.peak_mib, on_cpu_percent, on_peak_mib)
 
 
-def scrape_ms(containers: int, gpus: int, cores: int, *more: str) -> tuple[float, bytes]:
-    """Milliseconds of CPU that a scrape takes, and what it shows."""
+def measure_scrape_cost(containers: int, gpus: int, cores: int, *flags: str) -> tuple[float, bytes]:
+    """Measure the CPU time of a scrape. Returns milliseconds and the scraped text."""
     (port,) = free_ports(1)
     numbers = map(str, (port, containers, gpus, cores))
-    with running((sys.executable, "-m", "benchmarks.shown", *numbers, *more)) as process:
-        wait_until(lambda: is_shown(port), _START_SECONDS, "the first scrape")
+    with run_process((sys.executable, "-m", "benchmarks.simulated_metrics", *numbers, *flags)) as process:
+        wait_until(lambda: is_available(port), _START_SECONDS, "the first scrape")
         for _ in range(_WARM_UP_SCRAPES):
-            scraped(port)
-        before = process_seconds(process.pid)
+            scrape(port)
+        before = cpu_clock_seconds(process.pid)
         for _ in range(_SCRAPES):
-            text = scraped(port)
-        return 1000 * (process_seconds(process.pid) - before) / _SCRAPES, text
+            text = scrape(port)
+        return 1000 * (cpu_clock_seconds(process.pid) - before) / _SCRAPES, text
 
 
 def measure_scrape(containers: int, gpus: int, cores: int) -> Scrape:
-    """Of a tick's first scrape and of another."""
-    first_ms, text = scrape_ms(containers, gpus, cores, "ticks")
-    again_ms, _ = scrape_ms(containers, gpus, cores)
+    """Measure the first and a repeated scrape of a tick."""
+    first_ms, text = measure_scrape_cost(containers, gpus, cores, "ticks")
+    repeat_ms, _ = measure_scrape_cost(containers, gpus, cores)
     series = sum(not line.startswith(b"#") for line in text.splitlines())
-    return Scrape(containers, gpus, cores, series, len(text), first_ms, again_ms)
+    return Scrape(containers, gpus, cores, series, len(text), first_ms, repeat_ms)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print the table, and write it as JSON if asked to."""
+    """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure live metrics.")
-    parser.add_argument("--seconds", type=float, default=20, help="length of each stretch")
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of each measurement")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     scrapes = []
-    for shown in _SHOWN:
-        scrapes.append(measure_scrape(*shown))
+    for size in _SIZES:
+        scrapes.append(measure_scrape(*size))
         print(scrapes[-1].row(), flush=True)
     costs = []
     for containers in _CONTAINERS:
         costs.append(measure(containers, options.seconds))
         print(costs[-1].row(), flush=True)
     if options.json is not None:
-        found = {"scrapes": [asdict(one) for one in scrapes], "monitors": [asdict(one) for one in costs]}
-        options.json.write_text(json.dumps(found, indent=2))
+        results = {"scrapes": [asdict(item) for item in scrapes], "monitors": [asdict(item) for item in costs]}
+        options.json.write_text(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

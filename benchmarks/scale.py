@@ -1,11 +1,10 @@
-"""A month of a made-up fleet through the forwarder into a real Elasticsearch: sizes, rates, the dashboards' times.
+"""Forward a month of a simulated fleet to a real Elasticsearch: measure index sizes, rates and dashboard times.
 
     python -m benchmarks.scale [--sizes 10000,100000,1000000] [--codec CODEC] [--json FILE]
 
-For each size the cluster begins empty. All lines go through the Lambda handler itself, in this
-process: a first thousand one report an event, as subscriptions deliver them (each run has a log
-stream of its own), the others 500 an event, which is what one bulk request takes. One run in fifty
-brings its checkpoints, too.
+The cluster is empty at the start of each size. All lines go through the Lambda handler in this process. The first
+thousand events contain one report each, as subscriptions deliver them (each run has its own log stream). The others
+contain 500 lines, the size of one bulk request. One run in fifty includes its checkpoints.
 """
 
 import argparse
@@ -26,24 +25,24 @@ from msgspec import Struct
 from benchmarks.fleet import Fleet, runs
 from benchmarks.fleet_record import checkpoints
 from benchmarks.machine import describe
-from benchmarks.panels import PanelTime, Question, ask_all
-from benchmarks.subscription import Invocation, event, forward_logs, install_templates
+from benchmarks.panels import DashboardView, PanelTime, time_panels
+from benchmarks.subscription import Invocation, event, install_templates, load_handler
 from profiler.record.model import Report, encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 
 _DAYS = 30
 _SINGLE_EVENTS = 1000
-_LINES_AN_EVENT = 500
-_CHECKPOINTED_EVERY = 50
+_LINES_PER_EVENT = 500
+_CHECKPOINTS_EVERY = 50
 _LONG_RUN_MS = 600_000
-_SHOWN_EVERY = 50_000
-_SECONDS = 1800
-# A node of a small production cluster; the tests' own has 256 MB and no optimising compiler.
+_PROGRESS_EVERY = 50_000
+_TIMEOUT_SECONDS = 1800
+# A node of a small production cluster. The test server has 256 MB and no optimising compiler.
 _JAVA_OPTIONS = ("-Xms2g", "-Xmx2g", "-XX:-UsePerfData")
 
 
 class IndexSize(Struct, frozen=True, kw_only=True):
-    """Primary shards on disk, as written and after a force-merge to one segment."""
+    """Size of the primary shards on disk, before and after a force merge to one segment."""
 
     kind: str
     documents: int
@@ -54,8 +53,8 @@ class IndexSize(Struct, frozen=True, kw_only=True):
     merge_seconds: float
 
 
-class Step(Struct, frozen=True, kw_only=True):
-    """All that was measured at one size. Rates are documents a second of wall time."""
+class Measurement(Struct, frozen=True, kw_only=True):
+    """The results of one size. ``bulk_rate`` is in documents per second of wall time, ``bulk_cpu_rate`` of CPU time."""
 
     reports: int
     single_event_ms: float
@@ -66,94 +65,96 @@ class Step(Struct, frozen=True, kw_only=True):
     panels: tuple[PanelTime, ...]
 
 
-class _Feed:
-    """Lines on their way through the handler, counted."""
+class _Forwarder:
+    """Sends lines through the handler and counts them."""
 
     def __init__(self) -> None:
-        self._handler = forward_logs()
+        self._handler = load_handler()
         self.lines = {"reports": 0, "checkpoints": 0}
         self.bytes = {"reports": 0, "checkpoints": 0}
         self.example: Report | None = None
 
     def send(self, kind: str, lines: Sequence[str]) -> None:
-        """One event. Ends the program if the handler does not index each line."""
-        answer = self._handler(event(lines, stream="ecs/batch/0123", timestamp_ms=1_793_491_200_000), Invocation())
-        if answer != {"indexed": len(lines), "skipped": 0, "failed": 0}:
-            raise SystemExit(f"The forwarder did not index all of {len(lines)} {kind}: {answer}.")
+        """Send one event. Raises SystemExit if the handler does not index all lines."""
+        response = self._handler(event(lines, stream="ecs/batch/0123", timestamp_ms=1_793_491_200_000), Invocation())
+        if response != {"indexed": len(lines), "skipped": 0, "failed": 0}:
+            raise SystemExit(f"The forwarder did not index all of {len(lines)} {kind}: {response}.")
         self.lines[kind] += len(lines)
         self.bytes[kind] += sum(len(line) for line in lines)
 
-    def singly(self, reports: Iterable[Report]) -> tuple[float, float]:
-        """One report an event: the median wall time of the handler, and its mean CPU time, in milliseconds."""
-        times, began_cpu = [], time.process_time()
+    def send_single(self, reports: Iterable[Report]) -> tuple[float, float]:
+        """Send one report per event. Returns the handler's median wall time and mean CPU time, in milliseconds."""
+        times, started_cpu = [], time.process_time()
         for report in reports:
             line = encode(report).decode()
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             self.send("reports", [line])
-            times.append(1000 * (time.perf_counter() - began))
-        return statistics.median(times), 1000 * (time.process_time() - began_cpu) / len(times)
+            times.append(1000 * (time.perf_counter() - started_at))
+        return statistics.median(times), 1000 * (time.process_time() - started_cpu) / len(times)
 
-    def in_bulk(self, reports: Iterable[Report]) -> tuple[float, float]:
-        """Many an event: documents a second of the handler's wall time, and of its CPU time."""
+    def send_bulk(self, reports: Iterable[Report]) -> tuple[float, float]:
+        """Send many reports per event. Returns documents per second of the handler's wall time and of its CPU time."""
         wall = cpu = 0.0
         before = sum(self.lines.values())
         for kind, lines in self._batches(reports):
-            began, began_cpu = time.perf_counter(), time.process_time()
+            started_at, started_cpu = time.perf_counter(), time.process_time()
             self.send(kind, lines)
-            wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
+            wall, cpu = wall + time.perf_counter() - started_at, cpu + time.process_time() - started_cpu
         sent = sum(self.lines.values()) - before
         return sent / wall, sent / cpu
 
     def _batches(self, reports: Iterable[Report]) -> Iterator[tuple[str, list[str]]]:
         numbered = enumerate(reports)
-        while some := list(itertools.islice(numbered, _LINES_AN_EVENT)):
-            yield "reports", [encode(report).decode() for _, report in some]
-            if some[0][0] % _SHOWN_EVERY == 0:
-                print(f"  {some[0][0]:,} reports", file=sys.stderr, flush=True)
-            for number, report in some:
-                if number % _CHECKPOINTED_EVERY == 0:
+        while chunk := list(itertools.islice(numbered, _LINES_PER_EVENT)):
+            yield "reports", [encode(report).decode() for _, report in chunk]
+            if chunk[0][0] % _PROGRESS_EVERY == 0:
+                print(f"  {chunk[0][0]:,} reports", file=sys.stderr, flush=True)
+            for number, report in chunk:
+                if number % _CHECKPOINTS_EVERY == 0:
                     if (report.record.metrics.duration_ms or 0) > _LONG_RUN_MS:
                         self.example = report
-                    lines = [encode(one).decode() for one in checkpoints(report)]
+                    lines = [encode(checkpoint).decode() for checkpoint in checkpoints(report)]
                     yield from (("checkpoints", list(part)) for part in _parts(lines))
 
 
 def _parts(lines: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (lines[start : start + _LINES_AN_EVENT] for start in range(0, len(lines), _LINES_AN_EVENT))
+    return (lines[start : start + _LINES_PER_EVENT] for start in range(0, len(lines), _LINES_PER_EVENT))
 
 
-def measure(url: str, reports: int) -> Step:
-    """Fill the empty cluster with so many reports of a month, then ask."""
-    for index in _ask("GET", f"{url}/task-*"):  # a pattern alone is refused
-        _ask("DELETE", f"{url}/{index}")
+def measure(url: str, reports: int) -> Measurement:
+    """Empty the cluster, forward this many reports of a month, and run the searches of the dashboards."""
+    for index in _request("GET", f"{url}/task-*"):  # Elasticsearch rejects DELETE with a pattern
+        _request("DELETE", f"{url}/{index}")
     fleet = Fleet(runs_per_day=max(reports // _DAYS, 1), days=_DAYS)
-    line = runs(fleet)
-    feed = _Feed()
-    single_ms, single_cpu_ms = feed.singly(itertools.islice(line, _SINGLE_EVENTS))
-    rate, cpu_rate = feed.in_bulk(line)
-    _ask("POST", f"{url}/task-*/_flush")
-    _ask("POST", f"{url}/task-*/_refresh")
-    example = feed.example
+    month = runs(fleet)
+    forwarder = _Forwarder()
+    single_ms, single_cpu_ms = forwarder.send_single(itertools.islice(month, _SINGLE_EVENTS))
+    rate, cpu_rate = forwarder.send_bulk(month)
+    _request("POST", f"{url}/task-*/_flush")
+    _request("POST", f"{url}/task-*/_refresh")
+    example = forwarder.example
     if example is None:
-        raise SystemExit(f"No run of {reports} was long enough to be looked at: ask for more.")
-    question = Question(start=fleet.first_day, end=fleet.end, task_id=example.record.task_id)
-    panels = tuple(ask_all(url, question))
-    return Step(
-        reports=feed.lines["reports"],
+        raise SystemExit(f"None of {reports} runs was long enough for the run dashboard: use more runs.")
+    view = DashboardView(start=fleet.first_day, end=fleet.end, task_id=example.record.task_id)
+    panels = tuple(time_panels(url, view))
+    return Measurement(
+        reports=forwarder.lines["reports"],
         single_event_ms=single_ms,
         single_event_cpu_ms=single_cpu_ms,
         bulk_rate=rate,
         bulk_cpu_rate=cpu_rate,
         panels=panels,
-        indices=tuple(_size(url, kind, feed.bytes[kind] / max(count, 1)) for kind, count in feed.lines.items()),
+        indices=tuple(
+            _size(url, kind, forwarder.bytes[kind] / max(count, 1)) for kind, count in forwarder.lines.items()
+        ),
     )
 
 
 def _size(url: str, kind: str, line_bytes: float) -> IndexSize:
     before = _primaries(url, kind)
-    began = time.perf_counter()
-    _ask("POST", f"{url}/task-{kind}-*/_forcemerge", params={"max_num_segments": "1"})
-    merge_seconds = time.perf_counter() - began
+    started_at = time.perf_counter()
+    _request("POST", f"{url}/task-{kind}-*/_forcemerge", params={"max_num_segments": "1"})
+    merge_seconds = time.perf_counter() - started_at
     after = _primaries(url, kind)
     return IndexSize(
         kind=kind,
@@ -167,59 +168,68 @@ def _size(url: str, kind: str, line_bytes: float) -> IndexSize:
 
 
 def _primaries(url: str, kind: str) -> dict[str, Any]:
-    _ask("POST", f"{url}/task-{kind}-*/_refresh")
-    found: dict[str, Any] = _ask("GET", f"{url}/task-{kind}-*/_stats/docs,store,segments")["_all"]["primaries"]
-    return found
+    _request("POST", f"{url}/task-{kind}-*/_refresh")
+    result: dict[str, Any] = _request("GET", f"{url}/task-{kind}-*/_stats/docs,store,segments")["_all"]["primaries"]
+    return result
 
 
-def _ask(method: str, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-    answer = requests.request(method, url, params=params, timeout=_SECONDS)
-    answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+def _request(method: str, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+    response = requests.request(method, url, params=params, timeout=_TIMEOUT_SECONDS)
+    response.raise_for_status()
+    result: dict[str, Any] = response.json()
+    return result
 
 
-def table(steps: Sequence[Step]) -> str:
-    """Markdown: sizes and rates, then each panel's median, a column a size."""
-    head = ["", *(f"{step.reports:,} reports" for step in steps)]
+def table(measurements: Sequence[Measurement]) -> str:
+    """Format the results as a Markdown table with a column for each size."""
+    head = ["", *(f"{measurement.reports:,} reports" for measurement in measurements)]
     rows = [
-        ["one report an event, handler, median ms", *(f"{step.single_event_ms:.1f}" for step in steps)],
-        ["500 an event, documents/s", *(f"{step.bulk_rate:,.0f}" for step in steps)],
-        ["the same a second of the handler's CPU", *(f"{step.bulk_cpu_rate:,.0f}" for step in steps)],
+        [
+            "one report per event, handler, median ms",
+            *(f"{measurement.single_event_ms:.1f}" for measurement in measurements),
+        ],
+        ["500 per event, documents/s", *(f"{measurement.bulk_rate:,.0f}" for measurement in measurements)],
+        [
+            "500 per event, documents/s of the handler's CPU time",
+            *(f"{measurement.bulk_cpu_rate:,.0f}" for measurement in measurements),
+        ],
     ]
-    for place in range(len(steps[0].indices)):
-        sizes = [step.indices[place] for step in steps]
+    for index in range(len(measurements[0].indices)):
+        sizes = [measurement.indices[index] for measurement in measurements]
         kind = sizes[0].kind
         rows += [
             [f"{kind}: documents", *(f"{size.documents:,}" for size in sizes)],
-            [f"{kind}: bytes of a line", *(f"{size.line_bytes:,.0f}" for size in sizes)],
-            [f"{kind}: bytes a document on disk", *(f"{size.store_bytes / size.documents:,.0f}" for size in sizes)],
-            [f"{kind}: the same force-merged", *(f"{size.merged_bytes / size.documents:,.0f}" for size in sizes)],
+            [f"{kind}: bytes per line", *(f"{size.line_bytes:,.0f}" for size in sizes)],
+            [f"{kind}: bytes per document on disk", *(f"{size.store_bytes / size.documents:,.0f}" for size in sizes)],
+            [
+                f"{kind}: bytes per document, force-merged",
+                *(f"{size.merged_bytes / size.documents:,.0f}" for size in sizes),
+            ],
             [f"{kind}: shard, MiB", *(f"{size.store_bytes / 2**20:,.0f}" for size in sizes)],
         ]
-    for place, panel in enumerate(steps[0].panels):
-        medians = [f"{step.panels[place].median_ms:,.0f}" for step in steps]
+    for index, panel in enumerate(measurements[0].panels):
+        medians = [f"{measurement.panels[index].median_ms:,.0f}" for measurement in measurements]
         rows.append([f"{panel.dashboard} / {panel.panel}, ms", *medians])
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure each size, print the table, and write it as JSON if asked to."""
+    """Measure each size, print the table, and write the results as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure the forwarder and the dashboards at scale.")
-    parser.add_argument("--sizes", default="10000,100000,1000000", help="reports, with commas")
-    parser.add_argument("--codec", help="index.codec, such as best_compression; else the templates' own")
-    parser.add_argument("--json", type=Path, help="write the numbers here too, after each size")
+    parser.add_argument("--sizes", default="10000,100000,1000000", help="numbers of reports, separated by commas")
+    parser.add_argument("--codec", help="index.codec, such as best_compression (default: that of the templates)")
+    parser.add_argument("--json", type=Path, help="file for the results, written after each size")
     options = parser.parse_args(arguments)
-    steps = []
+    measurements = []
     with running_elasticsearch(VERSION_8, _JAVA_OPTIONS) as server:
         os.environ["ELASTICSEARCH_URL"] = server.url
         install_templates(server.url, options.codec)
         for size in map(int, options.sizes.split(",")):
-            steps.append(measure(server.url, size))
+            measurements.append(measure(server.url, size))
             if options.json is not None:
-                document = {"machine": msgspec.to_builtins(describe()), "steps": msgspec.to_builtins(steps)}
+                document = {"machine": msgspec.to_builtins(describe()), "steps": msgspec.to_builtins(measurements)}
                 options.json.write_text(json.dumps(document, indent=2))
-    print(table(steps))
+    print(table(measurements))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Commands with a known need, for comparing profilers; each writes what it really used to a file.
+"""Workloads for the comparison of profilers. Each writes its actual resource usage to a file.
 
-    python -m benchmarks.workload TRUTH spike PHASE | burn SECONDS | forks CHILDREN | short CHILDREN
+    python -m benchmarks.workload FILE spike PHASE | burn SECONDS | forks CHILDREN | short CHILDREN
 
-The truth is the kernel's, read by the command itself at its end: CPU seconds of itself and the
-children it waited for (getrusage), and its own high-water mark (VmHWM).
+At its end the workload reads its usage from the kernel: CPU seconds of itself and of its children (getrusage), and its
+high-water mark (VmHWM).
 """
 
 import json
@@ -19,7 +19,7 @@ _REST_SECONDS = 1.2
 
 
 def spike(phase: float) -> None:
-    """Hold 800 MiB for 0.4 s, after so many seconds."""
+    """Wait, then hold 800 MiB for 0.4 s. ``phase`` is the wait in seconds."""
     time.sleep(phase)
     held = bytearray(_SPIKE_MIB << 20)
     time.sleep(_SPIKE_SECONDS)
@@ -28,14 +28,14 @@ def spike(phase: float) -> None:
 
 
 def burn(seconds: float) -> None:
-    """Use so much CPU."""
-    until = time.process_time() + seconds
-    while time.process_time() < until:
+    """Use this much CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
         pass
 
 
-def forks(children: float) -> None:
-    """Children that use a quarter of a second each, all at once."""
+def run_parallel_children(children: float) -> None:
+    """Run children in parallel, each with 0.25 s of CPU time."""
     pids = []
     for _ in range(int(children)):
         pid = os.fork()
@@ -47,8 +47,8 @@ def forks(children: float) -> None:
         os.waitpid(pid, 0)
 
 
-def short(children: float) -> None:
-    """Children that end at once, one after the other."""
+def run_short_children(children: float) -> None:
+    """Run children that exit immediately, one after the other."""
     for _ in range(int(children)):
         pid = os.fork()
         if pid == 0:
@@ -57,15 +57,17 @@ def short(children: float) -> None:
 
 
 def main() -> None:
-    """Work, then tell the truth."""
-    {"spike": spike, "burn": burn, "forks": forks, "short": short}[sys.argv[2]](float(sys.argv[3]))
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    """Run the workload, then write its usage."""
+    {"spike": spike, "burn": burn, "forks": run_parallel_children, "short": run_short_children}[sys.argv[2]](
+        float(sys.argv[3])
+    )
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     status = Path("/proc/self/status").read_text().splitlines()
-    truth = {
-        "cpu_seconds": sum(usage.ru_utime + usage.ru_stime for usage in used),
+    totals = {
+        "cpu_seconds": sum(usage.ru_utime + usage.ru_stime for usage in usages),
         "peak_mib": next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024,
     }
-    Path(sys.argv[1]).write_text(json.dumps(truth))
+    Path(sys.argv[1]).write_text(json.dumps(totals))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A little nightly batch: makes orders, aggregates them in SQLite, compresses the result.
+"""A small nightly batch: generates orders, aggregates them in SQLite, and compresses the result.
 
-It stands for a real one: a phase that fills memory, one that keeps a processor busy, one that
-writes to disk. Standard library only; the same rows every time.
+Like a real batch it has a phase that fills memory, one that uses CPU, and one that writes to disk. It needs only the
+standard library, and generates the same rows in each run.
 
     python examples/nightly_etl.py --rows 1000000
 """
@@ -23,11 +23,11 @@ _REGIONS = ("eu-central", "eu-west", "us-east", "us-west", "ap-south")
 _PRODUCTS = 5_000
 _CUSTOMERS = 80_000
 _DAYS = 365
-_REPORT = """
+_DAILY_QUERY = """
     SELECT region, day, COUNT(*), COUNT(DISTINCT customer), SUM(cents), MAX(cents)
     FROM orders GROUP BY region, day ORDER BY region, day
 """
-_BEST_PRODUCTS = """
+_BEST_PRODUCTS_QUERY = """
     SELECT product, SUM(cents * quantity) AS revenue
     FROM orders GROUP BY product ORDER BY revenue DESC, product LIMIT 100
 """
@@ -36,24 +36,26 @@ Order = tuple[str, int, int, int, int, int]
 
 
 def main() -> None:
-    """Run the batch in a folder of its own, which is gone afterwards."""
+    """Run the batch in a temporary folder."""
     rows = _arguments().rows
-    began = time.monotonic()
+    started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="nightly-etl-") as folder:
-        _say(began, f"extracting {rows:,} orders")
-        orders = list(_orders(rows))
-        _say(began, "loading them into SQLite")
-        database = _loaded(orders, Path(folder, "orders.sqlite"))
-        _say(began, "aggregating")
-        results = _aggregated(database)
-        _say(began, "compressing")
-        size, compressed = _compressed(orders, results, Path(folder))
-        _say(began, f"done: {len(results['days'])} days and regions, {size:,} bytes became {compressed:,}")
+        _log(started_at, f"extracting {rows:,} orders")
+        orders = list(_generate_orders(rows))
+        _log(started_at, "loading them into SQLite")
+        database = _load(orders, Path(folder, "orders.sqlite"))
+        _log(started_at, "aggregating")
+        results = _aggregate(database)
+        _log(started_at, "compressing")
+        size, compressed = _compress(orders, results, Path(folder))
+        _log(started_at, f"done: {len(results['days'])} days and regions, {size:,} bytes became {compressed:,}")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Make, aggregate and compress a day of orders.")
-    parser.add_argument("--rows", type=_row_count, default=_DEFAULT_ROWS, help="how many orders (default: %(default)s)")
+    parser = argparse.ArgumentParser(description="Generate, aggregate and compress orders.")
+    parser.add_argument(
+        "--rows", type=_row_count, default=_DEFAULT_ROWS, help="orders to generate (default: %(default)s)"
+    )
     return parser.parse_args()
 
 
@@ -64,14 +66,14 @@ def _row_count(text: str) -> int:
     return rows
 
 
-def _say(began: float, what: str) -> None:
-    print(f"[{time.monotonic() - began:6.2f} s] {what}", flush=True)
+def _log(started_at: float, message: str) -> None:
+    print(f"[{time.monotonic() - started_at:6.2f} s] {message}", flush=True)
 
 
-def _orders(rows: int) -> Iterator[Order]:
-    source = random.Random(_SEED)
+def _generate_orders(rows: int) -> Iterator[Order]:
+    rng = random.Random(_SEED)
     for _ in range(rows):
-        number = source.getrandbits(60)
+        number = rng.getrandbits(60)
         yield (
             _REGIONS[number % len(_REGIONS)],
             (number >> 3) % _DAYS,
@@ -82,7 +84,7 @@ def _orders(rows: int) -> Iterator[Order]:
         )
 
 
-def _loaded(orders: list[Order], file: Path) -> sqlite3.Connection:
+def _load(orders: list[Order], file: Path) -> sqlite3.Connection:
     database = sqlite3.connect(file)
     database.execute(
         "CREATE TABLE orders"
@@ -94,25 +96,25 @@ def _loaded(orders: list[Order], file: Path) -> sqlite3.Connection:
     return database
 
 
-def _aggregated(database: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
+def _aggregate(database: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
     try:
         return {
-            "days": database.execute(_REPORT).fetchall(),
-            "best products": database.execute(_BEST_PRODUCTS).fetchall(),
+            "days": database.execute(_DAILY_QUERY).fetchall(),
+            "best products": database.execute(_BEST_PRODUCTS_QUERY).fetchall(),
         }
     finally:
         database.close()
 
 
-def _compressed(orders: list[Order], results: dict[str, list[tuple[object, ...]]], folder: Path) -> tuple[int, int]:
-    """Write results and orders as text, then compress the file; returns both sizes in bytes."""
-    plain, packed = folder / "orders.jsonl", folder / "orders.jsonl.gz"
-    with plain.open("w") as lines:
+def _compress(orders: list[Order], results: dict[str, list[tuple[object, ...]]], folder: Path) -> tuple[int, int]:
+    """Write results and orders as text, then compress the file. Returns both sizes in bytes."""
+    plain_file, compressed_file = folder / "orders.jsonl", folder / "orders.jsonl.gz"
+    with plain_file.open("w") as lines:
         lines.write(json.dumps(results) + "\n")
         lines.writelines(f"{json.dumps(order)}\n" for order in orders)
-    with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+    with plain_file.open("rb") as source, gzip.open(compressed_file, "wb", compresslevel=6) as target:
         shutil.copyfileobj(source, target, 1024 * 1024)
-    return plain.stat().st_size, packed.stat().st_size
+    return plain_file.stat().st_size, compressed_file.stat().st_size
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""GPUs and Neuron cores."""
+"""The panels of GPUs and NeuronCores."""
 
 from typing import Final
 
@@ -11,54 +11,54 @@ GPU: Final = Row(
     panels=(
         Panel(
             title="GPU utilization",
-            description="Share of the time in which a kernel ran: a GPU can be at 100 % with most of it idle.",
+            description="Share of time in which a kernel ran. At 100 %, most of a GPU's units can still be idle.",
             unit="percentunit",
             queries=(Query(expr=metric("gpu_utilization_ratio"), legend=_GPU_NAME),),
-            largest=1,
+            axis_max=1,
         ),
         Panel(
             title="GPU memory",
-            description="A share of what the GPU has.",
+            description="Memory in use as a share of the GPU's memory.",
             unit="percentunit",
             queries=(Query(expr=share("gpu_memory_used_bytes", "gpu_memory_size_bytes"), legend=_GPU_NAME),),
-            largest=1,
+            axis_max=1,
         ),
         Panel(
             title="GPU power",
-            description="Drawn at the moment of the reading.",
+            description="Power draw at the time of the reading.",
             unit="watt",
             queries=(Query(expr=metric("gpu_power_watts"), legend=_GPU_NAME),),
         ),
         Panel(
             title="GPU energy",
-            description="Mean power by the energy counter, which misses no peak.",
+            description="Mean power from the energy counter, which includes all peaks.",
             unit="watt",
             queries=(Query(expr=rate("gpu_energy_joules_total"), legend=_GPU_NAME),),
         ),
         Panel(
             title="GPU temperature",
-            description="Of the chip.",
+            description="Temperature of the GPU chip.",
             unit="celsius",
             queries=(Query(expr=metric("gpu_temperature_celsius"), legend=_GPU_NAME),),
         ),
         Panel(
             title="GPU clock",
-            description="Of the multiprocessors.",
+            description="Clock of the streaming multiprocessors (SM).",
             unit="hertz",
             queries=(Query(expr=metric("gpu_sm_clock_hertz"), legend=_GPU_NAME),),
         ),
         Panel(
             title="GPU throttled",
-            description="Share of the time in which the driver gave this reason for a lower clock.",
+            description="Share of time in which the driver reported this reason for a reduced clock.",
             unit="percentunit",
-            # A scrape and a reading are not at the same moment: a rate can come to a little more than 1.
+            # Scrapes and readings happen at different times, so a rate can slightly exceed 1.
             queries=(
                 Query(
                     expr=f"clamp_max({rate('gpu_throttled_seconds_total')}, 1) > 0",
                     legend=f"{_GPU_NAME} {{{{reason}}}}",
                 ),
             ),
-            largest=1,
+            axis_max=1,
             width=24,
         ),
     ),
@@ -70,27 +70,27 @@ NEURON: Final = Row(
     panels=(
         Panel(
             title="NeuronCore utilization",
-            description="While a process uses the devices; a core that is never used by it shows 0.",
+            description="Measured while a process uses the devices. An unused core has 0.",
             unit="percentunit",
             queries=(Query(expr=metric("neuron_core_utilization_ratio"), legend=_CORE_NAME),),
-            largest=1,
+            axis_max=1,
         ),
         Panel(
             title="NeuronCore memory",
-            description="Device memory in use by each core.",
+            description="Device memory in use per core.",
             unit="bytes",
             queries=(Query(expr=metric("neuron_core_memory_used_bytes"), legend=_CORE_NAME),),
         ),
         Panel(
             title="Device memory by category",
-            description="On all devices of the task.",
+            description="Device memory in use on all devices of the task.",
             unit="bytes",
-            stacked=True,
+            is_stacked=True,
             queries=(Query(expr=metric("neuron_memory_used_bytes"), legend="{{task_family}} {{category}}"),),
         ),
         Panel(
-            title="Device memory of what there is",
-            description="A share of all devices' memory.",
+            title="Device memory utilization",
+            description="Device memory in use as a share of the memory of all devices.",
             unit="percentunit",
             queries=(
                 Query(
@@ -98,23 +98,23 @@ NEURON: Final = Row(
                     legend=TASK_NAME,
                 ),
             ),
-            largest=1,
+            axis_max=1,
         ),
         Panel(
             title="Executions",
-            description="A second, by outcome.",
+            description="Executions per second by outcome.",
             unit="ops",
             queries=(Query(expr=rate("neuron_executions_total"), legend="{{task_family}} {{outcome}}"),),
         ),
         Panel(
             title="Execution latency",
-            description="Percentiles of the last period, the slowest process's.",
+            description="Latency percentiles of the last period, from the slowest process.",
             unit="s",
             queries=(Query(expr=metric("neuron_execution_latency_seconds"), legend="{{task_family}} {{percentile}}"),),
         ),
         Panel(
             title="Memory errors",
-            description="Not corrected, in the time shown.",
+            description="Uncorrected ECC errors in the selected time range.",
             kind="stat",
             unit="none",
             queries=(

@@ -1,11 +1,11 @@
-"""Writes the dashboard that is imported: `python grafana/build.py`, or `make grafana`."""
+"""Generate the dashboard file to import: `python grafana/build.py`, or `make grafana`."""
 
 import json
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-if __package__ in {None, ""}:  # run as a script
+if __package__ in {None, ""}:  # run as a script, which puts only this folder on the path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from grafana.model import Panel, Query, Row, Variable
@@ -16,18 +16,18 @@ FILE: Final = Path(__file__).parent / "task-profiler.json"
 Json = dict[str, Any]
 
 _UID: Final = "task-profiler"
-_SCHEMA_VERSION: Final = 39  # Grafana 10.4 and newer read it as it is, later ones migrate it
+_SCHEMA_VERSION: Final = 39  # Grafana 10.4 reads it directly, newer versions migrate it
 _COLUMNS: Final = 24
 _DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-_DANGER: Final = {
+_LIMIT_THRESHOLDS: Final = {
     "mode": "absolute",
     "steps": [{"color": "green", "value": None}, {"color": "orange", "value": 0.8}, {"color": "red", "value": 0.95}],
 }
-_ONE_COLOUR: Final = {"mode": "absolute", "steps": [{"color": "green", "value": None}]}
+_NO_THRESHOLDS: Final = {"mode": "absolute", "steps": [{"color": "green", "value": None}]}
 
 
-def built() -> str:
-    """The file's text."""
+def render_dashboard() -> str:
+    """Generate the text of the file."""
     return json.dumps(_dashboard(), indent=2) + "\n"
 
 
@@ -39,11 +39,11 @@ def _dashboard() -> Json:
         "tags": ["ecs", "batch", "task-profiler"],
         "schemaVersion": _SCHEMA_VERSION,
         "editable": True,
-        "graphTooltip": 1,  # one cursor over all charts
+        "graphTooltip": 1,  # shared crosshair
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "templating": {"list": [_datasource_variable(), *(_variable(one) for one in VARIABLES)]},
+        "templating": {"list": [_datasource_variable(), *(_variable(variable) for variable in VARIABLES)]},
         "panels": _panels(),
     }
 
@@ -60,7 +60,7 @@ def _variable(variable: Variable) -> Json:
         "datasource": _DATASOURCE,
         "definition": variable.query,
         "query": {"query": variable.query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 1},
-        "refresh": 2,  # when the time range changes: tasks come and go
+        "refresh": 2,  # on time range change, because the list of tasks depends on it
         "sort": 1,
         "multi": True,
         "includeAll": True,
@@ -70,20 +70,20 @@ def _variable(variable: Variable) -> Json:
 
 
 def _panels() -> list[Json]:
-    """Rows as Grafana has them: an open one is followed by its panels, a collapsed one holds them."""
-    found: list[Json] = []
+    """Rows and panels in Grafana's structure: an open row precedes its panels, a collapsed row contains them."""
+    result: list[Json] = []
     next_id, y = 1, 0
     for row in ROWS:
         heading = _heading(row, next_id, y)
-        panels, height = _placed(row, next_id + 1, y + 1)
-        found.append(heading)
-        if row.collapsed:
+        panels, height = _arrange(row, next_id + 1, y + 1)
+        result.append(heading)
+        if row.is_collapsed:
             heading["panels"] = panels
         else:
-            found += panels
+            result += panels
         next_id += 1 + len(panels)
         y += 1 + height
-    return found
+    return result
 
 
 def _heading(row: Row, number: int, y: int) -> Json:
@@ -91,31 +91,31 @@ def _heading(row: Row, number: int, y: int) -> Json:
         "id": number,
         "type": "row",
         "title": row.title,
-        "collapsed": row.collapsed,
+        "collapsed": row.is_collapsed,
         "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
         "panels": [],
     }
 
 
-def _placed(row: Row, first_id: int, top: int) -> tuple[list[Json], int]:
-    """The row's panels in reading order, and how high they are together."""
-    found: list[Json] = []
+def _arrange(row: Row, first_id: int, top: int) -> tuple[list[Json], int]:
+    """Arrange a row's panels in reading order. Returns the panels and their total height."""
+    result: list[Json] = []
     x, y, line_height = 0, top, 0
     for number, panel in enumerate(row.panels, start=first_id):
         if x + panel.width > _COLUMNS:
             x, y, line_height = 0, y + line_height, 0
         place = {"x": x, "y": y, "w": panel.width, "h": panel.height}
-        found.append({"id": number, "gridPos": place, **_panel(panel)})
+        result.append({"id": number, "gridPos": place, **_panel(panel)})
         x += panel.width
         line_height = max(line_height, panel.height)
-    return found, y + line_height - top
+    return result, y + line_height - top
 
 
 def _panel(panel: Panel) -> Json:
-    defaults: Json = {"unit": panel.unit, "min": 0, "thresholds": _ONE_COLOUR}
-    if panel.largest is not None:
-        defaults["max"] = panel.largest
-    found: Json = {
+    defaults: Json = {"unit": panel.unit, "min": 0, "thresholds": _NO_THRESHOLDS}
+    if panel.axis_max is not None:
+        defaults["max"] = panel.axis_max
+    result: Json = {
         "type": panel.kind,
         "title": panel.title,
         "description": panel.description,
@@ -124,19 +124,19 @@ def _panel(panel: Panel) -> Json:
         "fieldConfig": {"defaults": defaults, "overrides": []},
     }
     if panel.kind == "timeseries":
-        stacking = {"mode": "normal" if panel.stacked else "none", "group": "A"}
-        defaults["custom"] = {"fillOpacity": 40 if panel.stacked else 8, "showPoints": "auto", "stacking": stacking}
-        found["options"] = {
+        stacking = {"mode": "normal" if panel.is_stacked else "none", "group": "A"}
+        defaults["custom"] = {"fillOpacity": 40 if panel.is_stacked else 8, "showPoints": "auto", "stacking": stacking}
+        result["options"] = {
             "legend": {"showLegend": True, "displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]},
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
     elif panel.kind == "stat":
-        defaults["thresholds"] = _DANGER if panel.largest is not None else _ONE_COLOUR
-        found["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
+        defaults["thresholds"] = _LIMIT_THRESHOLDS if panel.axis_max is not None else _NO_THRESHOLDS
+        result["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
     else:
-        found["options"] = {"showHeader": True}
-        found["transformations"] = [{"id": "organize", "options": {"excludeByName": {"Time": True}}}]
-    return found
+        result["options"] = {"showHeader": True}
+        result["transformations"] = [{"id": "organize", "options": {"excludeByName": {"Time": True}}}]
+    return result
 
 
 def _target(query: Query, ref_id: str, panel: Panel) -> Json:
@@ -154,7 +154,7 @@ def _target(query: Query, ref_id: str, panel: Panel) -> Json:
 
 def main() -> int:
     """Write the file."""
-    FILE.write_text(built(), encoding="utf-8")
+    FILE.write_text(render_dashboard(), encoding="utf-8")
     return 0
 
 

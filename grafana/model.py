@@ -1,4 +1,4 @@
-"""What a dashboard of Prometheus's metrics is, before it is Grafana's JSON."""
+"""The parts of a dashboard, independent of Grafana's JSON."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "cel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """PromQL, and how a series is called: ``{{label}}`` is the label's value."""
+    """A PromQL expression, and the legend of its series. Grafana replaces ``{{label}}`` by the label's value."""
 
     expr: str
     legend: str
@@ -17,31 +17,31 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One chart, number or table. ``largest`` is the axis's end where the unit has one (1 for a ratio)."""
+    """One chart, number or table. ``axis_max`` is the end of the axis, if the unit has a maximum (1 for a ratio)."""
 
     title: str
     description: str
     unit: Unit
     queries: tuple[Query, ...]
     kind: Kind = "timeseries"
-    stacked: bool = False
-    largest: float | None = None
+    is_stacked: bool = False
+    axis_max: float | None = None
     width: int = 12  # of 24 columns
     height: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Panels under a heading; a collapsed one asks nothing of Prometheus until it is opened."""
+    """Panels under a heading. Grafana runs the queries of a collapsed row only when a user opens it."""
 
     title: str
     panels: tuple[Panel, ...]
-    collapsed: bool = False
+    is_collapsed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A choice for the reader, of the values of a label."""
+    """A dashboard variable: the user selects values of a label."""
 
     name: str
     label: str

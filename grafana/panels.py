@@ -1,4 +1,4 @@
-"""The tasks, the instance below them, the monitor; and the dashboard of all rows, which ``build.py`` writes."""
+"""The panels of tasks, their instance and the monitor, and the rows of the dashboard."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from grafana.model import Panel, Query, Row, Variable
 from grafana.promql import CONTAINER_NAME, TASK, TASK_NAME, metric, per_task, rate, share
 
 TITLE: Final = "Task Profiler"
-DESCRIPTION: Final = "What running ECS batch tasks use: containers, GPUs, Neuron cores, the instance below them."
+DESCRIPTION: Final = "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the EC2 instance."
 
 VARIABLES: Final = (
     Variable(name="family", label="Family", query="label_values(task_profiler_task_info, task_family)"),
@@ -16,7 +16,10 @@ VARIABLES: Final = (
 
 
 def _network(direction: str, legend: str) -> tuple[Query, ...]:
-    """Of the containers where each has a network of its own (bridge), of the task where they share one (awsvpc)."""
+    """Network traffic of each task.
+
+    In bridge mode each container has its own counters. In awsvpc mode the task has counters that its containers share.
+    """
     return tuple(
         Query(expr=per_task(f"{whose}_network_{direction}_bytes_total"), legend=f"{TASK_NAME} {legend}")
         for whose in ("container", "task")
@@ -28,7 +31,7 @@ _OVERVIEW = Row(
     panels=(
         Panel(
             title="Running tasks",
-            description="Tasks whose monitor was scraped.",
+            description="Tasks whose monitor Prometheus has scraped.",
             kind="stat",
             unit="none",
             queries=(Query(expr=f"count(count by ({TASK}) ({metric('task_info')}))", legend="Tasks"),),
@@ -37,7 +40,7 @@ _OVERVIEW = Row(
         ),
         Panel(
             title="vCPU in use",
-            description="Over all containers of the tasks.",
+            description="Total over all containers of the selected tasks.",
             kind="stat",
             unit="short",
             queries=(Query(expr=f"sum({metric('container_cpu_used_vcpus')})", legend="vCPU"),),
@@ -46,7 +49,7 @@ _OVERVIEW = Row(
         ),
         Panel(
             title="Memory in use",
-            description="Without page cache that can be reclaimed.",
+            description="Excluding reclaimable page cache.",
             kind="stat",
             unit="bytes",
             queries=(Query(expr=f"sum({metric('container_memory_used_bytes')})", legend="Memory"),),
@@ -54,8 +57,8 @@ _OVERVIEW = Row(
             height=5,
         ),
         Panel(
-            title="Nearest to its memory limit",
-            description="The container that uses most of what bounds it: at 100 % the kernel kills.",
+            title="Highest memory utilization",
+            description="The container closest to its memory limit. At 100 %, the kernel kills a process in it.",
             kind="stat",
             unit="percentunit",
             queries=(
@@ -64,13 +67,13 @@ _OVERVIEW = Row(
                     legend="Memory",
                 ),
             ),
-            largest=1,
+            axis_max=1,
             width=8,
             height=5,
         ),
         Panel(
-            title="Sources that do not answer",
-            description="Of a monitor that is still there: the task metadata endpoint, GPUs, Neuron devices.",
+            title="Unavailable sources",
+            description="Sources that a running monitor cannot read: task metadata endpoint, GPUs, Neuron devices.",
             kind="stat",
             unit="none",
             queries=(Query(expr=f"sum(1 - {metric('monitor_source_up')})", legend="Sources"),),
@@ -79,7 +82,7 @@ _OVERVIEW = Row(
         ),
         Panel(
             title="Running for",
-            description="Since the start of the task's first container, the longest first.",
+            description="Time since the start of the task's first container, longest first.",
             kind="table",
             unit="s",
             queries=(
@@ -93,13 +96,13 @@ _OVERVIEW = Row(
         ),
         Panel(
             title="vCPU",
-            description="In use over the last step of the container's stats (1 s on EC2, 10 s on Fargate).",
+            description="CPU usage over the last interval of the container's stats (1 s on EC2, 10 s on Fargate).",
             unit="short",
             queries=(Query(expr=metric("container_cpu_used_vcpus"), legend=CONTAINER_NAME),),
         ),
         Panel(
-            title="vCPU of what bounds it",
-            description="CPU time as a share of the limit: at 100 % the container waits for CPU.",
+            title="CPU utilization",
+            description="CPU time as a share of the limit. At 100 %, the container waits for CPU.",
             unit="percentunit",
             queries=(
                 Query(
@@ -110,13 +113,13 @@ _OVERVIEW = Row(
         ),
         Panel(
             title="Memory",
-            description="Without page cache that can be reclaimed.",
+            description="Memory usage excluding reclaimable page cache.",
             unit="bytes",
             queries=(Query(expr=metric("container_memory_used_bytes"), legend=CONTAINER_NAME),),
         ),
         Panel(
-            title="Memory of what bounds it",
-            description="A share of the limit: at 100 % the kernel kills.",
+            title="Memory utilization",
+            description="Memory usage as a share of the limit. At 100 %, the kernel kills a process in the container.",
             unit="percentunit",
             queries=(
                 Query(
@@ -124,17 +127,17 @@ _OVERVIEW = Row(
                     legend=CONTAINER_NAME,
                 ),
             ),
-            largest=1,
+            axis_max=1,
         ),
         Panel(
             title="Network",
-            description="Each byte of a task once, whether its containers share a network (awsvpc) or not.",
+            description="Bytes per second. Traffic that containers share (awsvpc) is counted once.",
             unit="Bps",
             queries=(*_network("receive", "received"), *_network("transmit", "sent")),
         ),
         Panel(
             title="Block devices",
-            description="Bytes read from and written to them.",
+            description="Bytes read and written per second.",
             unit="Bps",
             queries=(
                 Query(expr=per_task("container_block_read_bytes_total"), legend=f"{TASK_NAME} read"),
@@ -148,17 +151,17 @@ _INSTANCE = Row(
     title="Instance (EC2)",
     panels=(
         Panel(
-            title="Memory left",
-            description="Of the instance, without swapping: a share of what it has.",
+            title="Available memory",
+            description="Memory of the instance that is available without swapping, as a share of its size.",
             unit="percentunit",
             queries=(
                 Query(expr=share("instance_memory_available_bytes", "instance_memory_size_bytes"), legend=TASK_NAME),
             ),
-            largest=1,
+            axis_max=1,
         ),
         Panel(
             title="Swapping",
-            description="An instance that swaps explains a slow batch.",
+            description="Bytes swapped per second. Swapping on the instance slows the batch down.",
             unit="Bps",
             queries=(
                 Query(expr=rate("instance_swap_out_bytes_total"), legend=f"{TASK_NAME} out"),
@@ -167,7 +170,7 @@ _INSTANCE = Row(
         ),
         Panel(
             title="Swap in use",
-            description="Of the instance; 0 where it has none.",
+            description="Swap space of the instance in use; 0 if it has none.",
             unit="bytes",
             queries=(
                 Query(
@@ -177,8 +180,8 @@ _INSTANCE = Row(
             ),
         ),
         Panel(
-            title="Disk left",
-            description="A share of each file system that the monitor has mounted.",
+            title="Available disk space",
+            description="Free share of each file system that is mounted in the monitor's container.",
             unit="percentunit",
             queries=(
                 Query(
@@ -186,36 +189,36 @@ _INSTANCE = Row(
                     legend=f"{TASK_NAME} {{{{mount_point}}}}",
                 ),
             ),
-            largest=1,
+            axis_max=1,
         ),
     ),
 )
 
 _MONITOR = Row(
     title="The monitor itself",
-    collapsed=True,
+    is_collapsed=True,
     panels=(
         Panel(
             title="CPU of the monitor",
-            description="A share of one core.",
+            description="CPU usage as a share of one core.",
             unit="percentunit",
             queries=(Query(expr=rate("monitor_cpu_seconds_total"), legend=TASK_NAME),),
         ),
         Panel(
             title="Memory of the monitor",
-            description="The largest so far.",
+            description="Peak resident memory so far.",
             unit="bytes",
             queries=(Query(expr=metric("monitor_memory_peak_bytes"), legend=TASK_NAME),),
         ),
         Panel(
             title="Failed readings",
-            description="A second; of the containers' stats.",
+            description="Failed readings of the containers' stats per second.",
             unit="ops",
             queries=(Query(expr=rate("monitor_read_failures_total"), legend=TASK_NAME),),
         ),
         Panel(
             title="Late ticks",
-            description="A second; the monitor had no CPU, or waited for an answer.",
+            description="Missed ticks per second: the monitor had no CPU, or waited for a response.",
             unit="ops",
             queries=(Query(expr=rate("monitor_missed_ticks_total"), legend=TASK_NAME),),
         ),

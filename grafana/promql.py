@@ -1,8 +1,8 @@
-"""The parts that the dashboard's queries are put together from."""
+"""Functions that build the dashboard's PromQL expressions."""
 
 from typing import Final
 
-_CHOSEN: Final = '{task_family=~"$family",task_id=~"$task"}'
+_SELECTED_TASKS: Final = '{task_family=~"$family",task_id=~"$task"}'
 _RATE: Final = "[$__rate_interval]"
 TASK: Final = "task_family, task_id"
 TASK_NAME: Final = "{{task_family}} {{task_id}}"
@@ -10,20 +10,20 @@ CONTAINER_NAME: Final = "{{task_family}} {{container}} {{task_id}}"
 
 
 def metric(name: str) -> str:
-    """The series of the chosen tasks."""
-    return f"task_profiler_{name}{_CHOSEN}"
+    """The series of the selected tasks."""
+    return f"task_profiler_{name}{_SELECTED_TASKS}"
 
 
 def rate(name: str) -> str:
-    """Growth a second of a counter."""
+    """The increase of a counter per second."""
     return f"rate({metric(name)}{_RATE})"
 
 
 def per_task(name: str) -> str:
-    """Growth a second, summed over what a task has several of."""
+    """The increase of a counter per second, summed over all series of a task."""
     return f"sum by ({TASK}) ({rate(name)})"
 
 
 def share(used: str, size: str) -> str:
-    """What is used of what there is."""
+    """The used share of a size."""
     return f"{metric(used)} / {metric(size)}"

@@ -1,25 +1,24 @@
-"""Classic visualizations with the stamps of 7.10: OpenSearch Dashboards, and every Kibana from 7.10 to 8."""
+"""Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to 8."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kibana.aggregations import metric_id, rows_id, time_id
-from kibana.model import TIME_FIELD, Dashboard, Metric, Panel, Rows
+from kibana.aggregations import metric_id, terms_id, time_id
+from kibana.model import TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
-    Json,
-    Place,
+    GridPosition,
     dashboard_object,
     data_view,
     data_view_reference,
-    dumped,
+    exclusion_filter,
     object_id,
-    places,
+    place_panels,
     saved_object,
-    unless_filter,
+    to_json,
 )
 from kibana.panels import DASHBOARDS
 
-STAMPS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
+MIGRATION_VERSIONS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
 _PANEL_VERSION = "7.10.0"
 _SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
 _CONTROLS_HEIGHT = 6
@@ -33,18 +32,21 @@ _TYPES = {
 _MEDIAN = 50
 
 
-def classic_objects() -> Iterator[Json]:
-    """All lines of the file: data views, visualizations, dashboards, in the order in which they refer to each other."""
-    yield data_view("reports", STAMPS, has_precise_durations=False)
-    yield data_view("checkpoints", STAMPS, has_precise_durations=False)
+def build_classic_objects() -> Iterator[Json]:
+    """Yield the lines of the file: data views, then visualizations, then dashboards.
+
+    An object follows the objects that it refers to.
+    """
+    yield data_view("reports", MIGRATION_VERSIONS, has_precise_durations=False)
+    yield data_view("checkpoints", MIGRATION_VERSIONS, has_precise_durations=False)
     for dashboard in DASHBOARDS:
-        yield _controls(dashboard)
+        yield _controls_object(dashboard)
         yield from (_visualization(panel) for panel in dashboard.panels)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
 def _dashboard(dashboard: Dashboard) -> Json:
-    controls = Place(
+    controls = GridPosition(
         number=1,
         type="visualization",
         id=object_id("visualization", f"{dashboard.key}-filters"),
@@ -55,20 +57,20 @@ def _dashboard(dashboard: Dashboard) -> Json:
     )
     return dashboard_object(
         dashboard,
-        (controls, *places(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT)),
+        (controls, *place_panels(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT)),
         filters=(),
         references=(),
         panel_version=_PANEL_VERSION,
-        panel_prefix=False,
-        stamps=STAMPS,
+        has_panel_prefix=False,
+        migration_versions=MIGRATION_VERSIONS,
     )
 
 
 def _visualization(panel: Panel) -> Json:
     filters, references = [], [data_view_reference(f"{_SOURCE}.index", panel.index)]
-    for number, unless in enumerate(panel.unless):
+    for number, exclusion in enumerate(panel.exclusions):
         name = f"{_SOURCE}.filter[{number}].meta.index"
-        filters.append(unless_filter(unless.field, unless.value, name))
+        filters.append(exclusion_filter(exclusion.field, exclusion.value, name))
         references.append(data_view_reference(name, panel.index))
     source = {"query": {"query": "", "language": "kuery"}, "filter": filters, "indexRefName": f"{_SOURCE}.index"}
     state = {
@@ -81,24 +83,26 @@ def _visualization(panel: Panel) -> Json:
         "title": panel.title,
         "description": panel.description,
         "version": 1,
-        "visState": dumped(state),
-        "uiStateJSON": dumped(_colours(panel)),
-        "kibanaSavedObjectMeta": {"searchSourceJSON": dumped(source)},
+        "visState": to_json(state),
+        "uiStateJSON": to_json(_colours(panel)),
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
-    return saved_object("visualization", object_id("visualization", panel.key), attributes, references, STAMPS)
+    return saved_object(
+        "visualization", object_id("visualization", panel.key), attributes, references, MIGRATION_VERSIONS
+    )
 
 
-def _controls(dashboard: Dashboard) -> Json:
+def _controls_object(dashboard: Dashboard) -> Json:
     controls, references = [], []
-    for number, choice in enumerate(dashboard.choices):
+    for number, control in enumerate(dashboard.controls):
         name = f"control_{number}_index_pattern"
         references.append(data_view_reference(name, "reports"))
         controls.append(
             {
                 "id": f"{dashboard.key}-{number}",
-                "fieldName": choice.field,
+                "fieldName": control.field,
                 "parent": "",
-                "label": choice.label,
+                "label": control.label,
                 "type": "list",
                 "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
                 "indexPatternRefName": name,
@@ -111,22 +115,22 @@ def _controls(dashboard: Dashboard) -> Json:
         "title": title,
         "description": "",
         "version": 1,
-        "visState": dumped({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
+        "visState": to_json({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
         "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {"searchSourceJSON": dumped(source)},
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     identity = object_id("visualization", f"{dashboard.key}-filters")
-    return saved_object("visualization", identity, attributes, references, STAMPS)
+    return saved_object("visualization", identity, attributes, references, MIGRATION_VERSIONS)
 
 
 def _aggregations(panel: Panel) -> Iterator[Json]:
-    """Metrics, then the buckets from the outermost to the innermost: their order is their nesting."""
+    """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is their nesting."""
     for number, metric in enumerate(panel.metrics):
         yield _aggregation(metric_id(number), "metric", *_metric(metric))
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
-    for number, rows in enumerate(panel.rows):
-        yield _aggregation(rows_id(panel, number), rows_schema, "terms", _terms(rows))
-    if panel.over_time:
+    for number, terms in enumerate(panel.terms):
+        yield _aggregation(terms_id(panel, number), rows_schema, "terms", _terms(terms))
+    if panel.has_time_axis:
         histogram = {
             "field": TIME_FIELD,
             "interval": "auto",
@@ -152,23 +156,23 @@ def _metric(metric: Metric) -> tuple[str, Json]:
             return metric.operation, params
         case "percentile" if metric.percent == _MEDIAN:
             return "median", {**params, "percents": [_MEDIAN]}
-        case "percentile":  # the product writes "95th percentile of" before the label
+        case "percentile":  # the product prefixes the label with "95th percentile of"
             return "percentiles", {**params, "customLabel": "duration", "percents": [metric.percent]}
         case "latest":
             newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}
             return "top_hits", {**params, **newest}
 
 
-def _terms(rows: Rows) -> Json:
+def _terms(terms: Terms) -> Json:
     return {
-        "field": rows.field,
-        "customLabel": rows.label,
-        "orderBy": "_key" if rows.by_metric is None else metric_id(rows.by_metric),
-        "order": "asc" if rows.by_metric is None else "desc",
-        "size": rows.size,
+        "field": terms.field,
+        "customLabel": terms.label,
+        "orderBy": "_key" if terms.order_by_metric is None else metric_id(terms.order_by_metric),
+        "order": "asc" if terms.order_by_metric is None else "desc",
+        "size": terms.size,
         "otherBucket": False,
         "otherBucketLabel": "Other",
-        "missingBucket": rows.with_missing,
+        "missingBucket": terms.has_missing_bucket,
         "missingBucketLabel": "not known",
     }
 
@@ -218,7 +222,7 @@ def _heatmap_params(panel: Panel) -> Json:
 
 
 def _colours(panel: Panel) -> Json:
-    """The colours of a heatmap by the labels of its legend; they win over the colour schema."""
+    """The colours of a heatmap by legend label. They override the colour schema."""
     if not panel.bands:
         return {}
     return {"vis": {"colors": {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}}}

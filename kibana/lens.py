@@ -1,23 +1,22 @@
-"""Lens in the dialect of 7.16: taken by Kibana 7.16 and 7.17 as it is, and migrated by 8 and 9."""
+"""Lens charts in the format of 7.16. Kibana 7.16 and 7.17 read it directly; Kibana 8 and 9 migrate it."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from kibana.model import TIME_FIELD, Dashboard, Metric, Panel, Rows
+from kibana.model import TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
-    Json,
     dashboard_object,
     data_view,
     data_view_reference,
+    disabled_filter,
+    exclusion_filter,
     object_id,
-    offered_filter,
-    places,
+    place_panels,
     saved_object,
-    unless_filter,
 )
 from kibana.panels import DASHBOARDS
 
-STAMPS: Final = {"core": "7.16.0", "index-pattern": "7.11.0", "lens": "7.16.0", "dashboard": "7.16.0"}
+MIGRATION_VERSIONS: Final = {"core": "7.16.0", "index-pattern": "7.11.0", "lens": "7.16.0", "dashboard": "7.16.0"}
 _PANEL_VERSION = "7.16.0"
 _DASHBOARD_SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
 _TIME_COLUMN = "time"
@@ -37,35 +36,38 @@ _OPERATIONS = {
     "percentile": "percentile",
     "latest": "last_value",
 }
-# Lens wants to be told what a last value is.
+# Lens requires the data type of a last value; the default here is "string".
 _LATEST_TYPES = {TIME_FIELD: "date", "task.exit_code": "number"}
 _MEDIAN = 50
 
 
-def lens_objects() -> Iterator[Json]:
-    """All lines of the file: data views, charts, dashboards, in the order in which they refer to each other."""
-    yield data_view("reports", STAMPS, has_precise_durations=True)
-    yield data_view("checkpoints", STAMPS, has_precise_durations=True)
+def build_lens_objects() -> Iterator[Json]:
+    """Yield the lines of the file: data views, then charts, then dashboards.
+
+    An object follows the objects that it refers to.
+    """
+    yield data_view("reports", MIGRATION_VERSIONS, has_precise_durations=True)
+    yield data_view("checkpoints", MIGRATION_VERSIONS, has_precise_durations=True)
     for dashboard in DASHBOARDS:
         yield from (_chart(panel) for panel in dashboard.panels)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
 def _dashboard(dashboard: Dashboard) -> Json:
-    """Its filters stand switched off in the filter bar: controls of their own came after 7.16, in another form."""
+    """Offer the controls as disabled filters in the filter bar: Kibana 7.16 has no controls in this format."""
     filters, references = [], []
-    for number, choice in enumerate(dashboard.choices):
+    for number, control in enumerate(dashboard.controls):
         name = f"{_DASHBOARD_SOURCE}.filter[{number}].meta.index"
-        filters.append(offered_filter(choice, name))
+        filters.append(disabled_filter(control, name))
         references.append(data_view_reference(name, "reports"))
     return dashboard_object(
         dashboard,
-        places(dashboard.panels, "lens"),
+        place_panels(dashboard.panels, "lens"),
         filters=filters,
         references=references,
         panel_version=_PANEL_VERSION,
-        panel_prefix=True,
-        stamps=STAMPS,
+        has_panel_prefix=True,
+        migration_versions=MIGRATION_VERSIONS,
     )
 
 
@@ -76,9 +78,9 @@ def _chart(panel: Panel) -> Json:
         data_view_reference(f"indexpattern-datasource-layer-{layer}", panel.index),
     ]
     filters = []
-    for number, unless in enumerate(panel.unless):
+    for number, exclusion in enumerate(panel.exclusions):
         name = f"filter-index-pattern-{number}"
-        filters.append(unless_filter(unless.field, unless.value, name))
+        filters.append(exclusion_filter(exclusion.field, exclusion.value, name))
         references.append(data_view_reference(name, panel.index))
     columns = dict(_columns(panel))
     one_layer = {"columns": columns, "columnOrder": list(columns), "incompleteColumns": {}}
@@ -93,22 +95,22 @@ def _chart(panel: Panel) -> Json:
             "filters": filters,
         },
     }
-    return saved_object("lens", object_id("lens", panel.key), attributes, references, STAMPS)
+    return saved_object("lens", object_id("lens", panel.key), attributes, references, MIGRATION_VERSIONS)
 
 
 def _metric_column(number: int) -> str:
     return f"metric-{number}"
 
 
-def _rows_column(number: int) -> str:
+def _terms_column(number: int) -> str:
     return f"rows-{number}"
 
 
 def _columns(panel: Panel) -> Iterator[tuple[str, Json]]:
-    """Rows, then time, then metrics: their order is their nesting."""
-    for number, rows in enumerate(panel.rows):
-        yield _rows_column(number), _terms(rows)
-    if panel.over_time:
+    """Yield terms, then time, then metrics: the order of buckets is their nesting."""
+    for number, terms in enumerate(panel.terms):
+        yield _terms_column(number), _terms(terms)
+    if panel.has_time_axis:
         yield (
             _TIME_COLUMN,
             {
@@ -125,25 +127,27 @@ def _columns(panel: Panel) -> Iterator[tuple[str, Json]]:
         yield _metric_column(number), _metric(metric)
 
 
-def _terms(rows: Rows) -> Json:
-    by_metric = rows.by_metric is not None
+def _terms(terms: Terms) -> Json:
+    order_by_metric = terms.order_by_metric is not None
     order = (
-        {"type": "column", "columnId": _metric_column(rows.by_metric or 0)} if by_metric else {"type": "alphabetical"}
+        {"type": "column", "columnId": _metric_column(terms.order_by_metric or 0)}
+        if order_by_metric
+        else {"type": "alphabetical"}
     )
     return {
-        "label": rows.label,
+        "label": terms.label,
         "customLabel": True,
         "dataType": "string",
         "operationType": "terms",
-        "sourceField": rows.field,
+        "sourceField": terms.field,
         "isBucketed": True,
         "scale": "ordinal",
         "params": {
-            "size": rows.size,
+            "size": terms.size,
             "orderBy": order,
-            "orderDirection": "desc" if by_metric else "asc",
-            "otherBucket": rows.with_missing,  # without "other", Lens leaves out the missing, too
-            "missingBucket": rows.with_missing,
+            "orderDirection": "desc" if order_by_metric else "asc",
+            "otherBucket": terms.has_missing_bucket,  # Lens omits the missing bucket if there is no "other" bucket
+            "missingBucket": terms.has_missing_bucket,
         },
     }
 
@@ -183,7 +187,7 @@ def _visualization(panel: Panel, layer: str) -> Json:
 
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
-    split = {"splitAccessor": _rows_column(0)} if panel.rows and panel.over_time else {}
+    split = {"splitAccessor": _terms_column(0)} if panel.terms and panel.has_time_axis else {}
     series = _SERIES[panel.kind]
     return {
         "legend": {"isVisible": True, "position": "right"},
@@ -201,7 +205,7 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
-                "xAccessor": _TIME_COLUMN if panel.over_time else _rows_column(0),
+                "xAccessor": _TIME_COLUMN if panel.has_time_axis else _terms_column(0),
                 **split,
                 "accessors": [_metric_column(number) for number in range(len(panel.metrics))],
             }
@@ -216,7 +220,7 @@ def _heatmap(panel: Panel, layer: str) -> Json:
         "layerId": layer,
         "layerType": "data",
         "xAccessor": _TIME_COLUMN,
-        "yAccessor": _rows_column(0),
+        "yAccessor": _terms_column(0),
         "valueAccessor": value,
         "legend": {"type": "heatmap_legend", "isVisible": True, "position": "right"},
         "gridConfig": {

@@ -1,8 +1,9 @@
-"""What a panel and a dashboard are, whatever product draws them."""
+"""Panels and dashboards, independent of the product that draws them."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+Json = dict[str, Any]
 Index = Literal["reports", "checkpoints"]
 Kind = Literal["line", "bars", "ranking", "heatmap", "table"]
 Operation = Literal["count_distinct", "average", "sum", "max", "percentile", "latest"]
@@ -17,36 +18,41 @@ PERCENT_BANDS: Final = (
     (90, 100, "#c0392b"),
     (100, 10_000, "#7b241c"),
 )
-"""From, to (without it), colour: absolute, so that 3 % never looks like much. Red is what has no room left.
+"""Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
 
-The classic heatmap does not draw what is in no band: exactly 100, and CPU beyond a soft limit, need one.
+The bands are absolute, so that a low percentage never has the colour of a high one. Red means close to the limit. The
+classic heatmap does not draw values outside all bands. The last band is for exactly 100, and for CPU usage above a
+soft limit.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number (or, for ``latest``, one value) of a bucket's documents."""
+    """One number, or for ``latest`` one value, computed from a bucket's documents."""
 
     operation: Operation
     field: str
     label: str
-    percent: int | None = None  # of a percentile
+    percent: int | None = None  # for the operation "percentile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """A bucket for each value of a field: by name, or those with the most of the panel's ``by_metric``-th metric."""
+class Terms:
+    """A terms aggregation: one bucket for each value of a field.
+
+    Buckets are in order of their key, or of the panel's metric number ``order_by_metric``, highest first.
+    """
 
     field: str
     label: str
     size: int = 20
-    by_metric: int | None = None
-    with_missing: bool = False  # documents without the field have a bucket of their own
+    order_by_metric: int | None = None
+    has_missing_bucket: bool = False  # for documents without the field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unless:
-    """Leaves out the documents in which the field has this value."""
+class Exclusion:
+    """A filter that excludes documents in which the field has this value."""
 
     field: str
     value: str
@@ -54,7 +60,7 @@ class Unless:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One chart or table. Buckets are nested as written: rows first, then time, then the metrics."""
+    """One chart or table. Buckets are nested in this order: terms, time, metrics."""
 
     key: str
     title: str
@@ -62,17 +68,17 @@ class Panel:
     index: Index
     kind: Kind
     metrics: tuple[Metric, ...]
-    rows: tuple[Rows, ...] = ()
-    over_time: bool = False
-    unless: tuple[Unless, ...] = ()
+    terms: tuple[Terms, ...] = ()
+    has_time_axis: bool = False
+    exclusions: tuple[Exclusion, ...] = ()
     bands: tuple[tuple[int, int, str], ...] = ()
     width: int = 24  # of 48 columns
     height: int = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A field that the reader of a dashboard chooses a value of."""
+class Control:
+    """A field by which the user can filter a dashboard."""
 
     field: str
     label: str
@@ -80,21 +86,25 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """Panels in reading order, and what they can be filtered by. ``period`` None: the address says it."""
+    """Panels in reading order, and the controls that filter them.
+
+    ``time_range`` is the beginning of the time range, such as ``now-7d``. None: the dashboard stores no time range, and
+    a link to it contains one.
+    """
 
     key: str
     title: str
     description: str
-    choices: tuple[Choice, ...]
+    controls: tuple[Control, ...]
     panels: tuple[Panel, ...]
-    period: str | None
+    time_range: str | None
 
 
 def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
-    """All fields that a panel names, each with what it is used for: an operation, ``rows``, ``time`` or ``filter``."""
+    """All fields of a panel, each with its use: an operation, ``terms``, ``time`` or ``filter``."""
     return (
         *((metric.field, metric.operation) for metric in panel.metrics),
-        *((rows.field, "rows") for rows in panel.rows),
-        *((unless.field, "filter") for unless in panel.unless),
+        *((terms.field, "terms") for terms in panel.terms),
+        *((exclusion.field, "filter") for exclusion in panel.exclusions),
         (TIME_FIELD, "time"),
     )

@@ -1,19 +1,17 @@
-"""What both flavours share: ids, the envelope of a saved object, data views, and where panels stand."""
+"""Parts that both flavours share: ids, the envelope of a saved object, data views, the dashboard grid, filters."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.model import TIME_FIELD, Choice, Dashboard, Index, Panel
-
-Json = dict[str, Any]
+from kibana.model import TIME_FIELD, Control, Dashboard, Index, Json, Panel
 
 _GRID_COLUMNS = 48
-# The precise one came with Kibana 7.14; OpenSearch Dashboards and older ones fail on it when they draw.
-_PRECISE = {"inputFormat": "milliseconds", "outputFormat": "humanizePrecise", "outputPrecision": 1}
-_PLAIN = {"inputFormat": "milliseconds", "outputFormat": "asSeconds", "outputPrecision": 1, "showSuffix": True}
+# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
+_PRECISE_DURATION = {"inputFormat": "milliseconds", "outputFormat": "humanizePrecise", "outputPrecision": 1}
+_PLAIN_DURATION = {"inputFormat": "milliseconds", "outputFormat": "asSeconds", "outputPrecision": 1, "showSuffix": True}
 _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
 _BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
 _DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.0000"}}
@@ -30,12 +28,12 @@ _FORMATS: Final[Mapping[str, Json]] = {
     "interval.cpu_percent": _ONE_DIGIT_FORMAT,
     "interval.memory_mb": _ONE_DIGIT_FORMAT,
 }
-_REPORTS_LACK = "interval."  # fields of checkpoints only
+_CHECKPOINT_PREFIX = "interval."  # of fields that only checkpoints have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a panel stands on its dashboard's grid of 48 columns."""
+class GridPosition:
+    """The position of a panel on its dashboard's grid of 48 columns."""
 
     number: int
     type: str
@@ -47,123 +45,141 @@ class Place:
 
 
 def object_id(kind: str, key: str) -> str:
-    """The same id in every build: importing again replaces, and links hold.
+    """An id that is the same in every build.
 
-    `forwarder.notices.wording` knows one of them.
+    So a repeated import replaces objects, and links stay valid. `forwarder.notices.wording` contains one of these ids.
     """
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
 
-def dumped(value: object) -> str:
-    """The one way in which JSON is written here, so that files can be compared."""
+def to_json(value: object) -> str:
+    """Serialize in one fixed format, so that generated files can be compared byte by byte."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def reference(name: str, kind: str, target: str) -> Json:
-    """A pointer to another object; what it is for is in its name."""
+    """A reference to another saved object. Its name determines its use."""
     return {"name": name, "type": kind, "id": target}
 
 
 def data_view_reference(name: str, index: Index) -> Json:
-    """A pointer to the data view of reports or checkpoints."""
+    """A reference to the data view of reports or checkpoints."""
     return reference(name, "index-pattern", object_id("data-view", index))
 
 
 def saved_object(
-    kind: str, identity: str, attributes: Json, references: Sequence[Json], stamps: Mapping[str, str]
+    kind: str, identity: str, attributes: Json, references: Sequence[Json], migration_versions: Mapping[str, str]
 ) -> Json:
-    """One line of the file. ``stamps``: the versions in which this flavour is written, by type, and ``core``."""
-    core = {"coreMigrationVersion": stamps["core"]} if "core" in stamps else {}
+    """One line of the file. ``migration_versions``: the format versions of this flavour by type, and of ``core``."""
+    core = {"coreMigrationVersion": migration_versions["core"]} if "core" in migration_versions else {}
     return {
         "type": kind,
         "id": identity,
         "attributes": attributes,
         "references": list(references),
-        "migrationVersion": {kind: stamps[kind]},
+        "migrationVersion": {kind: migration_versions[kind]},
         **core,
     }
 
 
-def data_view(index: Index, stamps: Mapping[str, str], *, has_precise_durations: bool) -> Json:
-    """The data view of reports or checkpoints. Its list of fields is empty: the product asks the cluster for it."""
-    duration = {"id": "duration", "params": _PRECISE if has_precise_durations else _PLAIN}
+def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precise_durations: bool) -> Json:
+    """The data view of reports or checkpoints. Its field list is empty: the product reads it from the cluster."""
+    duration = {"id": "duration", "params": _PRECISE_DURATION if has_precise_durations else _PLAIN_DURATION}
     formats = {
         **dict.fromkeys(_DURATIONS, duration),
-        **{name: one for name, one in _FORMATS.items() if index == "checkpoints" or not name.startswith(_REPORTS_LACK)},
+        **{
+            name: field_format
+            for name, field_format in _FORMATS.items()
+            if index == "checkpoints" or not name.startswith(_CHECKPOINT_PREFIX)
+        },
     }
     attributes = {
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
         "fields": "[]",
-        "fieldFormatMap": dumped(formats),
+        "fieldFormatMap": to_json(formats),
     }
-    return saved_object("index-pattern", object_id("data-view", index), attributes, (), stamps)
+    return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
 
 
-def places(panels: Sequence[Panel], kind: str, *, number: int = 1, top: int = 0) -> tuple[Place, ...]:
-    """The panels from left to right and from top to bottom, in rows of 48 columns."""
-    placed: list[Place] = []
+def place_panels(panels: Sequence[Panel], kind: str, *, number: int = 1, top: int = 0) -> tuple[GridPosition, ...]:
+    """Place panels from left to right and from top to bottom, in rows of 48 columns."""
+    positions: list[GridPosition] = []
     x, y, row_height = 0, top, 0
     for offset, panel in enumerate(panels):
         if x + panel.width > _GRID_COLUMNS:
             x, y, row_height = 0, y + row_height, 0
         identity = object_id(kind, panel.key)
-        place = Place(number=number + offset, type=kind, id=identity, x=x, y=y, width=panel.width, height=panel.height)
-        placed.append(place)
+        position = GridPosition(
+            number=number + offset, type=kind, id=identity, x=x, y=y, width=panel.width, height=panel.height
+        )
+        positions.append(position)
         x, row_height = x + panel.width, max(row_height, panel.height)
-    return tuple(placed)
+    return tuple(positions)
 
 
 def dashboard_object(
     dashboard: Dashboard,
-    placed: Sequence[Place],
+    positions: Sequence[GridPosition],
     *,
     filters: Sequence[Json],
     references: Sequence[Json],
     panel_version: str,
-    panel_prefix: bool,
-    stamps: Mapping[str, str],
+    has_panel_prefix: bool,
+    migration_versions: Mapping[str, str],
 ) -> Json:
-    """The dashboard. ``panel_prefix``: since 7.11 the name of a panel's reference begins with its number."""
+    """The saved object of a dashboard.
+
+    Args:
+        dashboard: The dashboard.
+        positions: The panels with their positions.
+        filters: The filters of the filter bar.
+        references: References of the filters.
+        panel_version: The format version of each panel.
+        has_panel_prefix: Whether the name of a panel's reference begins with its number, as since 7.11.
+        migration_versions: See `saved_object`.
+    """
     panel_references = [
         reference(
-            f"{place.number}:panel_{place.number}" if panel_prefix else f"panel_{place.number}", place.type, place.id
+            f"{position.number}:panel_{position.number}" if has_panel_prefix else f"panel_{position.number}",
+            position.type,
+            position.id,
         )
-        for place in placed
+        for position in positions
     ]
-    period: Json = {"timeRestore": False}
-    if dashboard.period is not None:
-        period = {"timeRestore": True, "timeFrom": dashboard.period, "timeTo": "now"}
-        period["refreshInterval"] = {"pause": True, "value": 0}
+    time_range: Json = {"timeRestore": False}
+    if dashboard.time_range is not None:
+        time_range = {"timeRestore": True, "timeFrom": dashboard.time_range, "timeTo": "now"}
+        time_range["refreshInterval"] = {"pause": True, "value": 0}
     source = {"query": {"query": "", "language": "kuery"}, "filter": list(filters)}
     attributes = {
         "title": dashboard.title,
         "description": dashboard.description,
         "hits": 0,
         "version": 1,
-        **period,
-        "optionsJSON": dumped({"useMargins": True, "hidePanelTitles": False}),
-        "panelsJSON": dumped([_panel(place, panel_version) for place in placed]),
-        "kibanaSavedObjectMeta": {"searchSourceJSON": dumped(source)},
+        **time_range,
+        "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
+        "panelsJSON": to_json([_panel(position, panel_version) for position in positions]),
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     identity = object_id("dashboard", dashboard.key)
-    return saved_object("dashboard", identity, attributes, [*references, *panel_references], stamps)
+    return saved_object("dashboard", identity, attributes, [*references, *panel_references], migration_versions)
 
 
-def _panel(place: Place, version: str) -> Json:
-    number = str(place.number)
+def _panel(position: GridPosition, version: str) -> Json:
+    number = str(position.number)
     return {
         "version": version,
-        "type": place.type,
-        "gridData": {"x": place.x, "y": place.y, "w": place.width, "h": place.height, "i": number},
+        "type": position.type,
+        "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": number},
         "panelIndex": number,
         "embeddableConfig": {"enhancements": {}},
         "panelRefName": f"panel_{number}",
     }
 
 
-def unless_filter(field: str, value: str, reference_name: str) -> Json:
-    """A filter that leaves out the documents in which ``field`` is ``value``."""
+def exclusion_filter(field: str, value: str, reference_name: str) -> Json:
+    """A filter that excludes documents in which ``field`` has ``value``."""
     return {
         "meta": {
             "alias": None,
@@ -179,18 +195,18 @@ def unless_filter(field: str, value: str, reference_name: str) -> Json:
     }
 
 
-def offered_filter(choice: Choice, reference_name: str) -> Json:
-    """A filter that stands switched off in the filter bar, to be edited."""
+def disabled_filter(control: Control, reference_name: str) -> Json:
+    """A disabled filter in the filter bar, for the user to edit."""
     return {
         "meta": {
-            "alias": f"{choice.label}: edit to choose",
+            "alias": f"{control.label}: edit to choose",
             "disabled": True,
             "negate": False,
             "type": "exists",
-            "key": choice.field,
+            "key": control.field,
             "value": "exists",
             "indexRefName": reference_name,
         },
-        "exists": {"field": choice.field},
+        "exists": {"field": control.field},
         "$state": {"store": "appState"},
     }

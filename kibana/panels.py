@@ -1,21 +1,21 @@
-"""The dashboards, once: what each panel shows of which documents.
+"""The definitions of all dashboards and panels.
 
-``classic.py`` and ``lens.py`` write them down for each product, ``aggregations.py`` says what they search for.
+``classic.py`` and ``lens.py`` generate each product's files from them. ``aggregations.py`` compiles their searches.
 """
 
 from typing import Final
 
-from kibana.model import PERCENT_BANDS, TIME_FIELD, Choice, Dashboard, Metric, Panel, Rows, Unless
+from kibana.model import PERCENT_BANDS, TIME_FIELD, Control, Dashboard, Exclusion, Metric, Panel, Terms
 
 _TASKS = Metric(operation="count_distinct", field="task.id", label="Tasks")
-_FAMILIES = Rows(field="task.family", label="Family")
-_WORST_FAMILIES = Rows(field="task.family", label="Family", by_metric=0)
+_FAMILIES = Terms(field="task.family", label="Family")
+_TOP_FAMILIES = Terms(field="task.family", label="Family", order_by_metric=0)
 _DURATION = "usage.duration_ms"
-_CLUSTER_CHOICE = Choice(field="orchestrator.cluster.name", label="Cluster")
-_FAMILY_CHOICE = Choice(field="task.family", label="Family")
-_OUTCOME_CHOICE = Choice(field="event.outcome", label="Outcome")
+_CLUSTER_CONTROL = Control(field="orchestrator.cluster.name", label="Cluster")
+_FAMILY_CONTROL = Control(field="task.family", label="Family")
+_OUTCOME_CONTROL = Control(field="event.outcome", label="Outcome")
 _MEAN_OF_MEANS = (
-    "Each cell is the plain mean of the averages of the tasks that ended in it; a wide cell hides short tasks."
+    "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
 )
 
 
@@ -30,39 +30,39 @@ def _latest(field: str, label: str) -> Metric:
 _OVERVIEW = Dashboard(
     key="task-overview",
     title="Task overview",
-    description="How many tasks ran, how long, what they used of what was given to them, and what went wrong.",
-    choices=(_CLUSTER_CHOICE, _FAMILY_CHOICE, _OUTCOME_CHOICE),
-    period="now-7d",
+    description="Number of tasks, durations, resource usage, cost and failures.",
+    controls=(_CLUSTER_CONTROL, _FAMILY_CONTROL, _OUTCOME_CONTROL),
+    time_range="now-7d",
     panels=(
         Panel(
             key="task-count-by-family",
             title="Task Count by family",
-            description="Tasks by the time of their end.",
+            description="Tasks by end time.",
             index="reports",
             kind="bars",
             metrics=(_TASKS,),
-            rows=(_WORST_FAMILIES,),
-            over_time=True,
+            terms=(_TOP_FAMILIES,),
+            has_time_axis=True,
         ),
         Panel(
             key="task-count-by-outcome",
             title="Task Count by outcome",
-            description="By the time of their end. Unknown: somebody stopped them, or AWS took the capacity back.",
+            description="Tasks by end time. Unknown: a user stopped the task, or AWS reclaimed the capacity.",
             index="reports",
             kind="bars",
             metrics=(_TASKS,),
-            rows=(Rows(field="event.outcome", label="Outcome", size=5, with_missing=True),),
-            over_time=True,
+            terms=(Terms(field="event.outcome", label="Outcome", size=5, has_missing_bucket=True),),
+            has_time_axis=True,
         ),
         Panel(
             key="task-duration-median",
             title="Task Duration by family: median",
-            description="Half of the tasks took no longer than this.",
+            description="Half of the tasks took at most this long.",
             index="reports",
             kind="line",
             metrics=(_duration(50, "Median"),),
-            rows=(_FAMILIES,),
-            over_time=True,
+            terms=(_FAMILIES,),
+            has_time_axis=True,
         ),
         Panel(
             key="task-duration-p95",
@@ -71,35 +71,35 @@ _OVERVIEW = Dashboard(
             index="reports",
             kind="line",
             metrics=(_duration(95, "95th percentile"),),
-            rows=(_FAMILIES,),
-            over_time=True,
+            terms=(_FAMILIES,),
+            has_time_axis=True,
         ),
         Panel(
             key="task-usage-cpu",
             title="Task Resource Usage Average: CPU %",
-            description=f"Mean CPU use in percent of the task's size. {_MEAN_OF_MEANS}",
+            description=f"Mean CPU usage in percent of the task size. {_MEAN_OF_MEANS}",
             index="reports",
             kind="heatmap",
             metrics=(Metric(operation="average", field="usage.cpu.percent.avg", label="CPU %"),),
-            rows=(Rows(field="task.family", label="Family", size=50),),
-            over_time=True,
+            terms=(Terms(field="task.family", label="Family", size=50),),
+            has_time_axis=True,
             bands=PERCENT_BANDS,
         ),
         Panel(
             key="task-usage-memory",
             title="Task Resource Usage Average: memory %",
-            description=f"Mean memory use in percent of the task's size. {_MEAN_OF_MEANS}",
+            description=f"Mean memory usage in percent of the task size. {_MEAN_OF_MEANS}",
             index="reports",
             kind="heatmap",
             metrics=(Metric(operation="average", field="usage.memory.percent.avg", label="Memory %"),),
-            rows=(Rows(field="task.family", label="Family", size=50),),
-            over_time=True,
+            terms=(Terms(field="task.family", label="Family", size=50),),
+            has_time_axis=True,
             bands=PERCENT_BANDS,
         ),
         Panel(
             key="task-duration-table",
             title="Task Duration by family",
-            description="The families with the most tasks first.",
+            description="Families with the most tasks first.",
             index="reports",
             kind="table",
             metrics=(
@@ -108,22 +108,22 @@ _OVERVIEW = Dashboard(
                 _duration(95, "95th percentile"),
                 Metric(operation="max", field=_DURATION, label="Longest"),
             ),
-            rows=(Rows(field="task.family", label="Family", size=100, by_metric=0),),
+            terms=(Terms(field="task.family", label="Family", size=100, order_by_metric=0),),
         ),
         Panel(
             key="cost-by-family",
             title="Cost by family (USD)",
-            description="Fargate's list price of the tasks that ended then.",
+            description="Fargate list price of tasks, by end time.",
             index="reports",
             kind="bars",
             metrics=(Metric(operation="sum", field="cost.usd", label="USD"),),
-            rows=(_WORST_FAMILIES,),
-            over_time=True,
+            terms=(_TOP_FAMILIES,),
+            has_time_axis=True,
         ),
         Panel(
             key="failures",
-            title="Failures and why",
-            description="All that did not succeed: families, what stopped them, and ECS's own words.",
+            title="Failures and reasons",
+            description="Tasks that did not succeed, with their stop category and the reason that ECS gives.",
             index="reports",
             kind="table",
             metrics=(
@@ -132,12 +132,14 @@ _OVERVIEW = Dashboard(
                 _latest("task.id", "Latest task"),
                 _latest(TIME_FIELD, "Latest"),
             ),
-            rows=(
-                Rows(field="task.family", label="Family", size=50, by_metric=0),
-                Rows(field="task.stop_category", label="Why", size=10, by_metric=0, with_missing=True),
-                Rows(field="task.stopped_reason", label="Reason", size=10, by_metric=0, with_missing=True),
+            terms=(
+                Terms(field="task.family", label="Family", size=50, order_by_metric=0),
+                Terms(
+                    field="task.stop_category", label="Category", size=10, order_by_metric=0, has_missing_bucket=True
+                ),
+                Terms(field="task.stopped_reason", label="Reason", size=10, order_by_metric=0, has_missing_bucket=True),
             ),
-            unless=(Unless(field="event.outcome", value="success"),),
+            exclusions=(Exclusion(field="event.outcome", value="success"),),
             width=48,
         ),
     ),
@@ -146,14 +148,14 @@ _OVERVIEW = Dashboard(
 _TASK_RUN = Dashboard(
     key="task-run",
     title="Task run",
-    description="One task, checkpoint by checkpoint. Choose it by task.id; a Slack notice leads here with it chosen.",
-    choices=(_FAMILY_CHOICE, Choice(field="task.id", label="Task")),
-    period=None,
+    description="One task over time. Select it by task.id; the link in a Slack notice does so.",
+    controls=(_FAMILY_CONTROL, Control(field="task.id", label="Task")),
+    time_range=None,
     panels=(
         Panel(
             key="run-summary",
             title="Run",
-            description="What the run came to.",
+            description="Outcome, duration, memory and cost of the run.",
             index="reports",
             kind="table",
             metrics=(
@@ -165,9 +167,9 @@ _TASK_RUN = Dashboard(
                 Metric(operation="max", field="usage.memory.size_mb", label="Memory size (MB)"),
                 Metric(operation="sum", field="cost.usd", label="USD"),
             ),
-            rows=(
-                Rows(field="task.id", label="Task", size=20),
-                Rows(field="container.name", label="Container", size=10, with_missing=True),
+            terms=(
+                Terms(field="task.id", label="Task", size=20),
+                Terms(field="container.name", label="Container", size=10, has_missing_bucket=True),
             ),
             width=48,
             height=9,
@@ -175,29 +177,29 @@ _TASK_RUN = Dashboard(
         Panel(
             key="run-cpu",
             title="CPU %",
-            description="Mean of each interval between checkpoints, in percent of the task's size.",
+            description="Mean CPU usage in each checkpoint interval, in percent of the task size.",
             index="checkpoints",
             kind="line",
             metrics=(Metric(operation="average", field="interval.cpu_percent", label="CPU %"),),
-            rows=(Rows(field="container.name", label="Container", size=10),),
-            over_time=True,
+            terms=(Terms(field="container.name", label="Container", size=10),),
+            has_time_axis=True,
         ),
         Panel(
             key="run-memory",
             title="Memory against size (MB)",
-            description="Largest of each interval between checkpoints, and the size it may grow to.",
+            description="Maximum memory usage in each checkpoint interval, and the memory size.",
             index="checkpoints",
             kind="line",
             metrics=(
                 Metric(operation="max", field="interval.memory_mb", label="Used (MB)"),
                 Metric(operation="max", field="usage.memory.size_mb", label="Size (MB)"),
             ),
-            over_time=True,
+            has_time_axis=True,
         ),
         Panel(
             key="run-containers",
             title="Containers",
-            description="All checkpoints of each container together.",
+            description="Totals over all checkpoints of each container.",
             index="checkpoints",
             kind="table",
             metrics=(
@@ -209,9 +211,9 @@ _TASK_RUN = Dashboard(
                 Metric(operation="max", field="usage.block.write_bytes", label="Written"),
                 _latest("container.image.name", "Image"),
             ),
-            rows=(
-                Rows(field="task.id", label="Task", size=20),
-                Rows(field="container.name", label="Container", size=10),
+            terms=(
+                Terms(field="task.id", label="Task", size=20),
+                Terms(field="container.name", label="Container", size=10),
             ),
             width=48,
             height=9,
@@ -219,37 +221,37 @@ _TASK_RUN = Dashboard(
         Panel(
             key="run-gpu",
             title="GPU %",
-            description="Of the run so far, all GPUs together: mean of the averages, largest maximum.",
+            description="GPU utilization of the run so far: mean and maximum over all GPUs.",
             index="checkpoints",
             kind="line",
             metrics=(
                 Metric(operation="average", field="usage.gpu.percent.avg", label="Average %"),
                 Metric(operation="max", field="usage.gpu.percent.max", label="Highest %"),
             ),
-            over_time=True,
+            has_time_axis=True,
             width=16,
         ),
         Panel(
             key="run-gpu-memory",
             title="GPU memory (MB)",
-            description="Of the run so far, the fullest GPU.",
+            description="Maximum memory usage of a single GPU in the run so far.",
             index="checkpoints",
             kind="line",
             metrics=(Metric(operation="max", field="usage.gpu.memory_mb.max", label="Used (MB)"),),
-            over_time=True,
+            has_time_axis=True,
             width=16,
         ),
         Panel(
             key="run-neuron",
             title="Neuron %",
-            description="Of the run so far, all NeuronCores together: mean of the averages, largest maximum.",
+            description="NeuronCore utilization of the run so far: mean and maximum over all NeuronCores.",
             index="checkpoints",
             kind="line",
             metrics=(
                 Metric(operation="average", field="usage.neuron.percent.avg", label="Average %"),
                 Metric(operation="max", field="usage.neuron.percent.max", label="Highest %"),
             ),
-            over_time=True,
+            has_time_axis=True,
             width=16,
         ),
     ),
@@ -260,54 +262,54 @@ _WASTE = Metric(operation="sum", field="cost.waste_usd", label="Waste (USD)")
 _RIGHT_SIZING = Dashboard(
     key="right-sizing",
     title="Right-sizing",
-    description="What was given to tasks and not used, what that cost, and the size that would do.",
-    choices=(_CLUSTER_CHOICE, _FAMILY_CHOICE),
-    period="now-30d",
+    description="Unused capacity of tasks, its cost, and the recommended size.",
+    controls=(_CLUSTER_CONTROL, _FAMILY_CONTROL),
+    time_range="now-30d",
     panels=(
         Panel(
             key="memory-peak-against-size",
             title="Memory peak against size (MB)",
-            description="The highest peak of all runs of a family, and the largest size it was given.",
+            description="The highest memory peak and the largest memory size of all runs of a family.",
             index="reports",
             kind="ranking",
             metrics=(
                 Metric(operation="max", field="usage.memory.used_mb.max", label="Peak (MB)"),
                 Metric(operation="max", field="usage.memory.size_mb", label="Size (MB)"),
             ),
-            rows=(_FAMILIES,),
+            terms=(_FAMILIES,),
         ),
         Panel(
             key="waste-by-family",
             title="Waste by family (USD)",
-            description="What the recommended size would have saved of these runs.",
+            description="The amount that the recommended size would have saved.",
             index="reports",
             kind="ranking",
             metrics=(_WASTE,),
-            rows=(_WORST_FAMILIES,),
+            terms=(_TOP_FAMILIES,),
         ),
         Panel(
             key="waste-over-time",
             title="Waste over time (USD)",
-            description="What the recommended size would have saved of the runs that ended then.",
+            description="The amount that the recommended size would have saved, by end time of the runs.",
             index="reports",
             kind="bars",
             metrics=(_WASTE,),
-            rows=(_WORST_FAMILIES,),
-            over_time=True,
+            terms=(_TOP_FAMILIES,),
+            has_time_axis=True,
         ),
         Panel(
             key="saving-by-family",
             title="Possible saving by family (%)",
-            description="Mean saving of the recommended size, in percent of the run's cost.",
+            description="Mean saving with the recommended size, in percent of the cost of a run.",
             index="reports",
             kind="ranking",
             metrics=(Metric(operation="average", field="recommendation.saving_percent", label="Saving %"),),
-            rows=(_WORST_FAMILIES,),
+            terms=(_TOP_FAMILIES,),
         ),
         Panel(
             key="right-size-table",
-            title="The right size by family",
-            description="The largest recommendation of all runs: the size that would have done for each of them.",
+            title="Recommended size by family",
+            description="The largest recommendation over all runs of a family: a size that is enough for each of them.",
             index="reports",
             kind="table",
             metrics=(
@@ -315,13 +317,13 @@ _RIGHT_SIZING = Dashboard(
                 _TASKS,
                 Metric(operation="average", field="recommendation.saving_percent", label="Saving %"),
                 Metric(operation="max", field="usage.cpu.size", label="vCPU"),
-                Metric(operation="max", field="recommendation.vcpu", label="vCPU that would do"),
+                Metric(operation="max", field="recommendation.vcpu", label="Recommended vCPU"),
                 Metric(operation="max", field="usage.cpu.percent.max", label="CPU peak %"),
                 Metric(operation="max", field="usage.memory.size_mb", label="Memory (MB)"),
-                Metric(operation="max", field="recommendation.memory_mb", label="Memory that would do (MB)"),
+                Metric(operation="max", field="recommendation.memory_mb", label="Recommended memory (MB)"),
                 Metric(operation="max", field="usage.memory.used_mb.max", label="Memory peak (MB)"),
             ),
-            rows=(Rows(field="task.family", label="Family", size=100, by_metric=0),),
+            terms=(Terms(field="task.family", label="Family", size=100, order_by_metric=0),),
             width=48,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Past runs made up for pictures and tests: the same ones for the same seed."""
+"""Simulated past runs for screenshots and tests. The same seed gives the same runs."""
 
 import math
 import random
@@ -16,12 +16,12 @@ SEED = 20261120
 END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)
 _MB = 2**20
 _KILLED, _FAILED = 137, 1
-_WAITS_FROM, _WAITS_UNTIL = 0.42, 0.5
+_IDLE_FROM, _IDLE_UNTIL = 0.42, 0.5
 _GPU_MEMORY_MB = 24_576
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """What a family's runs are like. ``cpu``, ``memory`` and ``gpu`` are shares of the size."""
+    """Parameters of the runs of one family. ``cpu``, ``memory`` and ``gpu`` are shares of the size."""
 
     family: str
     hours: tuple[int, ...]
@@ -31,7 +31,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     cpu: float
     memory: float
     growth: float = 0.0
-    fails: float = 0.01
+    failure_rate: float = 0.01
     read_mb_s: float = 1.6
     written_mb_s: float = 0.4
     gpu: float | None = None
@@ -63,13 +63,15 @@ BATCHES = (
         memory_mb=32768,
         cpu=0.55,
         memory=0.81,
-        fails=0.08,
+        failure_rate=0.08,
         read_mb_s=60,
         written_mb_s=3,
         gpu=0.86,
     ),
     Batch(family="mail-digest", hours=(7, 16), minutes=0.8, vcpu=0.5, memory_mb=1024, cpu=0.12, memory=0.17),
-    Batch(family="geo-tiles", hours=(3, 15), minutes=27, vcpu=2, memory_mb=4096, cpu=0.63, memory=0.54, fails=0.06),
+    Batch(
+        family="geo-tiles", hours=(3, 15), minutes=27, vcpu=2, memory_mb=4096, cpu=0.63, memory=0.54, failure_rate=0.06
+    ),
     Batch(family="db-vacuum", hours=(4,), minutes=11, vcpu=1, memory_mb=2048, cpu=0.21, memory=0.22),
 )
 
@@ -77,43 +79,43 @@ BATCHES = (
 def runs(
     count: int, *, batches: Sequence[Batch] = BATCHES, max_points: int = 2000, seed: int = SEED
 ) -> Iterator[tuple[Report, tuple[Point, ...]]]:
-    """The latest ``count`` runs that these batches had before ``END``, oldest first."""
-    chance = random.Random(seed)  # noqa: S311  no secrets
+    """Yield the last ``count`` runs of these batches before ``END``, oldest first."""
+    rng = random.Random(seed)
     starts: list[tuple[datetime, Batch]] = []
     day = 0
     while len(starts) < count:
         midnight = END.replace(hour=0) - timedelta(days=day)
         for batch in batches:
             starts += [
-                (midnight + timedelta(hours=hour, seconds=chance.uniform(0, 240)), batch)
+                (midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240)), batch)
                 for hour in batch.hours
                 if midnight + timedelta(hours=hour, minutes=2 * batch.minutes) < END
             ]
         day += 1
     latest = sorted(starts, key=lambda start: start[0])[-count:]
-    for place, (started, batch) in enumerate(latest):
-        yield _run(batch, started, place / max(count - 1, 1), chance, max_points)
+    for index, (started_at, batch) in enumerate(latest):
+        yield _run(batch, started_at, index / max(count - 1, 1), rng, max_points)
 
 
 def _run(
-    batch: Batch, started: datetime, when: float, chance: random.Random, max_points: int
+    batch: Batch, started_at: datetime, progress: float, rng: random.Random, max_points: int
 ) -> tuple[Report, tuple[Point, ...]]:
-    duration_ms = int(batch.minutes * 60_000 * chance.lognormvariate(0, 0.18))
-    level = min(batch.memory + batch.growth * when + chance.gauss(0, 0.03), 1.05)
-    status, code, killed = ending(level, batch, chance)
+    duration_ms = int(batch.minutes * 60_000 * rng.lognormvariate(0, 0.18))
+    level = min(batch.memory + batch.growth * progress + rng.gauss(0, 0.03), 1.05)
+    status, exit_code, is_killed = draw_outcome(level, batch, rng)
     if status == "failure":
-        duration_ms = int(duration_ms * chance.uniform(0.3, 0.9))
-    points = _points(batch, duration_ms, 0.995 if killed else min(level, 0.97), chance, max_points)
-    started_ns = int(started.timestamp()) * 1_000_000_000
+        duration_ms = int(duration_ms * rng.uniform(0.3, 0.9))
+    points = _points(batch, duration_ms, 0.995 if is_killed else min(level, 0.97), rng, max_points)
+    started_ns = int(started_at.timestamp()) * 1_000_000_000
     record = Record(
-        task_id=f"{chance.getrandbits(128):032x}",
+        task_id=f"{rng.getrandbits(128):032x}",
         family=batch.family,
         launch_type="LOCAL",
         container=Container(name="batch"),
-        labels={"git.commit": f"{chance.getrandbits(28):07x}", "host": "batch-1"},
+        labels={"git.commit": f"{rng.getrandbits(28):07x}", "host": "batch-1"},
         status=status,
-        exit_code=code,
-        likely_out_of_memory=killed,
+        exit_code=exit_code,
+        likely_out_of_memory=is_killed,
         started_at=format_ms(started_ns),
         finished_at=format_ms(started_ns + duration_ms * 1_000_000),
         metrics=_metrics(batch, duration_ms, points),
@@ -124,36 +126,36 @@ def _run(
     ), points
 
 
-def ending(level: float, batch: Batch, chance: random.Random) -> tuple[Status, int, bool]:
-    """Status, exit code, and whether the run was killed, at such a share of its memory."""
+def draw_outcome(level: float, batch: Batch, rng: random.Random) -> tuple[Status, int, bool]:
+    """Draw status, exit code and whether memory ran out; ``level`` is the memory peak as a share of the size."""
     if level > 1:
         return "failure", _KILLED, True
-    if chance.random() < batch.fails:
+    if rng.random() < batch.failure_rate:
         return "failure", _FAILED, False
     return "success", 0, False
 
 
-def _points(batch: Batch, duration_ms: int, level: float, chance: random.Random, max_points: int) -> tuple[Point, ...]:
+def _points(batch: Batch, duration_ms: int, level: float, rng: random.Random, max_points: int) -> tuple[Point, ...]:
     step_ms = max(1000, duration_ms // max_points)
-    made = []
+    points = []
     for elapsed_ms in range(step_ms, duration_ms + 1, step_ms):
         share = elapsed_ms / duration_ms
-        wave = 0.16 * math.sin(share * 19) + (-0.45 if _WAITS_FROM < share < _WAITS_UNTIL else 0)
-        cpu = min(max(batch.cpu + wave + chance.gauss(0, 0.05), 0.01), 1.02)
-        memory = level * (0.22 + 0.78 * min(share * 1.15, 1) ** 0.7) * (1 + chance.gauss(0, 0.006))
+        wave = 0.16 * math.sin(share * 19) + (-0.45 if _IDLE_FROM < share < _IDLE_UNTIL else 0)
+        cpu = min(max(batch.cpu + wave + rng.gauss(0, 0.05), 0.01), 1.02)
+        memory = level * (0.22 + 0.78 * min(share * 1.15, 1) ** 0.7) * (1 + rng.gauss(0, 0.006))
         point = Point(
             elapsed_ms=elapsed_ms,
             vcpu_used=round(cpu * batch.vcpu, 4),
             memory_used_bytes=int(min(memory, 0.998) * batch.memory_mb * _MB),
         )
-        made.append(_with_devices(point, batch, share, step_ms))
-    return tuple(made)
+        points.append(_with_devices(point, batch, share, step_ms))
+    return tuple(points)
 
 
 def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Point:
-    """What is read comes in the beginning and after the wait, what is written at the end."""
-    waits = _WAITS_FROM < share < _WAITS_UNTIL
-    reads = 0.05 if waits else max(math.cos(share * 17) + 0.6, 0) * (1.2 - share)
+    """Add block I/O and GPU usage: reads at the beginning and after the idle phase, writes towards the end."""
+    is_idle = _IDLE_FROM < share < _IDLE_UNTIL
+    reads = 0.05 if is_idle else max(math.cos(share * 17) + 0.6, 0) * (1.2 - share)
     writes = max(math.sin(share * 31), 0) * share * 2
     mb_a_step = step_ms / 1000 * _MB
     point = replace(
@@ -163,22 +165,22 @@ def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Poi
     )
     if batch.gpu is None:
         return point
-    busy = 0.04 if waits else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
-    held_mb = _GPU_MEMORY_MB * (0.12 + 0.7 * min(share * 5, 1))
-    return replace(point, gpu_percent=round(100 * busy, 2), gpu_memory_bytes=int(held_mb * _MB))
+    utilization = 0.04 if is_idle else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
+    gpu_memory_mb = _GPU_MEMORY_MB * (0.12 + 0.7 * min(share * 5, 1))
+    return replace(point, gpu_percent=round(100 * utilization, 2), gpu_memory_bytes=int(gpu_memory_mb * _MB))
 
 
 def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
     percents = [point.gpu_percent for point in points if point.gpu_percent is not None]
     if not percents:
         return ()
-    held_mb = max(point.gpu_memory_bytes or 0 for point in points) / _MB
+    gpu_memory_mb = max(point.gpu_memory_bytes or 0 for point in points) / _MB
     return (
         Gpu(
             uuid="GPU-6b1d",
             name="NVIDIA A10G",
             utilization_percent=Distribution(avg=round(sum(percents) / len(percents), 3), max=max(percents)),
-            memory_used_mb=Distribution(max=round(held_mb, 3)),
+            memory_used_mb=Distribution(max=round(gpu_memory_mb, 3)),
             memory_size_mb=_GPU_MEMORY_MB,
         ),
     )
@@ -186,15 +188,15 @@ def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
 
 def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics:
     vcpus = sorted(point.vcpu_used or 0 for point in points)
-    bytes_held = [point.memory_used_bytes or 0 for point in points]
+    memory_bytes = [point.memory_used_bytes or 0 for point in points]
     if not points:
         return Metrics(duration_ms=duration_ms, memory_size_mb=batch.memory_mb, vcpu_size=batch.vcpu)
     vcpu = Distribution(avg=round(sum(vcpus) / len(vcpus), 4), p95=vcpus[int(0.95 * (len(vcpus) - 1))], max=vcpus[-1])
-    average_mb = sum(bytes_held) / len(bytes_held) / _MB
+    average_mb = sum(memory_bytes) / len(memory_bytes) / _MB
     return Metrics(
         duration_ms=duration_ms,
         memory_size_mb=batch.memory_mb,
-        max_memory_used_mb=round(max(bytes_held) / _MB, 2),
+        max_memory_used_mb=round(max(memory_bytes) / _MB, 2),
         memory_peak_source="sampled",
         vcpu_size=batch.vcpu,
         cpu_seconds=round((vcpu.avg or 0) * duration_ms / 1000, 3),

@@ -1,11 +1,11 @@
-"""Builds the forwarder's zip: the same bytes for the same sources, for every Lambda Python and processor.
+"""Build the forwarder's zip for all Python versions and processors of Lambda. Builds are reproducible.
 
     python tools/lambda_zip.py [OUT]
 
-Pure packages are taken once; msgspec, the only compiled one, brings its extension module for each
-Python and processor (their file names differ, so they stand side by side). Nothing is installed whose
-hash does not stand in lambda/requirements.txt; `make hashes` writes them. Left out: boto3, which
-Lambda has, compiled files of this machine, tests, and what installers write about themselves.
+The zip contains pure packages once. msgspec is the only compiled package: the zip contains its extension module for
+each Python version and processor, under different file names. pip verifies the hash of each wheel against
+lambda/requirements.txt, which `make hashes` updates. The zip excludes boto3 (part of the Lambda runtime), bytecode,
+tests and installer metadata.
 """
 
 import os
@@ -22,27 +22,18 @@ REQUIREMENTS = ROOT / "lambda" / "requirements.txt"
 OUT = ROOT / "dist" / "task-profiler-forwarder.zip"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
-ANYWHERE = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
-COMPILED = "msgspec"
-_SHARED_WITH_THE_PROFILER = (
-    "profiler/__init__.py",
-    *sorted(
-        path.relative_to(ROOT).as_posix()
-        for name in ("core", "record")
-        for path in (ROOT / "profiler" / name).glob("*.py")
-    ),
-    "profiler/sizing/__init__.py",
-    "profiler/sizing/requirements.py",
-)
-_LEFT_OUT_FOLDERS = {"__pycache__", "tests", "bin"}
-_LEFT_OUT_SUFFIXES = {".pyc", ".pyi"}
-_KEPT_OF_DIST_INFO = {"METADATA"}
-# The earliest time a zip can hold; SOURCE_DATE_EPOCH is for those who want another.
-_TIME = (1980, 1, 1, 0, 0, 0)
+PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
+COMPILED_PACKAGE = "msgspec"
+_SHARED_WITH_THE_PROFILER = ("profiler/__init__.py", "profiler/record/model.py")
+_EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
+_EXCLUDED_SUFFIXES = {".pyc", ".pyi"}
+_INCLUDED_DIST_INFO = {"METADATA"}
+# The earliest modification time that a zip can store. SOURCE_DATE_EPOCH overrides it.
+_MIN_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Install into a temporary folder, then pack."""
+    """Install the requirements into a temporary folder, then write the zip."""
     out = Path(arguments[0]) if arguments else OUT
     with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
         folder = Path(name)
@@ -53,16 +44,16 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def install(folder: Path) -> None:
-    """All requirements, as wheels only."""
+    """Install all requirements from wheels."""
     for requirements, options in wheels(requirements_with_hashes()):
         install_wheels(folder, requirements, options)
 
 
 def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """What the zip is made of: requirements, and the options that make pip take them for Lambda."""
-    pure = [line for line in requirements if not line.startswith(COMPILED)]
-    (compiled,) = [line for line in requirements if line.startswith(COMPILED)]
-    yield pure, ANYWHERE
+    """Yield sets of requirements, each with the pip options that select its wheels for Lambda."""
+    pure = [line for line in requirements if not line.startswith(COMPILED_PACKAGE)]
+    (compiled,) = [line for line in requirements if line.startswith(COMPILED_PACKAGE)]
+    yield pure, PURE_WHEEL_OPTIONS
     for python in PYTHONS:
         for processor in PROCESSORS:
             platforms = [f"--platform=manylinux{tag}_{processor}" for tag in ("2014", "_2_17", "_2_28")]
@@ -70,17 +61,17 @@ def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequenc
 
 
 def requirements_with_hashes(path: Path = REQUIREMENTS) -> list[str]:
-    """The lines of a requirements file, each with its hashes."""
+    """Read a requirements file. Each returned line contains a requirement and its hashes."""
     lines = path.read_text().replace("\\\n", " ").splitlines()
     return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
 
 
 def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[str]) -> None:
-    """Install to a folder of its own first: pip does not add to a package that is there."""
+    """Install into a temporary folder, then copy: pip does not add files to an existing package."""
     with tempfile.TemporaryDirectory(prefix="lambda-zip-pip-") as name:
         target = Path(name) / "target"
-        wanted = Path(name) / "requirements.txt"
-        wanted.write_text("\n".join(requirements))
+        requirements_file = Path(name) / "requirements.txt"
+        requirements_file.write_text("\n".join(requirements))
         command = [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"),
             *(
@@ -91,7 +82,7 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
                 str(target),
                 *options,
                 "-r",
-                str(wanted),
+                str(requirements_file),
             ),
         ]
         subprocess.run(command, check=True)
@@ -103,7 +94,7 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
 
 
 def files(installed: Path) -> Iterator[tuple[str, Path]]:
-    """Names in the zip and what stands there."""
+    """Yield the name in the zip and the source path of each file."""
     for path in installed.rglob("*"):
         name = path.relative_to(installed)
         if path.is_file() and _is_wanted(name):
@@ -116,25 +107,25 @@ def files(installed: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_wanted(name: Path) -> bool:
-    if _LEFT_OUT_FOLDERS.intersection(name.parts) or name.suffix in _LEFT_OUT_SUFFIXES:
+    if _EXCLUDED_FOLDERS.intersection(name.parts) or name.suffix in _EXCLUDED_SUFFIXES:
         return False
-    return not name.parts[0].endswith(".dist-info") or name.name in _KEPT_OF_DIST_INFO
+    return not name.parts[0].endswith(".dist-info") or name.name in _INCLUDED_DIST_INFO
 
 
 def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:
-    """Write the zip: sorted names, one time, one mode."""
+    """Write the zip. All entries have the same modification time and mode, so that builds are reproducible."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = _TIME if epoch is None else max(_TIME, _utc(int(epoch)))
+    modified_at = _MIN_ZIP_TIME if epoch is None else max(_MIN_ZIP_TIME, _utc_time(int(epoch)))
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in entries:
-            info = zipfile.ZipInfo(name, moment)
+            info = zipfile.ZipInfo(name, modified_at)
             info.external_attr = 0o644 << 16
             info.create_system = 3
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, path.read_bytes())
 
 
-def _utc(epoch: int) -> tuple[int, int, int, int, int, int]:
+def _utc_time(epoch: int) -> tuple[int, int, int, int, int, int]:
     year, month, day, hour, minute, second, *_ = time.gmtime(epoch)
     return year, month, day, hour, minute, second
 

@@ -1,9 +1,9 @@
-"""Deletes the models of the AWS services that nothing here calls: nine tenths of botocore.
+"""Delete the botocore models of AWS services that this project does not call: 90 % of botocore.
 
     python tools/trim_botocore.py ENVIRONMENT
 
-For the image, which Fargate pulls anew for every task. Standard library only: it runs where the
-image is built.
+This makes the image smaller, which Fargate pulls for every task. The script runs during the image build, so it uses
+only the standard library.
 """
 
 import shutil
@@ -11,27 +11,27 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-# What this project calls, then what botocore itself calls to get credentials.
+# The services that this project calls, and those that botocore calls for credentials.
 SERVICES = frozenset({"dynamodb", "ecs", "lambda", "logs", "secretsmanager", "sqs", "ssm", "sts"})
 CREDENTIAL_SERVICES = frozenset({"signin", "sso", "sso-oidc", "sts"})
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trim the botocore of one virtual environment."""
+    """Trim botocore in one virtual environment."""
     (environment,) = arguments
     models = list(Path(environment).glob("lib/python3*/site-packages/botocore/data"))
     if len(models) != 1:
-        sys.stderr.write(f"{environment} should hold one botocore and holds {len(models)}: name an environment.\n")
+        sys.stderr.write(f"{environment} must contain one botocore but contains {len(models)}: name a virtualenv.\n")
         return 1
     trim(models[0], SERVICES | CREDENTIAL_SERVICES)
     return 0
 
 
-def trim(models: Path, kept: Iterable[str]) -> None:
-    """Delete the folders of all other services; the files beside them (endpoints, partitions, retries) stay."""
-    wanted = set(kept)
+def trim(models: Path, services: Iterable[str]) -> None:
+    """Delete the model folders of all other services. Files (endpoints, partitions, retries) stay."""
+    kept = set(services)
     for folder in models.iterdir():
-        if folder.is_dir() and folder.name not in wanted:
+        if folder.is_dir() and folder.name not in kept:
             shutil.rmtree(folder)
 
 

@@ -1,9 +1,9 @@
-"""Writes the hashes of all wheels that pinned versions may come as into the files that pin them.
+"""Update the wheel hashes in the requirements files that pin versions.
 
     python -m tools.wheel_hashes
 
-These are the forwarder's zip (lambda/requirements.txt) and the monitor's image (taskdef/requirements). Change
-the versions there by hand, then run this: it downloads each wheel once more and keeps its hash.
+The files are those of the forwarder's zip (lambda/requirements.txt) and of the monitor's image (taskdef/requirements).
+Edit the versions there by hand, then run this tool. It downloads the wheels for all platforms and writes their hashes.
 """
 
 import hashlib
@@ -13,41 +13,49 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tools.lambda_zip import ANYWHERE, PROCESSORS, PYTHONS, REQUIREMENTS, ROOT, requirements_with_hashes, wheels
+from tools.lambda_zip import (
+    PROCESSORS,
+    PURE_WHEEL_OPTIONS,
+    PYTHONS,
+    REQUIREMENTS,
+    ROOT,
+    requirements_with_hashes,
+    wheels,
+)
 
-IMAGE = ROOT / "taskdef" / "requirements"
-# The image's base may have either C library.
-_LIBRARIES = (("manylinux2014", "manylinux_2_17", "manylinux_2_28"), ("musllinux_1_1", "musllinux_1_2"))
-_ONLY_COMPILED = {"msgspec"}
-_ALSO_COMPILED = {"charset-normalizer"}
+IMAGE_REQUIREMENTS = ROOT / "taskdef" / "requirements"
+# The base of the image has glibc or musl.
+_C_LIBRARY_TAGS = (("manylinux2014", "manylinux_2_17", "manylinux_2_28"), ("musllinux_1_1", "musllinux_1_2"))
+_COMPILED_ONLY = {"msgspec"}
+_COMPILED_AND_PURE = {"charset-normalizer"}
 
-# Requirements, and the options that make pip take them for one kind of machine.
-Wheels = Iterator[tuple[Sequence[str], Sequence[str]]]
+# Sets of requirements, each with the pip options that select the wheels of one platform.
+WheelSets = Iterator[tuple[Sequence[str], Sequence[str]]]
 
 
 def main() -> None:
-    """Download, then write."""
+    """Update all requirements files."""
     write(REQUIREMENTS, wheels(_pins(REQUIREMENTS)))
-    for path in sorted(IMAGE.glob("*.txt")):
+    for path in sorted(IMAGE_REQUIREMENTS.glob("*.txt")):
         write(path, image_wheels(_pins(path)))
 
 
-def write(path: Path, choices: Wheels) -> None:
-    """The file anew: its comments, its versions, and the hashes of these wheels."""
+def write(path: Path, wheel_sets: WheelSets) -> None:
+    """Rewrite a requirements file with its comments, its versions, and the hashes of these wheels."""
     pins = _pins(path)
-    hashes = _hashes(choices)
+    hashes = _hashes(wheel_sets)
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    path.write_text("\n".join([*head, *(_entry(pin, hashes[_name(pin)]) for pin in pins)]) + "\n")
+    path.write_text("\n".join([*head, *(_entry(pin, hashes[_package_name(pin)]) for pin in pins)]) + "\n")
     print(f"{path.relative_to(ROOT)}: {sum(map(len, hashes.values()))} wheels of {len(pins)} packages")
 
 
-def image_wheels(pins: Sequence[str]) -> Wheels:
-    """For every Python, processor and C library that a base image may have."""
-    yield [pin for pin in pins if _name(pin) not in _ONLY_COMPILED], ANYWHERE
-    compiled = [pin for pin in pins if _name(pin) in _ONLY_COMPILED | _ALSO_COMPILED]
+def image_wheels(pins: Sequence[str]) -> WheelSets:
+    """The wheels for every Python version, processor and C library of a base image."""
+    yield [pin for pin in pins if _package_name(pin) not in _COMPILED_ONLY], PURE_WHEEL_OPTIONS
+    compiled = [pin for pin in pins if _package_name(pin) in _COMPILED_ONLY | _COMPILED_AND_PURE]
     for python in PYTHONS if compiled else ():
         for processor in PROCESSORS:
-            for tags in _LIBRARIES:
+            for tags in _C_LIBRARY_TAGS:
                 platforms = [f"--platform={tag}_{processor}" for tag in tags]
                 yield compiled, [*platforms, "--implementation=cp", f"--python-version={python}"]
 
@@ -56,24 +64,24 @@ def _pins(path: Path) -> list[str]:
     return [line.split()[0] for line in requirements_with_hashes(path)]
 
 
-def _hashes(choices: Wheels) -> Mapping[str, set[str]]:
-    """The hashes of each package's wheels by its name."""
-    found: dict[str, set[str]] = {}
-    for wanted, options in choices:
+def _hashes(wheel_sets: WheelSets) -> Mapping[str, set[str]]:
+    """Download the wheels. Returns the hashes of each package's wheels, by package name."""
+    hashes: dict[str, set[str]] = {}
+    for pins, options in wheel_sets:
         with tempfile.TemporaryDirectory(prefix="wheel-hashes-") as folder:
             command = [
                 *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
-                *("--only-binary=:all:", "--dest", folder, *options, *wanted),
+                *("--only-binary=:all:", "--dest", folder, *options, *pins),
             ]
             subprocess.run(command, check=True)
             for wheel in Path(folder).iterdir():
                 digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-                found.setdefault(_name(wheel.name.split("-")[0]), set()).add(digest)
-    return found
+                hashes.setdefault(_package_name(wheel.name.split("-")[0]), set()).add(digest)
+    return hashes
 
 
-def _name(pin: str) -> str:
-    """The package's name as PyPI compares names."""
+def _package_name(pin: str) -> str:
+    """The normalized name of the package."""
     return pin.split("==", maxsplit=1)[0].lower().replace("_", "-")
 
 

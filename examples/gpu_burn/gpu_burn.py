@@ -1,9 +1,10 @@
-"""A real load for one NVIDIA GPU: holds memory and multiplies without pause, to see the numbers move.
+"""A load for one NVIDIA GPU: allocates memory and multiplies continuously.
 
     python gpu_burn.py --gib 4 --seconds 60
 
-By PyTorch where that is installed and sees a GPU, else by the driver alone: the kernel comes as PTX, which the driver
-compiles for whatever GPU it finds. Prints "ready" when the memory is held and the first kernel has run.
+The program uses PyTorch if it is installed and has a GPU, otherwise only the NVIDIA driver. For the driver, the kernel
+is PTX code, which the driver compiles for the GPU. The program prints "ready" when it has allocated the memory and the
+first kernel has finished.
 """
 
 import argparse
@@ -51,31 +52,31 @@ again:
 }
 \0"""
 _BLOCKS, _THREADS, _ROUNDS = 4096, 256, 20_000
-_RESULT_BYTES = _BLOCKS * _THREADS * 4  # a number of each thread: the least that must be held
+_RESULT_BYTES = _BLOCKS * _THREADS * 4  # each thread writes one number: the minimum allocation
 _GIB = 2**30
-_MOST_GIB = 1_000_000  # far more than a GPU has; beyond 64 bits the driver would be asked for another size
+_MAX_GIB = 1_000_000  # far more than any GPU has; prevents an overflow of the 64-bit size
 _MATRIX_ROWS = 8192
-_HOLD_LESS = "hold less by --gib, or end what else is on the GPU."
-_SEE_THE_DRIVER = "look at what nvidia-smi says, and at NVIDIA_DRIVER_CAPABILITIES in a container."
+_MEMORY_ADVICE = "request less with --gib, or stop other programs on the GPU."
+_DRIVER_ADVICE = "check the output of nvidia-smi, and NVIDIA_DRIVER_CAPABILITIES in a container."
 
 
 class Load(Protocol):
-    """Memory on a GPU, held as long as this object lives, and work for it."""
+    """A GPU load. It owns GPU memory for the lifetime of the object."""
 
     def step(self) -> None:
-        """Give the GPU some milliseconds' work, and wait for it."""
+        """Run some milliseconds of work on the GPU, and wait for its end."""
         ...
 
 
 def main() -> None:
-    """Hold the memory and keep the GPU busy."""
-    options = _arguments()
+    """Allocate the memory and keep the GPU busy."""
+    options = _parse_arguments()
     size_bytes = max(int(options.gib * _GIB), _RESULT_BYTES)
-    burn(load_by(options.by, size_bytes), options.seconds, time.monotonic)
+    burn(create_load(options.by, size_bytes), options.seconds, time.monotonic)
 
 
 def burn(load: Load, seconds: float, monotonic_seconds: Callable[[], float]) -> None:
-    """One step after the other; the time counts from the end of the first, which may have to be compiled."""
+    """Run steps for this time. It starts after the first step, which includes compiling the kernel."""
     load.step()
     print("ready", flush=True)
     end = monotonic_seconds() + seconds
@@ -83,42 +84,50 @@ def burn(load: Load, seconds: float, monotonic_seconds: Callable[[], float]) -> 
         load.step()
 
 
-def load_by(by: str, size_bytes: int) -> Load:
-    """``by``: "torch", "cuda", or "auto" for the first of them that is there. Ends with a sentence if it is not."""
-    torch = None if by == "cuda" else _torch_with_a_gpu()
+def create_load(backend: str, size_bytes: int) -> Load:
+    """Create the load.
+
+    Args:
+        backend: "torch", "cuda" (the driver alone), or "auto" for the first of them that is available.
+        size_bytes: The memory to allocate.
+
+    Raises:
+        SystemExit: The backend is not available. The message says what to do.
+    """
+    torch = None if backend == "cuda" else _load_torch()
     if torch is not None:
         return TorchLoad(torch, size_bytes)
-    if by == "torch":
-        _give_up("PyTorch is not installed or sees no GPU: install it with CUDA, or leave --by out.")
-    return CudaLoad(_driver(), size_bytes)
+    if backend == "torch":
+        sys.exit("PyTorch is not installed or sees no GPU: install it with CUDA support, or omit --by.")
+    return CudaLoad(_load_driver(), size_bytes)
 
 
 class CudaLoad:
-    """By the driver's own interface, ``libcuda``."""
+    """A load that uses only the driver API, ``libcuda``."""
 
     def __init__(self, cuda: ctypes.CDLL, size_bytes: int) -> None:
         self._cuda = cuda
         device, context, module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         self._kernel, self._memory, self._rounds = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint32(_ROUNDS)
-        _check(cuda.cuInit(0), "to start")
-        _check(cuda.cuDeviceGet(ctypes.byref(device), 0), "the first GPU")
-        _check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device), "a context")
+        _check(cuda.cuInit(0), "initialize")
+        _check(cuda.cuDeviceGet(ctypes.byref(device), 0), "open the first GPU")
+        _check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device), "create a context")
         allocated = cuda.cuMemAlloc_v2(ctypes.byref(self._memory), ctypes.c_size_t(size_bytes))
-        _check(allocated, f"{size_bytes / _GIB:g} GiB", _HOLD_LESS)
-        _check(cuda.cuModuleLoadData(ctypes.byref(module), _PTX), "the kernel's code")
-        _check(cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"burn"), "the kernel")
-        # Addresses: what they lead to must live as long as this object does.
+        _check(allocated, f"allocate {size_bytes / _GIB:g} GiB", _MEMORY_ADVICE)
+        _check(cuda.cuModuleLoadData(ctypes.byref(module), _PTX), "load the kernel's code")
+        _check(cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"burn"), "find the kernel")
+        # The array contains addresses, so the attributes at these addresses must live as long as this object.
         self._parameters = (ctypes.c_void_p * 2)(ctypes.addressof(self._memory), ctypes.addressof(self._rounds))
 
     def step(self) -> None:
         """Launch the kernel once."""
         grid = (_BLOCKS, 1, 1, _THREADS, 1, 1)
-        _check(self._cuda.cuLaunchKernel(self._kernel, *grid, 0, None, self._parameters, None), "a launch")
-        _check(self._cuda.cuCtxSynchronize(), "to wait")
+        _check(self._cuda.cuLaunchKernel(self._kernel, *grid, 0, None, self._parameters, None), "launch the kernel")
+        _check(self._cuda.cuCtxSynchronize(), "wait for the kernel")
 
 
 class TorchLoad:
-    """By PyTorch: products of half-precision matrices, which tensor cores do where there are any."""
+    """A load that uses PyTorch: products of half-precision matrices, which run on tensor cores if the GPU has them."""
 
     def __init__(self, torch: ModuleType, size_bytes: int) -> None:
         self._torch = torch
@@ -127,8 +136,8 @@ class TorchLoad:
             self._left, self._right = (
                 torch.randn(_MATRIX_ROWS, _MATRIX_ROWS, dtype=torch.float16, device="cuda") for _ in range(2)
             )
-        except RuntimeError as error:  # of which PyTorch's OutOfMemoryError is one
-            _refused(f"{size_bytes / _GIB:g} GiB and its matrices", error)
+        except RuntimeError as error:  # the base class of PyTorch's OutOfMemoryError
+            _exit_with_torch_error(f"allocate {size_bytes / _GIB:g} GiB and its matrices", error)
 
     def step(self) -> None:
         """Multiply once."""
@@ -136,66 +145,69 @@ class TorchLoad:
             self._torch.matmul(self._left, self._right)
             self._torch.cuda.synchronize()
         except RuntimeError as error:
-            _refused("a multiplication", error)
+            _exit_with_torch_error("multiply", error)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gib", type=_gib, default=4, help="GPU memory to hold (default: %(default)s)")
-    parser.add_argument("--seconds", type=_seconds, default=60, help="how long (default: %(default)s)")
     parser.add_argument(
-        "--by", choices=("auto", "torch", "cuda"), default="auto", help="PyTorch or the driver alone (default: either)"
+        "--gib", type=_gibibytes, default=4, help="GPU memory to allocate, in GiB (default: %(default)s)"
+    )
+    parser.add_argument("--seconds", type=_non_negative, default=60, help="duration in seconds (default: %(default)s)")
+    parser.add_argument(
+        "--by",
+        choices=("auto", "torch", "cuda"),
+        default="auto",
+        help="PyTorch or the driver alone (default: the first available)",
     )
     return parser.parse_args()
 
 
-def _gib(text: str) -> float:
-    number = _seconds(text)
-    if not 0 < number <= _MOST_GIB:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {_MOST_GIB}")
+def _gibibytes(text: str) -> float:
+    number = _non_negative(text)
+    if not 0 < number <= _MAX_GIB:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0 and at most {_MAX_GIB}")
     return number
 
 
-def _seconds(text: str) -> float:
+def _non_negative(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is no number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of 0 or more")
     return number
 
 
-def _torch_with_a_gpu() -> ModuleType | None:
+def _load_torch() -> ModuleType | None:
     try:
-        import torch  # noqa: PLC0415  slow to import, and often not there
+        import torch
     except ImportError:
         return None
     return torch if torch.cuda.is_available() else None
 
 
-def _driver() -> ctypes.CDLL:
+def _load_driver() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
-        _give_up(
-            "There is no NVIDIA driver here (libcuda.so.1): run this on a machine with a GPU, in a container with "
+        sys.exit(
+            "The NVIDIA driver is missing (libcuda.so.1): run this on a machine with a GPU, in a container with "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility."
         )
 
 
-def _check(code: int, what: str, advice: str = _SEE_THE_DRIVER) -> None:
+def _check(code: int, operation: str, advice: str = _DRIVER_ADVICE) -> None:
     if code:
-        _give_up(f"The CUDA driver refused {what} (error {code}): {advice}")
+        sys.exit(f"The CUDA driver could not {operation} (error {code}): {advice}")
 
 
-def _refused(what: str, error: RuntimeError) -> NoReturn:
-    said = str(error).partition("\n")[0].partition(". ")[0]
-    _give_up(f"PyTorch refused {what} ({said}): {_HOLD_LESS if 'out of memory' in said else _SEE_THE_DRIVER}")
-
-
-def _give_up(sentence: str) -> NoReturn:
-    sys.exit(sentence)
+def _exit_with_torch_error(operation: str, error: RuntimeError) -> NoReturn:
+    message = str(error).partition("\n")[0].partition(". ")[0]
+    sys.exit(
+        f"PyTorch could not {operation} ({message}): {_MEMORY_ADVICE if 'out of memory' in message else _DRIVER_ADVICE}"
+    )
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def test_it_is_uploaded_and_deployed(aws: FakeAws, aws_cli: Path, zip_file: Path
 def test_a_bucket_that_is_not_there_is_said(aws: FakeAws, aws_cli: Path, zip_file: Path) -> None:
     done = deployed(aws, aws_cli, zip_file)
     assert done.returncode == 1
-    assert done.stderr.startswith("The bucket code cannot be reached: make it with aws s3 mb s3://code")
+    assert done.stderr.startswith("The bucket code cannot be reached: create it with aws s3 mb s3://code")
     assert done.stderr.count("\n") == 1
 
 
@@ -83,7 +83,7 @@ def test_what_the_cli_cannot_do_is_its_to_say(aws: FakeAws, aws_cli: Path, zip_f
     done = deployed(aws, aws_cli, zip_file, **nobody)
     assert done.returncode == 1
     assert "http://127.0.0.1:9" in done.stderr
-    assert done.stderr.strip().endswith("aws cloudformation deploy failed: see what it says above.")
+    assert done.stderr.strip().endswith("aws cloudformation deploy failed: see its message above.")
     assert "Traceback" not in done.stderr
 
 

@@ -171,5 +171,6 @@ def test_the_example_load_calls_the_driver_as_its_header_declares_it(driver: Map
 
 
 def test_the_example_load_says_what_the_driver_refuses(driver: Mapping[str, str]) -> None:
-    said = "The CUDA driver refused 9 GiB (error 2): hold less by --gib, or end what else is on the GPU.\n"
+    advice = "request less with --gib, or stop other programs on the GPU."
+    said = f"The CUDA driver could not allocate 9 GiB (error 2): {advice}\n"
     assert burned(driver, "--gib", "9") == (1, "", said)

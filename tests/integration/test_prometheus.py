@@ -10,7 +10,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.process_memory import memory
+from benchmarks.measured_process import read_memory
 from profiler.prometheus.server import MAX_CONNECTIONS
 from tests.integration.sidecar import Sidecar
 from tests.search.server import free_ports
@@ -57,11 +57,11 @@ def test_what_clients_send_is_not_kept_in_memory(port: int) -> None:
     """Heads of six megabytes on all connections, of which one alone would be more than what is allowed here."""
     with Sidecar(NOWHERE, PROMETHEUS_PORT=str(port)) as sidecar:
         wait_until(lambda: scraped(port), 30, "the first scrape")
-        before = memory(sidecar.process.pid).peak_mib
+        before = read_memory(sidecar.process.pid).peak_mib
         with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
             assert len(list(pool.map(talk, [port] * MAX_CONNECTIONS))) == MAX_CONNECTIONS
         wait_until(lambda: scraped(port), 30, "a free place")
-        assert memory(sidecar.process.pid).peak_mib - before < 6
+        assert read_memory(sidecar.process.pid).peak_mib - before < 6
         sidecar.end_batch()
         (report,), _ = sidecar.finish()
     assert report["record"]["status"] == "success"

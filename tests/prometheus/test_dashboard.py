@@ -35,7 +35,7 @@ def test_a_query_finds_series_that_its_legend_can_name(scraped: Scraped, panel: 
     for labels, value in found:
         assert math.isfinite(value)
         assert value >= 0
-        assert panel.unit != "percentunit" or panel.largest is None or value <= panel.largest
+        assert panel.unit != "percentunit" or panel.axis_max is None or value <= panel.axis_max
         assert set(re.findall(r"{{(\w+)}}", query.legend)) <= set(labels)
     names = [legend(query, labels) for labels, _ in found]
     assert panel.kind == "table" or len(set(names)) == len(names), "two series of one name"

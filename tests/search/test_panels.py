@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 import handler
-from kibana.aggregations import metric_id, rows_id, search_body, time_id
+from kibana.aggregations import metric_id, search_body, terms_id, time_id
 from kibana.panels import PANELS
 from tests.fake_slack import FakeSlack
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
@@ -106,8 +106,8 @@ def register(family: str) -> None:
 def table(answer: dict[str, Any], key: str) -> dict[tuple[str, ...], tuple[Any, ...]]:
     """The panel's metrics by the values of its rows, and its time if it has one."""
     panel = PANEL[key]
-    names = [rows_id(panel, number) for number in range(len(panel.rows))]
-    names += [time_id(panel)] if panel.over_time else []
+    names = [terms_id(panel, number) for number in range(len(panel.terms))]
+    names += [time_id(panel)] if panel.has_time_axis else []
     level: list[tuple[tuple[str, ...], Bucket]] = [((), answer)]
     for name in names:
         level = [

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.__main__ import kinds, write
-from benchmarks.figures import Figure, Part, page, table, tell
-from benchmarks.local import NoOp, Row
+from benchmarks.__main__ import all_benchmarks, write
+from benchmarks.figures import BenchmarkResult, Figure, figures_table, print_and_save, report_page
+from benchmarks.local import NoOpOverhead, Row
 from benchmarks.local import table as rivals_table
 from benchmarks.machine import Machine, cpu_model
-from benchmarks.panels import PanelTime, Question, search_for
-from benchmarks.process_memory import memory
-from benchmarks.scale import IndexSize, Step
+from benchmarks.measured_process import read_memory
+from benchmarks.panels import DashboardView, PanelTime, panel_search
+from benchmarks.scale import IndexSize, Measurement
 from benchmarks.scale import table as scale_table
-from benchmarks.shown import shown
+from benchmarks.simulated_metrics import scrape_function
 from kibana.aggregations import search_body
 from kibana.panels import DASHBOARDS
 from profiler.collectors.nvidia.usage import THROTTLE_REASONS
@@ -31,7 +31,7 @@ finite = st.floats(-1e9, 1e9)
 
 
 def test_what_is_scraped_for_a_measurement_is_as_much_as_can_be_shown() -> None:
-    text = shown(MAX_CONTAINERS, MAX_GPUS, MAX_CORES, ticks=True)().decode()
+    text = scrape_function(MAX_CONTAINERS, MAX_GPUS, MAX_CORES, ticks=True)().decode()
     series = [line for line in text.splitlines() if not line.startswith("#")]
     assert sum("container=" in line for line in series) == 10 * MAX_CONTAINERS
     assert sum("uuid=" in line for line in series) == (8 + len(THROTTLE_REASONS)) * MAX_GPUS
@@ -39,26 +39,26 @@ def test_what_is_scraped_for_a_measurement_is_as_much_as_can_be_shown() -> None:
 
 
 def test_a_scrape_after_a_tick_is_written_anew_and_another_is_not() -> None:
-    anew, again = shown(3, 0, 0, ticks=True), shown(3, 0, 0, ticks=False)
+    anew, again = scrape_function(3, 0, 0, ticks=True), scrape_function(3, 0, 0, ticks=False)
     assert anew() != anew()
     assert again() is again()
 
 
 @given(finite, finite)
 def test_a_figure_is_met_up_to_and_with_its_bound(value: float, bound: float) -> None:
-    assert Figure(what="x", value=value, unit="s", at_most=bound).met is (value <= bound)
-    assert Figure(what="x", value=value, unit="s", at_least=bound).met is (value >= bound)
-    assert Figure(what="x", value=value, unit="s").met is None
+    assert Figure(name="x", value=value, unit="s", at_most=bound).is_met is (value <= bound)
+    assert Figure(name="x", value=value, unit="s", at_least=bound).is_met is (value >= bound)
+    assert Figure(name="x", value=value, unit="s").is_met is None
 
 
 def test_a_table_says_of_each_figure_whether_it_is_met() -> None:
     figures = (
-        Figure(what="CPU", value=0.1234, unit="% of a core", digits=3, at_most=0.15),
-        Figure(what="rate", value=4999.4, unit="reports/s", digits=0, at_least=5000, note="cold"),
-        Figure(what="ratio", value=0.8, unit="×"),
+        Figure(name="CPU", value=0.1234, unit="% of a core", digits=3, at_most=0.15),
+        Figure(name="rate", value=4999.4, unit="reports/s", digits=0, at_least=5000, note="cold"),
+        Figure(name="ratio", value=0.8, unit="×"),
     )
-    assert table(figures).splitlines() == [
-        "| what | measured | figure |  |",
+    assert figures_table(figures).splitlines() == [
+        "| name | measured | target |  |",
         "| --- | --: | --: | --- |",
         "| CPU | 0.123 % of a core | ≤ 0.15 | met |",
         "| rate | 4,999 reports/s | ≥ 5,000 | **not met**, cold |",
@@ -67,31 +67,35 @@ def test_a_table_says_of_each_figure_whether_it_is_met() -> None:
 
 
 def test_on_a_terminal_a_figure_is_one_line() -> None:
-    assert Figure(what="CPU", value=0.2, unit="%", at_most=0.15).line() == "CPU: 0.20 % (≤ 0.15: NOT MET)"
-    assert Figure(what="ratio", value=2, unit="×", note="twice").line() == "ratio: 2.00 ×, twice"
+    assert Figure(name="CPU", value=0.2, unit="%", at_most=0.15).line() == "CPU: 0.20 % (≤ 0.15: NOT MET)"
+    assert Figure(name="ratio", value=2, unit="×", note="twice").line() == "ratio: 2.00 ×, twice"
 
 
 def test_a_page_counts_what_is_met_and_names_what_was_not_measured() -> None:
-    parts = (
-        Part(title="Monitor", figures=(Figure(what="CPU", value=1, unit="%", at_most=2),), tables=("| a |",)),
-        Part(title="Forwarder", missing="Java is not there."),
+    results = (
+        BenchmarkResult(
+            title="Monitor", figures=(Figure(name="CPU", value=1, unit="%", at_most=2),), tables=("| a |",)
+        ),
+        BenchmarkResult(title="Forwarder", skip_reason="Java is not there."),
     )
-    text = page(parts)
-    assert text.startswith("1 of 1 figures met.\n\n## Monitor\n\n| what |")
+    text = report_page(results)
+    assert text.startswith("1 of 1 targets met.\n\n## Monitor\n\n| name |")
     assert "\n\n| a |\n\n" in text
     assert text.endswith("## Forwarder\n\nNot measured: Java is not there.\n")
 
 
 def test_a_part_comes_back_from_its_file_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    part = Part(title="Monitor", figures=(Figure(what="CPU", value=1.5, unit="%", at_most=2),), tables=("| a |",))
-    tell(part, tmp_path / "part.json")
-    assert msgspec.json.decode((tmp_path / "part.json").read_bytes(), type=Part) == part
+    result = BenchmarkResult(
+        title="Monitor", figures=(Figure(name="CPU", value=1.5, unit="%", at_most=2),), tables=("| a |",)
+    )
+    print_and_save(result, tmp_path / "part.json")
+    assert msgspec.json.decode((tmp_path / "part.json").read_bytes(), type=BenchmarkResult) == result
     assert capsys.readouterr().out == "CPU: 1.50 % (≤ 2: met)\n| a |\n"
 
 
 def test_the_machine_and_the_time_stand_in_both_files(tmp_path: Path) -> None:
     machine = Machine(cpu="A CPU", cores=2, memory_gib=23.4, kernel="6.1", python="3.11.2", load=1.25)
-    write(tmp_path / "new", machine, START, [Part(title="Monitor", missing="No.")])
+    write(tmp_path / "new", machine, START, [BenchmarkResult(title="Monitor", skip_reason="No.")])
     text = (tmp_path / "new" / "bench.md").read_text()
     assert text.startswith(
         "Measured on 2026-11-01: A CPU, 2 cores, 23 GiB, Linux 6.1, Python 3.11.2; load 1.2 at the start"
@@ -99,39 +103,37 @@ def test_the_machine_and_the_time_stand_in_both_files(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "new" / "bench.json").read_text())
     assert document["machine"]["cores"] == 2
     assert document["measuredAt"] == "2026-11-01T00:00:00+00:00"
-    assert document["parts"] == [{"title": "Monitor", "missing": "No."}]
+    assert document["parts"] == [{"title": "Monitor", "skip_reason": "No."}]
 
 
 def test_each_part_can_be_had_alone_and_short() -> None:
-    found = kinds(Path("rivals"))
+    found = all_benchmarks(Path("rivals"))
     folder = Path(__file__).parents[3] / "benchmarks"
-    assert all((folder / f"{kind.module}.py").exists() for kind in found)
-    assert {kind.module for kind in found} == {"monitor", "local", "forwarder", "nvml", "neuron"}
+    assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
+    assert {benchmark.module for benchmark in found} == {"monitor", "local", "forwarder", "nvml", "neuron"}
 
 
 def test_rivals_that_do_not_tell_a_number_have_a_dash() -> None:
     row = Row(
         tool="x",
-        no_op=NoOp(extra_ms=12.3, cpu_ms=99.6),
+        no_op=NoOpOverhead(extra_ms=12.3, cpu_ms=99.6),
         spikes=7,
         spikes_found=0,
         worst_peak_error_percent=None,
         cpu_error_percent={"burn 2": None, "forks 8": -26.24, "short 2000": 0.0},
     )
     head, _, line = rivals_table([row]).splitlines()
-    assert head.startswith(
-        "| tool | around `true` | its CPU time | spikes of 7 found | worst peak error | CPU: burn 2 |"
-    )
+    assert head.startswith("| tool | added to `true` | CPU time | spikes found of 7 | worst peak error | CPU: burn 2 |")
     assert head.count("|") == line.count("|")
     assert line == "| x | +12 ms | 100 ms | 0 | - | - | -26.2 % | 0.0 % |"
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
 def test_a_timed_search_is_the_panels_own_and_for_one_run_where_the_page_is_of_one(dashboard: object) -> None:
-    question = Question(start=START, end=END, task_id="abc")
+    view = DashboardView(start=START, end=END, task_id="abc")
     (found,) = (one for one in DASHBOARDS if one is dashboard)
     for panel in found.panels:
-        body = search_for(found, panel, question)
+        body = panel_search(found, panel, view)
         is_one_run = found.key == "task-run"
         assert ({"term": {"task.id": "abc"}} in body["query"]["bool"]["filter"]) is is_one_run
         own = search_body(panel, START, END, interval="1m" if is_one_run else "12h")
@@ -139,8 +141,8 @@ def test_a_timed_search_is_the_panels_own_and_for_one_run_where_the_page_is_of_o
 
 
 def test_scale_has_a_column_a_size_and_a_row_a_panel() -> None:
-    def step(reports: int) -> Step:
-        return Step(
+    def step(reports: int) -> Measurement:
+        return Measurement(
             reports=reports,
             single_event_ms=5.25,
             single_event_cpu_ms=2,
@@ -157,13 +159,13 @@ def test_scale_has_a_column_a_size_and_a_row_a_panel() -> None:
                     merge_seconds=1,
                 ),
             ),
-            panels=(PanelTime(dashboard="task-overview", panel="p", documents=7, median_ms=1234.4, longest_ms=2),),
+            panels=(PanelTime(dashboard="task-overview", panel="p", documents=7, median_ms=1234.4, max_ms=2),),
         )
 
     rows = scale_table([step(1024), step(2048)]).splitlines()
     assert rows[0] == "|  | 1,024 reports | 2,048 reports |"
-    assert "| reports: bytes a document on disk | 2,048 | 1,024 |" in rows
-    assert "| reports: the same force-merged | 1,024 | 512 |" in rows
+    assert "| reports: bytes per document on disk | 2,048 | 1,024 |" in rows
+    assert "| reports: bytes per document, force-merged | 1,024 | 512 |" in rows
     assert rows[-1] == "| task-overview / p, ms | 1,234 | 1,234 |"
 
 
@@ -180,10 +182,10 @@ def test_the_processor_is_named_as_linux_names_it(text: str, name: str) -> None:
 
 
 def test_a_processs_memory_is_what_the_kernel_says() -> None:
-    found = memory(os.getpid())
+    found = read_memory(os.getpid())
     assert 0 < found.pss_mib <= found.rss_mib <= 1.1 * found.peak_mib  # the mark's counter is not exact to the page
 
 
 def test_a_process_that_is_gone_has_no_memory() -> None:
     with pytest.raises(OSError, match="No such file"):
-        memory(2**22 + 1)
+        read_memory(2**22 + 1)

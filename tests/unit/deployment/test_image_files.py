@@ -109,4 +109,4 @@ def test_trimming_leaves_the_files_beside_the_services(tmp_path: Path, capsys: p
     assert sorted(path.name for path in data.iterdir()) == ["endpoints.json", "logs", "sts"]
     assert (data / "logs" / "2014-03-28" / "service-2.json.gz").exists()
     assert trim_botocore.main([str(tmp_path / "lib")]) == 1
-    assert "should hold one botocore and holds 0" in capsys.readouterr().err
+    assert "must contain one botocore but contains 0" in capsys.readouterr().err

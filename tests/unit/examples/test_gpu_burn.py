@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, load_by, main
+from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, create_load, main
 from profiler.collectors.nvidia.collector import GpuCollector
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.ownership import GpuScope
@@ -118,14 +118,14 @@ def test_nvidias_assembler_takes_the_kernel(architecture: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("cuInit", "refused to start (error 100): look at"),
-        ("cuDeviceGet", "refused the first GPU (error 100): look at"),
-        ("cuCtxCreate_v2", "refused a context (error 100): look at"),
-        ("cuMemAlloc_v2", "refused 1 GiB (error 100): hold less by --gib"),
-        ("cuModuleLoadData", "refused the kernel's code (error 100)"),
-        ("cuModuleGetFunction", "refused the kernel (error 100)"),
-        ("cuLaunchKernel", "refused a launch (error 100)"),
-        ("cuCtxSynchronize", "refused to wait (error 100)"),
+        ("cuInit", "could not initialize (error 100): check the"),
+        ("cuDeviceGet", "could not open the first GPU (error 100): check the"),
+        ("cuCtxCreate_v2", "could not create a context (error 100): check the"),
+        ("cuMemAlloc_v2", "could not allocate 1 GiB (error 100): request less with --gib"),
+        ("cuModuleLoadData", "could not load the kernel's code (error 100)"),
+        ("cuModuleGetFunction", "could not find the kernel (error 100)"),
+        ("cuLaunchKernel", "could not launch the kernel (error 100)"),
+        ("cuCtxSynchronize", "could not wait for the kernel (error 100)"),
     ],
 )
 def test_what_the_driver_refuses_is_a_sentence(function: str, said: str) -> None:
@@ -178,7 +178,7 @@ def played_torch(
 def test_pytorch_holds_the_memory_multiplies_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setitem(sys.modules, "torch", played_torch(calls))
-    load = load_by("auto", GIB)
+    load = create_load("auto", GIB)
     assert isinstance(load, TorchLoad)
     load.step()
     matrix = "8192x8192 float16 cuda"
@@ -195,20 +195,20 @@ FULL = OutOfMemoryError(
 BROKEN = RuntimeError(
     "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously …"
 )
-LOOK = "look at what nvidia-smi says, and at NVIDIA_DRIVER_CAPABILITIES in a container."
-HOLD_LESS = "hold less by --gib, or end what else is on the GPU."
+DRIVER_ADVICE = "check the output of nvidia-smi, and NVIDIA_DRIVER_CAPABILITIES in a container."
+MEMORY_ADVICE = "request less with --gib, or stop other programs on the GPU."
 
 
 @pytest.mark.parametrize(
     ("function", "error", "said"),
     [
-        ("empty", FULL, f"PyTorch refused 1 GiB and its matrices (CUDA out of memory): {HOLD_LESS}"),
-        ("randn", FULL, f"PyTorch refused 1 GiB and its matrices (CUDA out of memory): {HOLD_LESS}"),
-        ("matmul", FULL, f"PyTorch refused a multiplication (CUDA out of memory): {HOLD_LESS}"),
+        ("empty", FULL, f"PyTorch could not allocate 1 GiB and its matrices (CUDA out of memory): {MEMORY_ADVICE}"),
+        ("randn", FULL, f"PyTorch could not allocate 1 GiB and its matrices (CUDA out of memory): {MEMORY_ADVICE}"),
+        ("matmul", FULL, f"PyTorch could not multiply (CUDA out of memory): {MEMORY_ADVICE}"),
         (
             "synchronize",
             BROKEN,
-            f"PyTorch refused a multiplication (CUDA error: an illegal memory access was encountered): {LOOK}",
+            f"PyTorch could not multiply (CUDA error: an illegal memory access was encountered): {DRIVER_ADVICE}",
         ),
     ],
 )
@@ -222,15 +222,15 @@ def test_what_pytorch_refuses_is_a_sentence(function: str, error: Exception, sai
 def test_without_pytorch_or_its_gpu_the_driver_is_next(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: {"libcuda.so.1": PlayedDriver()}[name])
-    assert isinstance(load_by("auto", GIB), CudaLoad)
+    assert isinstance(create_load("auto", GIB), CudaLoad)
     with pytest.raises(SystemExit, match="PyTorch is not installed or sees no GPU"):
-        load_by("torch", GIB)
+        create_load("torch", GIB)
 
 
 def test_pytorch_is_not_looked_for_when_the_driver_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", played_torch([]))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: {"libcuda.so.1": PlayedDriver()}[name])
-    assert isinstance(load_by("cuda", GIB), CudaLoad)
+    assert isinstance(create_load("cuda", GIB), CudaLoad)
 
 
 def test_a_machine_without_a_driver_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +238,8 @@ def test_a_machine_without_a_driver_gets_one_sentence(monkeypatch: pytest.Monkey
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    with pytest.raises(SystemExit, match=r"^There is no NVIDIA driver here \(libcuda\.so\.1\): run this on"):
-        load_by("cuda", GIB)
+    with pytest.raises(SystemExit, match=r"^The NVIDIA driver is missing \(libcuda\.so\.1\): run this on"):
+        create_load("cuda", GIB)
 
 
 def test_it_runs_as_a_program_of_its_own_without_this_project(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The dashboard for Grafana: committed as built, and of metrics that there are."""
+"""The dashboard for Grafana: committed as built, and of metrics that exist."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grafana.build import FILE, built
+from grafana.build import FILE, render_dashboard
 from grafana.model import Panel
 from grafana.panels import PANELS, ROWS, VARIABLES
 from profiler.prometheus.metrics import CATALOGUE, TASK_LABELS
@@ -23,13 +23,13 @@ def used_names(panel: Panel) -> set[str]:
 
 
 def drawn() -> Iterator[dict[str, Any]]:
-    for panel in json.loads(built())["panels"]:
+    for panel in json.loads(render_dashboard())["panels"]:
         yield panel
         yield from panel.get("panels", ())
 
 
 def test_the_file_is_as_built() -> None:
-    assert FILE.read_text() == built(), "run `make grafana`"
+    assert FILE.read_text() == render_dashboard(), "run `make grafana`"
 
 
 @by_title
@@ -82,7 +82,7 @@ def test_numbers_and_titles_are_each_there_once() -> None:
 
 
 def test_nothing_names_a_data_source_of_somebody() -> None:
-    dashboard = json.loads(built())
+    dashboard = json.loads(render_dashboard())
     sources = [panel["datasource"] for panel in drawn() if panel["type"] != "row"]
     sources += [target["datasource"] for panel in drawn() for target in panel.get("targets", ())]
     sources += [one["datasource"] for one in dashboard["templating"]["list"] if one["type"] == "query"]

@@ -15,8 +15,8 @@ import pytest
 
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import search_body
-from kibana.build import FOLDER, built
-from kibana.lint import findings
+from kibana.build import FOLDER, build_files
+from kibana.lint import lint_file
 from kibana.model import Panel, fields_of
 from kibana.objects import object_id
 from kibana.panels import DASHBOARDS, PANELS
@@ -37,7 +37,7 @@ each_file = pytest.mark.parametrize("name", FILES)
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    return built()
+    return build_files()
 
 
 def loaded(text: str) -> Objects:
@@ -63,7 +63,7 @@ def test_the_script_writes_both_files_wherever_it_is_called(tmp_path: Path, file
 
 @each_file
 def test_the_lint_finds_nothing(name: str, files: dict[str, str]) -> None:
-    assert findings(files[name]) == []
+    assert lint_file(files[name]) == []
 
 
 @each_file
@@ -86,7 +86,7 @@ def test_the_notice_of_slack_finds_its_dashboard(name: str, files: dict[str, str
 
 
 @each_file
-def test_dashboards_offer_their_choices(name: str, files: dict[str, str]) -> None:
+def test_dashboards_offer_their_controls(name: str, files: dict[str, str]) -> None:
     for dashboard in DASHBOARDS:
         objects = loaded(files[name])
         if name == CLASSIC:
@@ -97,7 +97,7 @@ def test_dashboards_offer_their_choices(name: str, files: dict[str, str]) -> Non
             source = json.loads(written["attributes"]["kibanaSavedObjectMeta"]["searchSourceJSON"])
             offered = [one["meta"]["key"] for one in source["filter"]]
             assert all(one["meta"]["disabled"] for one in source["filter"])
-        assert offered == [choice.field for choice in dashboard.choices]
+        assert offered == [control.field for control in dashboard.controls]
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_dashboards_offer_their_choices(name: str, files: dict[str, str]) -> Non
 NUMBERS = {"long", "float", "double"}
 FITTING = {
     "count_distinct": {"keyword"},
-    "rows": {"keyword"},
+    "terms": {"keyword"},
     "filter": {"keyword"},
-    "choice": {"keyword"},
+    "control": {"keyword"},
     "time": {"date"},
     "latest": {"keyword", "date"} | NUMBERS,
     **dict.fromkeys(("average", "sum", "max", "percentile"), NUMBERS),
@@ -133,10 +133,10 @@ def test_every_field_of_a_panel_is_in_the_template_and_of_a_fitting_type(panel: 
     assert {(field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]} == set()
 
 
-def test_every_choice_is_a_keyword_of_reports() -> None:
+def test_every_control_is_a_keyword_of_reports() -> None:
     known = template_fields("reports")
-    fields = {choice.field for dashboard in DASHBOARDS for choice in dashboard.choices}
-    assert {known.get(field) for field in fields} == FITTING["choice"]
+    fields = {control.field for dashboard in DASHBOARDS for control in dashboard.controls}
+    assert {known.get(field) for field in fields} == FITTING["control"]
 
 
 @each_file
@@ -282,7 +282,7 @@ ALSO = {("R02", LENS): {"R02"}, ("I02", LENS): {"I02", "R03"}, ("D04", LENS): {"
 def test_a_rule_fires_and_no_other(rule: str, name: str, change: Change, files: dict[str, str]) -> None:
     objects = loaded(files[name])
     change(objects)
-    found = findings("".join(f"{json.dumps(one)}\n" for one in objects))
+    found = lint_file("".join(f"{json.dumps(one)}\n" for one in objects))
     counts = Counter(finding.rule for finding in found)
     assert set(counts) == ALSO.get((rule, name), {rule})
     if rule != "R02":
@@ -296,4 +296,4 @@ def test_every_rule_of_the_lint_has_a_mutation() -> None:
 
 
 def test_a_line_that_is_no_json_is_found() -> None:
-    assert [finding.rule for finding in findings("not json\n[]\n")] == ["I02", "I02"]
+    assert [finding.rule for finding in lint_file("not json\n[]\n")] == ["I02", "I02"]

@@ -1,6 +1,6 @@
-"""The least that a sampler in Python can cost: requests and json, once a second, nothing kept.
+"""A minimal sampler, the baseline for the monitor's cost: requests and json once a second, without aggregation.
 
-python -m benchmarks.floor ADDRESS
+python -m benchmarks.baseline ADDRESS
 """
 
 import json
@@ -11,7 +11,7 @@ import requests
 
 
 def main() -> None:
-    """Ask for the stats each second until killed."""
+    """Read the stats each second until killed."""
     session = requests.Session()
     next_tick = time.monotonic()
     while True:

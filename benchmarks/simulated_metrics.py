@@ -1,8 +1,8 @@
-"""Live metrics of so many containers, GPUs and Neuron cores, with nobody who samples them.
+"""Serve live metrics of simulated containers, GPUs and NeuronCores, without sampling.
 
-    python -m benchmarks.shown PORT CONTAINERS GPUS CORES [ticks]
+    python -m benchmarks.simulated_metrics PORT CONTAINERS GPUS CORES [ticks]
 
-serves until it is killed. With ``ticks`` the numbers are new at every scrape, as if a second had passed.
+The program serves until it is killed. With ``ticks``, each scrape has new numbers, as if a second had passed.
 """
 
 import itertools
@@ -33,8 +33,8 @@ _GIB = 2**30
 _CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
 
 
-def container(number: int, tick: int) -> ContainerSnapshot:
-    """On an instance, with a network of its own."""
+def make_container(number: int, tick: int) -> ContainerSnapshot:
+    """A container on an EC2 instance, with its own network."""
     return ContainerSnapshot(
         name=f"container-{number}",
         started_seconds=1_763_600_000.0 + number,
@@ -50,8 +50,8 @@ def container(number: int, tick: int) -> ContainerSnapshot:
     )
 
 
-def gpu(number: int, tick: int) -> LatestGpu:
-    """A busy one."""
+def make_gpu(number: int, tick: int) -> LatestGpu:
+    """A busy GPU."""
     facts = GpuFacts(uuid=f"GPU-{number:08d}-0000-0000-0000-000000000000", index=number, name="NVIDIA H100 80GB HBM3")
     sample = GpuSample(
         facts=facts,
@@ -66,8 +66,8 @@ def gpu(number: int, tick: int) -> LatestGpu:
     return LatestGpu(sample=sample, energy_joules=690.1 * tick, throttled_seconds=throttled)
 
 
-def neuron(cores: int, tick: int) -> NeuronReadings | None:
-    """So many busy cores."""
+def make_neuron(cores: int, tick: int) -> NeuronReadings | None:
+    """Readings of busy NeuronCores."""
     if cores == 0:
         return None
     return NeuronReadings(
@@ -84,16 +84,16 @@ def neuron(cores: int, tick: int) -> NeuronReadings | None:
     )
 
 
-def snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot:
+def make_snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot:
     """A task on an EC2 instance."""
     return Snapshot(
         taken_ns=tick,
         monitor=MonitorSnapshot(version="0.1.0", cpu_seconds=0.001 * tick, memory_peak_bytes=30_000_000),
         sources={"task-metadata-v4": True, "nvml": True, "instance": True},
         task=TaskSnapshot(family="bench", task_id="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
-        containers=ContainersSnapshot(containers=tuple(container(number, tick) for number in range(containers))),
-        gpus=GpusSnapshot(gpus=tuple(gpu(number, tick) for number in range(gpus))),
-        neuron=neuron(cores, tick),
+        containers=ContainersSnapshot(containers=tuple(make_container(number, tick) for number in range(containers))),
+        gpus=GpusSnapshot(gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
+        neuron=make_neuron(cores, tick),
         instance=InstanceReading(
             memory_size_bytes=64 * _GIB,
             memory_available_bytes=32 * _GIB - tick,
@@ -105,17 +105,20 @@ def snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot:
     )
 
 
-def shown(containers: int, gpus: int, cores: int, *, ticks: bool) -> Callable[[], bytes]:
-    """What a scrape gets. Snapshots are made beforehand: in a monitor they are no part of a scrape."""
-    snapshots = [snapshot(containers, gpus, cores, tick) for tick in range(1, 3 if ticks else 2)]
-    rendered, following = RenderCache(metrics_text), itertools.cycle(snapshots)
-    return lambda: rendered.render(next(following))
+def scrape_function(containers: int, gpus: int, cores: int, *, ticks: bool) -> Callable[[], bytes]:
+    """A function that returns the text of a scrape.
+
+    It uses snapshots that exist before the scrape, because the monitor does not create them during a scrape either.
+    """
+    snapshots = [make_snapshot(containers, gpus, cores, tick) for tick in range(1, 3 if ticks else 2)]
+    rendered, cycle = RenderCache(metrics_text), itertools.cycle(snapshots)
+    return lambda: rendered.render(next(cycle))
 
 
 def main(arguments: list[str]) -> None:
-    """Serve."""
+    """Serve the metrics."""
     port, containers, gpus, cores = map(int, arguments[:4])
-    render = shown(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
+    render = scrape_function(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
     MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), NullLog()).start()
     threading.Event().wait()
 
