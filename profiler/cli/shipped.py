@@ -1,17 +1,24 @@
-"""The folders that ship beside the package: in it when installed, next to it in the repository."""
+"""Folders of the repository outside the package that the wheel ships as ``profiler/shipped/NAME``."""
 
 from pathlib import Path
 
 from profiler.errors import TaskProfilerError
 
+_IN_REPOSITORY = {"forwarder": "lambda/forwarder", "kibana": "kibana"}
+
 
 def shipped_folder(name: str, *, what: str) -> Path:
-    """The folder ``name``, which holds ``what``.
+    """Find the folder ``name`` in an installation or in the repository.
 
-    Raises TaskProfilerError if the installation is without it.
+    Args:
+        name: ``forwarder``, the forwarder's package, or ``kibana``.
+        what: Subject and verb of the error sentence.
+
+    Raises:
+        TaskProfilerError: if the installation lacks the folder.
     """
     package = Path(__file__).resolve().parent.parent
-    for folder in (package / name, package.parent / name):
+    for folder in (package / "shipped" / name, package.parent / _IN_REPOSITORY[name]):
         if folder.is_dir():
             return folder
     raise TaskProfilerError(f"{what} missing from this installation: install the package again.")
