@@ -29,13 +29,13 @@ def command(event: BinaryIO, dry_run: bool) -> int:
     if find_spec("slack_sdk") is None:
         raise TaskProfilerError("The notice needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
     text = _as_ascii(event.read())
-    forwarder = package_data_folder("lambda", what="The forwarder is")
+    forwarder = package_data_folder("forwarder", what="The forwarder is")
     options = [] if dry_run else ["--send"]
     done = subprocess.run(  # noqa: S603  our own module
         [sys.executable, "-m", "forwarder.preview", *options],
         input=text,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder), *_present_path()))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder.parent), *_present_path()))},
         check=False,
     )
     write_out(done.stdout)

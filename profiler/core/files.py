@@ -40,12 +40,17 @@ def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def package_data_folder(name: str, *, what: str) -> Path:
-    """The folder ``name``, which holds ``what``.
+    """Find the folder ``name`` in an installation or in the repository.
 
-    Raises TaskProfilerError if the installation is without it.
+    Args:
+        name: ``forwarder``, the forwarder's package, or ``kibana``.
+        what: Subject and verb of the error sentence.
+
+    Raises:
+        TaskProfilerError: if the installation lacks the folder.
     """
     package = Path(__file__).resolve().parents[1]
-    for folder in (package / name, package.parent / name):
+    for folder in (package / "shipped" / name, package.parent / _IN_REPOSITORY[name]):
         if folder.is_dir():
             return folder
     raise TaskProfilerError(f"{what} missing from this installation: install the package again.")

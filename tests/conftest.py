@@ -1,0 +1,28 @@
+"""Fixtures for all tests."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+# Python ignores these two itself; subprocess resets both in the processes it starts.
+_IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def inherited_signals() -> Iterator[None]:
+    """Start processes with default signal dispositions, even if this session inherited ignored signals.
+
+    A non-interactive shell starts background jobs with SIGINT and SIGQUIT ignored, nohup ignores
+    SIGHUP, and an ignored signal stays ignored across fork and exec. Tests that send such a signal
+    to a process they started would wait in vain. A handler that does nothing protects this process
+    as before, and exec resets it to the default.
+    """
+    ignored = [
+        number for number in signal.valid_signals() - _IGNORED_BY_PYTHON if signal.getsignal(number) is signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,90 @@
+"""The wheel: what it contains, and the commands that read files from outside the package."""
+
+import json
+import keyword
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.integration.test_kibana_import import PlayedDashboards
+from tests.unit.forwarder.task.test_event import EVENT
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """A folder with the wheel installed, apart from the dependencies."""
+    folder = wheel.parent / "installed"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    subprocess.run((*pip, "--no-index", "--no-deps", "--target", str(folder), str(wheel)), check=True)
+    return folder
+
+
+@pytest.fixture
+def played() -> Iterator[PlayedDashboards]:
+    server = PlayedDashboards("8.11.0")
+    yield server
+    server.close()
+
+
+def task_profiler(installed: Path, *words: str, text: str = "") -> str:
+    """What the installed command prints; the repository is out of reach."""
+    done = subprocess.run(
+        [str(installed / "bin" / "task-profiler"), *words],
+        cwd=installed,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_python_file_has_a_name_that_can_be_imported(wheel: Path) -> None:
+    with ZipFile(wheel) as opened:
+        files = [Path(name) for name in opened.namelist() if name.endswith(".py")]
+    assert Path("profiler/shipped/forwarder/preview.py") in files
+    for file in files:
+        for part in file.with_suffix("").parts:
+            assert part.isidentifier(), file
+            assert not keyword.iskeyword(part), file
+
+
+def test_the_installed_package_is_the_one_that_runs(installed: Path) -> None:
+    program = "import profiler; print(profiler.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        (sys.executable, "-c", program), cwd=installed, env=environment, capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()) == installed / "profiler" / "__init__.py"
+
+
+def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
+    printed = task_profiler(installed, "notify", "--dry-run", "--event", "-", text=json.dumps(EVENT))
+    assert json.loads(printed)["channel"] == "failure"
+
+
+def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path, played: PlayedDashboards) -> None:
+    printed = task_profiler(installed, "kibana", "import", "--url", played.url, "--dry-run")
+    for template in (ROOT / "kibana" / "index-templates").glob("*.json"):
+        assert template.stem in printed
+    assert "would import: " in printed
+    assert not played.imports
+    assert not played.put
