@@ -126,7 +126,7 @@ def _time_excluding_slack(context: Context) -> InvocationTime:
 
 
 def _open_channel(settings: NoticeSettings, time_left: InvocationTime, context: Context) -> NoticeChannel:
-    from forwarder.notices.channel import SlackNoticeChannel  # noqa: PLC0415  slack_sdk, which forward_logs does not need
+    from forwarder.notices.channel import SlackNoticeChannel  # slack_sdk, which forward_logs does not need
 
     table = settings.idempotency_table
 
@@ -152,23 +152,23 @@ def _comparison(cluster: Cluster, prefix: str) -> Callable[[Notice], str | None]
 
 @cache
 def _definitions() -> Definitions:
-    import boto3  # noqa: PLC0415  in Lambda's runtime
+    import boto3  # in Lambda's runtime
 
-    from forwarder.task.run_log import EcsDefinitions  # noqa: PLC0415
+    from forwarder.task.run_log import EcsDefinitions
 
     return EcsDefinitions(boto3.client("ecs"), _warn)
 
 
 @cache
 def _tail() -> LogTail:
-    from forwarder.task.run_log import CloudWatchTail  # noqa: PLC0415
+    from forwarder.task.run_log import CloudWatchTail
 
     return CloudWatchTail(_logs_client, _warn)
 
 
 @cache
 def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
-    import boto3  # noqa: PLC0415
+    import boto3
 
     return boto3.client("logs", region_name=region)
 
@@ -227,10 +227,10 @@ _client_cache = _ClientCache()
 
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> Cluster:
     if settings.engine == "opensearch":
-        from forwarder.search.opensearch import OpenSearchCluster  # noqa: PLC0415  one client or the other
+        from forwarder.search.opensearch import OpenSearchCluster  # one client or the other
 
         return OpenSearchCluster(url, credentials, settings.region)
-    from forwarder.search.elasticsearch import ElasticsearchCluster  # noqa: PLC0415
+    from forwarder.search.elasticsearch import ElasticsearchCluster
 
     return ElasticsearchCluster(url, credentials)
 
@@ -239,6 +239,6 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 def _failure_store(queue_url: str | None) -> FailureStore:
     if queue_url is None:
         return NoFailureStore()
-    import boto3  # noqa: PLC0415  only where a queue is set
+    import boto3  # only where a queue is set
 
     return SqsFailureStore(queue_url, boto3.client("sqs"))

@@ -154,7 +154,7 @@ class _Secret(Struct):
 
 def fetch_secret(name: str) -> str:
     """The secret's text. Raises SettingsError, which names the secret and not its content."""
-    from aws_lambda_powertools.utilities import parameters  # noqa: PLC0415  heavy, and only where secrets are named
+    from aws_lambda_powertools.utilities import parameters  # heavy, and only where secrets are named
 
     try:
         if name.startswith(_PARAMETER_PREFIX):

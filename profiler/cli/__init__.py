@@ -16,13 +16,13 @@ def main() -> None:
     if sys.argv[1:] == ["monitor"]:
         stop = StopSignals(time.monotonic_ns)
         stop.install()
-        from profiler.cli.wiring.monitor import run_monitor  # noqa: PLC0415  after the signals are caught
+        from profiler.cli.wiring.monitor import run_monitor  # after the signals are caught
 
         sys.exit(run_monitor(stop))
     if sys.argv[1:] == ["healthcheck"]:
-        from profiler.cli.wiring.healthcheck import run_healthcheck  # noqa: PLC0415  click would double what it costs
+        from profiler.cli.wiring.healthcheck import run_healthcheck  # click would double what it costs
 
         sys.exit(run_healthcheck())
-    from profiler.cli.app import run_command_line  # noqa: PLC0415  click is not for the monitor
+    from profiler.cli.app import run_command_line  # click is not for the monitor
 
     run_command_line()

@@ -65,7 +65,7 @@ def _lines(finding: Finding) -> str:
 def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
-    from profiler.cli.wiring.ecs import metadata_source  # noqa: PLC0415  only inside of ECS
+    from profiler.cli.wiring.ecs import metadata_source  # only inside of ECS
 
     settings = read_settings(environment)
     source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)

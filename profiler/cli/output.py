@@ -26,7 +26,7 @@ _MIN_COLUMNS = 80
 
 def render(*parts: "RenderableType") -> bytes:
     """Rich's drawing of the parts, as wide as the terminal."""
-    from rich.console import Console  # noqa: PLC0415  not for --json
+    from rich.console import Console  # not for --json
 
     text = StringIO()
     terminal = _is_terminal()

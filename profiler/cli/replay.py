@@ -92,9 +92,9 @@ class _Aws(Struct, frozen=True, kw_only=True):
 
 
 def _connect(group: str, function_name: str | None) -> _Aws:
-    import boto3  # noqa: PLC0415  heavy, and not for --help
-    from botocore.config import Config  # noqa: PLC0415
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+    import boto3  # heavy, and not for --help
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
 
     retries = {"mode": "standard", "max_attempts": 8}
     config = Config(read_timeout=_FUNCTION_TIMEOUT_SECONDS, retries=retries, max_pool_connections=_MAX_CONCURRENCY)
@@ -111,7 +111,7 @@ def _connect(group: str, function_name: str | None) -> _Aws:
 
 
 def _run(selection: _ReplayRange, aws: _Aws, memory: ReplayProgressFile) -> ReplayCounts:
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  heavy, see above
+    from botocore.exceptions import BotoCoreError, ClientError  # heavy, see above
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))

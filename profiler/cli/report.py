@@ -99,7 +99,7 @@ def _format_run_count(count: int) -> str:
 
 def _plotly() -> str:
     try:
-        from plotly.offline import get_plotlyjs  # noqa: PLC0415  an extra, and half a second
+        from plotly.offline import get_plotlyjs  # an extra, and half a second
     except ImportError as error:
         raise TaskProfilerError(
             "The page needs plotly, which is not installed: pip install 'task-profiler[dashboard]'"

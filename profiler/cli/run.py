@@ -51,10 +51,10 @@ def live_view(clock: Clock) -> "LiveView | None":
     """The view, or None where stderr is no terminal. rich is imported here, so only for --live."""
     if not os.isatty(_LIVE_STDERR):
         return None
-    from profiler.local.build_record import effective_sizes  # noqa: PLC0415
-    from profiler.local.live import LiveView, Terminal  # noqa: PLC0415  draws by rich
-    from profiler.sources.cgroup.hierarchy import read_own_cgroups  # noqa: PLC0415
-    from profiler.sources.linux.host import read_host  # noqa: PLC0415
+    from profiler.local.build_record import effective_sizes
+    from profiler.local.live import LiveView, Terminal  # draws by rich
+    from profiler.sources.cgroup.hierarchy import read_own_cgroups
+    from profiler.sources.linux.host import read_host
 
     def measure() -> Terminal:
         try:

@@ -52,7 +52,7 @@ class TaskDefinitions:
 
 def open_task_definitions() -> TaskDefinitions:
     """With boto3's own settings: region, credentials, AWS_ENDPOINT_URL."""
-    import boto3  # noqa: PLC0415  heavy, and only for --family
+    import boto3  # heavy, and only for --family
 
     with _translate_errors("Amazon ECS cannot be asked"):
         return TaskDefinitions(boto3.client("ecs"))
@@ -60,7 +60,7 @@ def open_task_definitions() -> TaskDefinitions:
 
 @contextmanager
 def _translate_errors(what: str) -> Iterator[None]:
-    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # noqa: PLC0415  as boto3
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # as boto3
 
     try:
         yield

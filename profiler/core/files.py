@@ -4,11 +4,12 @@ import os
 from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from profiler.core.errors import TaskProfilerError
 
 _FIRST_NON_STANDARD = 3
+# The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
+_IN_REPOSITORY = {"forwarder": "lambda/forwarder", "kibana": "kibana"}
 
 
 def dup_above_standard_streams(descriptor: int) -> int:
@@ -24,6 +25,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
 
     Raises OSError.
     """
+    from tempfile import NamedTemporaryFile  # heavy, and `run` imports this module
+
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return

@@ -43,7 +43,7 @@ class JsonLog:
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        import structlog  # noqa: PLC0415  lazily, see the module's docstring
+        import structlog  # lazily, see the module's docstring
 
         logger = structlog.wrap_logger(
             structlog.BytesLogger(self._stream),

@@ -69,7 +69,7 @@ class HistoryRecorder:
     def _add_to_history(self, line: bytes, report: Report, max_runs: int) -> str | None:
         try:
             path = history_path(self._option, self._environment)
-            from profiler.history.store import HistoryStore  # noqa: PLC0415  see the module's docstring
+            from profiler.history.store import HistoryStore  # see the module's docstring
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:

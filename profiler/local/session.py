@@ -229,7 +229,7 @@ class _Session:
     def _finished(
         self, observed: RunObservation, failures: int, missed: int, facts: RunFacts, context: RunContext
     ) -> RunResult:
-        from profiler.sizing.advice import with_recommendation  # noqa: PLC0415  a command does not wait for it
+        from profiler.sizing.advice import with_recommendation  # a command does not wait for it
 
         own = self._own_cgroup
         sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)

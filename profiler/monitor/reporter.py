@@ -80,7 +80,7 @@ class Reporter:
 
     def report(self, container: ContainerMetadata, task: TaskMetadata, end: Outcome) -> bytes:
         """The final line of a batch."""
-        from profiler.sizing.advice import with_recommendation  # noqa: PLC0415  until the end its memory is the batch's
+        from profiler.sizing.advice import with_recommendation  # until the end its memory is the batch's
 
         record = with_collected(self._record(container, task, end), self._collectors)
         time = format_ms(self._clock.wall_ns())

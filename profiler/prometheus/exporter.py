@@ -52,7 +52,7 @@ class PrometheusExporter:
     def start(self) -> str | None:
         """Listen; if that is not possible, a sentence says why, and all else goes on."""
         try:
-            from profiler.prometheus.text import CONTENT_TYPE, metrics_text  # noqa: PLC0415  an extra, see pyproject
+            from profiler.prometheus.text import CONTENT_TYPE, metrics_text  # an extra, see pyproject
         except ImportError:
             return (
                 "TASK_PROFILER_PROMETHEUS_PORT is set, but prometheus_client is not installed, so there are no live "

@@ -77,7 +77,7 @@ class CloudWatchLogsSink:
         return answer if isinstance(answer, DeliveryFailure) else None
 
     def _send(self, message: str, time_ns: int, target: LogTarget) -> Mapping[str, object] | DeliveryFailure:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  lazily, see the module's docstring
+        from botocore.exceptions import BotoCoreError, ClientError  # lazily, see the module's docstring
 
         event = {"timestamp": time_ns // NS_PER_MS, "message": message}
         try:
@@ -94,8 +94,8 @@ class CloudWatchLogsSink:
 
 def connect(region: str | None) -> LogsClient:
     """A client that retries throttling, 5xx answers and broken connections (botocore's standard mode)."""
-    import boto3  # noqa: PLC0415  lazily, see the module's docstring
-    from botocore.config import Config  # noqa: PLC0415
+    import boto3  # lazily, see the module's docstring
+    from botocore.config import Config
 
     client: LogsClient = boto3.client(
         "logs",

@@ -17,8 +17,8 @@ _KEY, _EXPIRY = "id", "expiration"
 
 def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool]) -> bool:  # noqa: ANN401  Lambda's context
     """What ``work`` answers, or answered before for this key. Raises what it raises."""
-    from aws_lambda_powertools.utilities import idempotency  # noqa: PLC0415  heavy, and only where a table is set
-    from aws_lambda_powertools.utilities.idempotency import exceptions  # noqa: PLC0415
+    from aws_lambda_powertools.utilities import idempotency  # heavy, and only where a table is set
+    from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(table_name=table, key_attr=_KEY, expiry_attr=_EXPIRY)
     config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)

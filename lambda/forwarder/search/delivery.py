@@ -51,7 +51,7 @@ class SqsFailureStore:
 
     def keep(self, failures: list[Failure]) -> None:
         """One message each."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  in Lambda's runtime
+        from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
         for failure in failures:
             try:

@@ -71,7 +71,7 @@ def _translate_errors() -> Iterator[None]:
 def _signature(url: str, region: str | None) -> Any:  # noqa: ANN401  opensearch-py's own
     if region is None:
         raise SettingsError("OPENSEARCH_AWS_AUTH needs a region: set AWS_REGION.")
-    import boto3  # noqa: PLC0415  in Lambda's runtime; only for SigV4
+    import boto3  # in Lambda's runtime; only for SigV4
 
     credentials = boto3.Session().get_credentials()
     if credentials is None:

@@ -168,6 +168,6 @@ def _lines(advices: Sequence[Advice]) -> bytes:
 
 
 def _table(advices: Sequence[Advice]) -> bytes:
-    from profiler.cli.recommend.output import sentences, table  # noqa: PLC0415  rich is not for --json
+    from profiler.cli.recommend.output import sentences, table  # rich is not for --json
 
     return render(table(advices), *sentences(advices))

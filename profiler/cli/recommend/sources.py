@@ -54,7 +54,7 @@ def find_families(query: RunQuery, environment: Mapping[str, str], clock: Clock)
 
 
 def _from_history(query: RunQuery, environment: Mapping[str, str], clock: Clock) -> PastRuns:
-    from profiler.history.store import HistoryStore  # noqa: PLC0415  SQLite is for this source alone
+    from profiler.history.store import HistoryStore  # SQLite is for this source alone
 
     path = history_path(query.history_file, environment)
     history = HistoryStore(path, clock)
@@ -113,8 +113,8 @@ def _matches_query(report: Report, patterns: Sequence[str]) -> bool:
 
 
 def _from_cluster(query: RunQuery, url: str, environment: Mapping[str, str]) -> PastRuns:
-    from profiler.cli.wiring.search_servers import ClusterServer, open_session  # noqa: PLC0415  requests, for this source alone
-    from profiler.runs.cluster import ClusterRuns  # noqa: PLC0415
+    from profiler.cli.wiring.search_servers import ClusterServer, open_session  # requests, for this source alone
+    from profiler.runs.cluster import ClusterRuns
 
     server = ClusterServer(url, open_session(query.api_key, query.user, environment))
     runs = ClusterRuns(server, query.prefix)
@@ -124,11 +124,11 @@ def _from_cluster(query: RunQuery, url: str, environment: Mapping[str, str]) -> 
 
 
 def _from_log_groups(query: RunQuery, clock: Clock) -> PastRuns:
-    import boto3  # noqa: PLC0415  heavy, and for this source alone
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+    import boto3  # heavy, and for this source alone
+    from botocore.exceptions import BotoCoreError, ClientError
 
-    from profiler.cli.replay import parse_time  # noqa: PLC0415
-    from profiler.runs.logs_insights import MAX_LINES, TimeRange, find_lines  # noqa: PLC0415
+    from profiler.cli.replay import parse_time
+    from profiler.runs.logs_insights import MAX_LINES, TimeRange, find_lines
 
     now_ms = clock.wall_ns() // NS_PER_MS
     span = TimeRange(start_ms=parse_time(query.since, now_ms), end_ms=now_ms)

@@ -31,10 +31,10 @@ def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> Laz
 
 
 def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> SampleComparingCollector:
-    from profiler.collectors.processes.collector import ProcessAccess, ProcessCollector  # noqa: PLC0415  see the module's docstring
-    from profiler.collectors.processes.reader import ContainerProcesses  # noqa: PLC0415
-    from profiler.sources.cgroup.container import find_container_cgroup, machine_oom_kills  # noqa: PLC0415
-    from profiler.sources.linux.followed_process import ProcessExitWaiter  # noqa: PLC0415
+    from profiler.collectors.processes.collector import ProcessAccess, ProcessCollector  # see the module's docstring
+    from profiler.collectors.processes.reader import ContainerProcesses
+    from profiler.sources.cgroup.container import find_container_cgroup, machine_oom_kills
+    from profiler.sources.linux.followed_process import ProcessExitWaiter
 
     machine = ProcessAccess(
         open_processes=lambda docker_id: ContainerProcesses(
@@ -51,7 +51,7 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> Sam
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.collectors.processes.commands import redact  # noqa: PLC0415  most do not ask for them
+    from profiler.collectors.processes.commands import redact  # most do not ask for them
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None
@@ -74,8 +74,8 @@ def task_collectors(
     """The accelerators that the monitor collectors in its task."""
 
     def scope() -> "GpuScope":
-        from profiler.collectors.nvidia.ownership import GpuScope  # noqa: PLC0415  see the module's docstring
-        from profiler.collectors.processes.discovery import visible_devices  # noqa: PLC0415
+        from profiler.collectors.nvidia.ownership import GpuScope  # see the module's docstring
+        from profiler.collectors.processes.discovery import visible_devices
 
         return GpuScope(settings.gpu_uuids, visible_devices)
 
@@ -96,7 +96,7 @@ def local_collectors(
     problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def scope() -> "GpuScope":
-        from profiler.collectors.nvidia.ownership import GpuScope, own_selection  # noqa: PLC0415  see the module's docstring
+        from profiler.collectors.nvidia.ownership import GpuScope, own_selection  # see the module's docstring
 
         return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
 
@@ -136,9 +136,9 @@ def _gpu_collector(
     interval_ns: int,
     listener: "GpuListener | None",
 ) -> Collector:
-    from profiler.collectors.nvidia.collector import GpuCollector  # noqa: PLC0415  see the module's docstring
-    from profiler.collectors.nvidia.driver import NvmlSource  # noqa: PLC0415
-    from profiler.collectors.nvidia.library import load_binding  # noqa: PLC0415
+    from profiler.collectors.nvidia.collector import GpuCollector  # see the module's docstring
+    from profiler.collectors.nvidia.driver import NvmlSource
+    from profiler.collectors.nvidia.library import load_binding
 
     return GpuCollector(
         NvmlSource(load_binding, clock),
@@ -159,10 +159,10 @@ def _neuron_collectors(
     program = find_neuron_monitor(environment.get("PATH"))
     if program is None and settings.neuron == "auto":
         return
-    from profiler.collectors.neuron.collector import NeuronCollector  # noqa: PLC0415  see the module's docstring
-    from profiler.collectors.neuron.process import neuron_period_seconds  # noqa: PLC0415
-    from profiler.collectors.neuron.reports import NeuronReport  # noqa: PLC0415
-    from profiler.collectors.neuron.supervisor import NeuronMonitorSource  # noqa: PLC0415
+    from profiler.collectors.neuron.collector import NeuronCollector  # see the module's docstring
+    from profiler.collectors.neuron.process import neuron_period_seconds
+    from profiler.collectors.neuron.reports import NeuronReport
+    from profiler.collectors.neuron.supervisor import NeuronMonitorSource
 
     period_seconds = neuron_period_seconds(interval_ns / NS_PER_SECOND)
 

@@ -29,8 +29,8 @@ def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None
     address, version = found
 
     def ask() -> Placement | None:
-        from profiler.core.clock import SystemClock  # noqa: PLC0415
-        from profiler.sources import Unavailable  # noqa: PLC0415
+        from profiler.core.clock import SystemClock
+        from profiler.sources import Unavailable
 
         source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
         task, own = source.task(), source.own_container()

@@ -83,8 +83,8 @@ def _exporter(
     """Live metrics; where they are off, nothing of them is imported."""
     if settings.prometheus_port is None:
         return None
-    from profiler.prometheus.exporter import PrometheusExporter  # noqa: PLC0415  see above
-    from profiler.prometheus.snapshot import SnapshotBuilder, hold_ns  # noqa: PLC0415
+    from profiler.prometheus.exporter import PrometheusExporter  # see above
+    from profiler.prometheus.snapshot import SnapshotBuilder, hold_ns
 
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     builder = SnapshotBuilder(

@@ -183,7 +183,7 @@ class NeuronProcess:
 
     def close(self) -> str:
         """Kill what is left, collect it and say how it ended, with the last line of its complaints."""
-        import subprocess  # noqa: PLC0415  as below
+        import subprocess  # as below
 
         self.kill()
         with self._lock:
@@ -223,7 +223,7 @@ class NeuronProcess:
 
 def start_process(program: str, configuration: bytes, wake: WakeEvent) -> NeuronProcess | Unavailable:
     """Start ``program`` with a configuration; the reason if this machine refuses it."""
-    import subprocess  # noqa: PLC0415  half a MiB that only a monitor with devices needs
+    import subprocess  # half a MiB that only a monitor with devices needs
 
     try:
         descriptor = _write_memory_file(configuration)
