@@ -292,7 +292,7 @@ def test_a_document_is_cut_between_two_characters(character: str) -> None:
 
 
 def test_a_queue_that_takes_nothing_is_an_error() -> None:
-    import botocore.exceptions
+    import botocore.exceptions  # noqa: PLC0415  only this test needs it
 
     class Broken:
         def send_message(self, *, QueueUrl: str, MessageBody: str) -> object:
