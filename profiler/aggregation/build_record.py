@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
 from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome
 from profiler.aggregation.statistics import percent_of
+from profiler.core.ecs import arn_part, cluster_name, task_id
 from profiler.core.timestamps import format_ms
-from profiler.record.ecs import arn_part, cluster_name, task_id
 from profiler.record.model import (
     Container,
     Distribution,

@@ -1,4 +1,4 @@
-"""Arithmetic among values some of which are not known (None): those are left out; of none, nothing is known. Pure."""
+"""Arithmetic on values that may be unknown (None): functions ignore unknown values; without values they return None."""
 
 from typing import TypeVar
 
@@ -6,7 +6,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def max_known(*values: _Number | None) -> _Number | None:
-    """The largest; None if no value is known."""
+    """Return the largest known value; None if no value is known."""
     found: _Number | None = None
     for value in values:
         if value is not None and (found is None or value > found):
@@ -15,7 +15,7 @@ def max_known(*values: _Number | None) -> _Number | None:
 
 
 def sum_known(*values: _Number | None) -> _Number | None:
-    """The sum; None, not 0, if no value is known."""
+    """Return the sum of the known values; None, not 0, if no value is known."""
     found: _Number | None = None
     for value in values:
         if value is not None:
@@ -24,6 +24,6 @@ def sum_known(*values: _Number | None) -> _Number | None:
 
 
 def mean_known(*values: float | None) -> float | None:
-    """The arithmetic mean; None if no value is known."""
+    """Return the arithmetic mean of the known values; None if no value is known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

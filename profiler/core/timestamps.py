@@ -1,39 +1,71 @@
-"""Points in time: RFC 3339 text at the edges, integer nanoseconds since 1970 inside.
+"""Points in time: text at the edges of the program, integer nanoseconds since 1970 or UTC ``datetime`` inside.
 
-Docker and ECS print 0 to 9 fractional digits; ``datetime`` holds six, so the fraction is read
-apart from the rest.
+Docker and ECS print 0 to 9 fractional digits. ``datetime`` stores 6 digits, so :func:`parse_ns` reads the fraction
+separately.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
 
+_US_PER_MS = 1000
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def parse_ns(text: object) -> int | None:
-    """Nanoseconds since 1970 of an RFC 3339 time, or None if ``text`` is none.
+    """Parse an RFC 3339 time strictly and keep its nanoseconds.
 
-    Year 1, which Docker writes for "never", counts as none, and so does any time before 1970.
+    Returns:
+        Nanoseconds since 1970; None for anything else, including year 1, which Docker writes for "never", and every
+        other time before 1970.
     """
     match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
     seconds_text, fraction, offset = match.groups()
-    try:
-        moment = datetime.fromisoformat(seconds_text + ("+00:00" if offset in "Zz" else offset))
-        whole_seconds = int(moment.timestamp())
-    except (ValueError, OverflowError):
-        return None
+    moment = parse_datetime(seconds_text + ("+00:00" if offset in "Zz" else offset))
+    whole_seconds = 0 if moment is None else int(moment.timestamp())
     if whole_seconds <= 0:
         return None
     return whole_seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0")[:9])
 
 
+def parse_datetime(text: str | None, *, default_zone: tzinfo | None = None) -> datetime | None:
+    """Parse a time in any ISO 8601 form that ``datetime.fromisoformat`` accepts.
+
+    Args:
+        text: the time; None and an empty string are accepted and return None.
+        default_zone: the time zone of a time without one; None: such a time is not accepted.
+
+    Returns:
+        The time in UTC; None if ``text`` is not a time or is outside the years that ``datetime`` can store.
+    """
+    try:
+        moment = datetime.fromisoformat(text or "")
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=default_zone)
+        return None if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:
+    """Subtract milliseconds; return ``moment`` unchanged if the result is outside the years of ``datetime``."""
+    try:
+        return moment - timedelta(milliseconds=milliseconds or 0)
+    except OverflowError:
+        return moment
+
+
 def format_ms(moment_ns: int) -> str:
-    """RFC 3339 in UTC with milliseconds, as Lambda prints ``time``."""
+    """Format nanoseconds since 1970 as RFC 3339 in UTC with milliseconds, as Lambda prints ``time``."""
     seconds, rest_ns = divmod(moment_ns, NS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest_ns // NS_PER_MS:03d}Z"
+    return format_datetime(moment.replace(microsecond=rest_ns // NS_PER_MS * _US_PER_MS))
+
+
+def format_datetime(moment: datetime) -> str:
+    """Format a UTC time as RFC 3339 with milliseconds."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // _US_PER_MS:03d}Z"

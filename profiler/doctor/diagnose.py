@@ -8,9 +8,9 @@ from msgspec import Struct
 from profiler.collectors.nvidia.ownership import GpuSelection, parse_visible_devices
 from profiler.collectors.nvidia.readings import GpuReading
 from profiler.core.clock import Clock
+from profiler.core.ecs import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.delivery import log_target
-from profiler.record.ecs import task_id
 from profiler.record.units import mebibytes
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure

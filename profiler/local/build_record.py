@@ -17,6 +17,7 @@ from profiler.aggregation.build_record import (
 )
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import OutOfMemory, exited_outcome, out_of_memory, running_outcome
+from profiler.core.ecs import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local.supervisor import CommandExit
 from profiler.record.model import (
@@ -36,8 +37,6 @@ from profiler.sources.cgroup.counters import GroupPeak
 from profiler.sources.cgroup.hierarchy import Limits
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
-
-_AWSLOGS = "awslogs"
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ def apply_placement(
     """
     task, own = placement.task, placement.container
     identity = build_batch_record(own, task, None, running_outcome(finished_ns), Host())
-    options = own.log_options if own.log_driver == _AWSLOGS else {}
+    target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
     return replace(
         record,
         task_id=identity.task_id,
@@ -78,8 +77,8 @@ def apply_placement(
         availability_zone=identity.availability_zone,
         launch_type=identity.launch_type or record.launch_type,
         container=identity.container,
-        log_group=options.get("awslogs-group"),
-        log_stream=options.get("awslogs-stream"),
+        log_group=target.group,
+        log_stream=target.stream,
         task_size=identity.task_size,
         metrics=replace(
             record.metrics,

@@ -4,17 +4,16 @@ A run is never lost: whatever goes wrong on the way, the same line stands in the
 log stream and one error says what is missing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
+from profiler.core.ecs import AWSLOGS, arn_part, awslogs_target
 from profiler.core.log import Log
-from profiler.record.ecs import arn_part, task_id
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LineSink
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
-_AWSLOGS = "awslogs"
 _ARRIVED = "arrived"
 
 
@@ -76,20 +75,15 @@ def log_target(
     container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
 ) -> LogTarget | DeliveryFailure:
     """The batch's log stream: from the settings, else from the container's awslogs options."""
-    options = container.log_options if container.log_driver == _AWSLOGS else {}
-    group = settings.log_group or options.get("awslogs-group")
-    stream = settings.log_stream or options.get("awslogs-stream") or _default_stream(container, task, options)
+    options = container.log_options if container.log_driver == AWSLOGS else {}
+    derived = awslogs_target(options, container.name, task.arn)
+    group = settings.log_group or derived.group
+    stream = settings.log_stream or derived.stream
     if group is None or stream is None:
         driver = container.log_driver or "a log driver that the metadata endpoint does not tell"
         return DeliveryFailure(
             f"Container {container.name} logs through {driver}, so its log stream is not known: "
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
-    region = None if settings.log_group else options.get("awslogs-region")
+    region = None if settings.log_group else derived.region
     return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_part(task.arn, 3))
-
-
-def _default_stream(container: ContainerMetadata, task: TaskMetadata, options: Mapping[str, str]) -> str | None:
-    """What the agent makes of ``awslogs-stream-prefix``, should it show the prefix alone."""
-    prefix = options.get("awslogs-stream-prefix")
-    return f"{prefix}/{container.name}/{task_id(task.arn)}" if prefix else None

@@ -11,10 +11,10 @@ from profiler.collectors.base import Collector
 from profiler.collectors.neuron.usage import NeuronReadings
 from profiler.collectors.nvidia.usage import GpuReadings, LatestGpu
 from profiler.core.clock import Clock, Ticker
+from profiler.core.ecs import cluster_name, task_id
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.observation import Observation
-from profiler.record.ecs import cluster_name, task_id
 from profiler.record.units import MIB
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample, StatsReading

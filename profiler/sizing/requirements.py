@@ -1,27 +1,26 @@
-"""What one run says about the size of its task. Pure.
+"""The memory and CPU that a task needs for one run.
 
-A run's need is what the batch used at most plus what the other containers of the task used at
-most in the same run; of one that was not measured, the limit that it has of its own.
+A run needs the most that the batch used plus the most that each other container of the task used in the same run. For
+a container without measurements, its own limit counts.
+
+The Lambda functions contain this module, so it imports only ``profiler.core`` and ``profiler.record``.
 """
 
 from collections.abc import Iterator
 
 from msgspec import Struct
 
-from profiler.core.timestamps import parse_ns
-from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
-from profiler.record.model import Distribution, Metrics, Number, OtherContainer, PeakSource, Record, Report, TaskSize
+from profiler.record.model import Distribution, Metrics, Number, OtherContainer, Record, TaskSize
 
-CPU_BOUND_SHARE = 0.95
 _MAX_PLAUSIBLE = 1e12
-_UNKNOWN = Distribution()
+_NO_DISTRIBUTION = Distribution()
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
-    """What a task has to have for one run: MiB, and vCPUs by their 95th percentiles.
+    """What a task needs for one run: memory in MiB, and vCPUs as the sum of 95th percentiles.
 
-    None where the batch was not measured. ``unbounded`` are the containers of which neither the
-    use nor a limit of their own is known: they count for nothing.
+    None if the batch was not measured. ``unbounded`` lists the containers with neither measurements nor a limit of
+    their own; the sums do not include them.
     """
 
     memory_mb: float | None = None
@@ -29,108 +28,13 @@ class Requirements(Struct, frozen=True, kw_only=True):
     unbounded: tuple[str, ...] = ()
 
 
-class Task(Struct, frozen=True, kw_only=True):
-    """What a run's task was given, and where it ran. ``vcpu_size`` and ``memory_size_mb`` bounded the batch."""
-
-    size: TaskSize | None = None
-    launch_type: str | None = None
-    region: str | None = None
-    cpu_architecture: str | None = None
-    storage_mb: Number | None = None
-    container: str | None = None
-    vcpu_size: Number | None = None
-    memory_size_mb: Number | None = None
-    unbounded: tuple[str, ...] = ()
-    has_other_containers: bool = False
-
-
-class RunFacts(Struct, frozen=True, kw_only=True):
-    """One run, as far as sizes are concerned.
-
-    ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own, ``cpu_bound_vcpu`` the
-    vCPUs that bounded it if it was CPU-bound, ``oom_size_mb`` the size that was too small if it ran
-    out of memory. ``gpus_idle`` is None without GPUs that are known to be the batch's.
-    """
-
-    key: tuple[str, str, str]
-    family: str
-    began: str
-    began_ns: int
-    status: str
-    task: Task
-    requirements: Requirements
-    peak_mb: float | None = None
-    batch_vcpu: float | None = None
-    memory_p99_mb: float | None = None
-    cpu_bound_vcpu: float | None = None
-    out_of_memory: bool = False
-    oom_size_mb: float | None = None
-    peak_source: PeakSource | None = None
-    stats_period_ms: int | None = None
-    billed_ms: Number | None = None
-    gpus_idle: bool | None = None
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether it tells anything about sizes."""
-        return self.requirements.memory_mb is not None or self.requirements.vcpu is not None
-
-
-def plausible(value: Number | None) -> Number | None:
-    """A number that something can have used; lines come from anywhere, and nothing is worked out from others."""
-    return value if value is not None and 0 <= value <= _MAX_PLAUSIBLE else None
-
-
-def facts_of(report: Report) -> RunFacts:
-    """What a final report says. A run without a start counts from when its line was written."""
-    record = report.record
-    metrics = record.metrics
-    began = record.started_at or report.time
-    requirements = requirements_of(record)
-    return RunFacts(
-        key=(record.task_id, record.container.name, began),
-        family=record.family or record.container.name,
-        began=began,
-        began_ns=parse_ns(began) or 0,
-        status=record.status,
-        task=task_of(record, requirements),
-        requirements=requirements,
-        peak_mb=plausible(metrics.max_memory_used_mb),
-        batch_vcpu=_p95(metrics),
-        memory_p99_mb=plausible((metrics.memory_used_mb or _UNKNOWN).p99),
-        cpu_bound_vcpu=_cpu_bound_vcpu(metrics),
-        out_of_memory=record.likely_out_of_memory is True,
-        oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
-        peak_source=metrics.memory_peak_source,
-        stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
-        billed_ms=plausible(metrics.billed_duration_ms),
-        gpus_idle=_gpus_idle(record),
-    )
-
-
-def task_of(record: Record, requirements: Requirements) -> Task:
-    """The task of a run."""
-    return Task(
-        size=_task_size(record),
-        launch_type=record.launch_type,
-        region=record.region,
-        cpu_architecture=record.cpu_architecture,
-        storage_mb=plausible(record.metrics.ephemeral_storage_size_mb),
-        container=record.container.name,
-        vcpu_size=plausible(record.metrics.vcpu_size),
-        memory_size_mb=plausible(record.metrics.memory_size_mb),
-        unbounded=requirements.unbounded,
-        has_other_containers=bool(record.containers),
-    )
-
-
 def requirements_of(record: Record) -> Requirements:
-    """The need of a run."""
-    size = _task_size(record) or TaskSize()
+    """Return what the task needs for the run of this record."""
+    size = plausible_task_size(record) or TaskSize()
     memory_mb = plausible(record.metrics.max_memory_used_mb)
-    vcpu = _p95(record.metrics)
-    others_memory = [_memory_mb(one, size) for one in record.containers]
-    others_vcpu = [_vcpu(one, size) for one in record.containers]
+    vcpu = vcpu_p95(record.metrics)
+    others_memory = [_memory_mb(other, size) for other in record.containers]
+    others_vcpu = [_vcpu(other, size) for other in record.containers]
     return Requirements(
         memory_mb=None if memory_mb is None else memory_mb + _sum(others_memory),
         vcpu=None if vcpu is None else vcpu + _sum(others_vcpu),
@@ -138,13 +42,29 @@ def requirements_of(record: Record) -> Requirements:
     )
 
 
-def _task_size(record: Record) -> TaskSize | None:
+def other_containers_memory_mb(record: Record) -> float:
+    """Return the memory in MiB that the other containers of the task need together."""
+    size = plausible_task_size(record) or TaskSize()
+    return _sum([_memory_mb(other, size) for other in record.containers])
+
+
+def plausible(value: Number | None) -> Number | None:
+    """Return ``value`` if it is between 0 and 1e12, else None.
+
+    Log lines can come from any program, so calculations must not use impossible numbers.
+    """
+    return value if value is not None and 0 <= value <= _MAX_PLAUSIBLE else None
+
+
+def plausible_task_size(record: Record) -> TaskSize | None:
+    """Return the size of the task without implausible numbers."""
     size = record.task_size
     return None if size is None else TaskSize(vcpu=plausible(size.vcpu), memory_mb=plausible(size.memory_mb))
 
 
-def _p95(metrics: Metrics) -> float | None:
-    return plausible((metrics.vcpu_used or _UNKNOWN).p95)
+def vcpu_p95(metrics: Metrics) -> float | None:
+    """Return the 95th percentile of the vCPUs in use."""
+    return plausible((metrics.vcpu_used or _NO_DISTRIBUTION).p95)
 
 
 def _memory_mb(container: OtherContainer, task: TaskSize) -> float | None:
@@ -155,15 +75,15 @@ def _memory_mb(container: OtherContainer, task: TaskSize) -> float | None:
 
 def _vcpu(container: OtherContainer, task: TaskSize) -> float | None:
     metrics = container.metrics or Metrics()
-    used = _p95(metrics)
+    used = vcpu_p95(metrics)
     if used is not None:
         return used
-    # Without a task size the machine's CPUs stand where a limit would.
+    # Without a task size, the vCPU size is the number of the machine's CPUs, not a limit.
     return _own_limit(plausible(metrics.vcpu_size), task.vcpu) if task.vcpu is not None else None
 
 
 def _own_limit(limit: Number | None, task_limit: Number | None) -> float | None:
-    """A container's limit; one that is the task's is none of its own."""
+    """Return a container's limit; None if the limit is the task's."""
     return None if limit is None or (task_limit is not None and limit >= task_limit) else limit
 
 
@@ -177,28 +97,3 @@ def _unbounded(
 
 def _sum(values: list[float | None]) -> float:
     return sum(value for value in values if value is not None)
-
-
-def _cpu_bound_vcpu(metrics: Metrics) -> float | None:
-    used, size = _p95(metrics), plausible(metrics.vcpu_size)
-    return size if size and used is not None and used >= CPU_BOUND_SHARE * size else None
-
-
-def _oom_size_mb(record: Record) -> float | None:
-    """What was not enough: the task's memory, or the batch's own limit and what the others need beside it."""
-    size = _task_size(record) or TaskSize()
-    limit_mb = plausible(record.metrics.memory_size_mb)
-    if limit_mb is None:
-        return size.memory_mb
-    if size.memory_mb is None or limit_mb >= size.memory_mb:
-        return limit_mb
-    others_mb = _sum([_memory_mb(one, size) for one in record.containers])
-    return min(limit_mb + others_mb, size.memory_mb)
-
-
-def _gpus_idle(record: Record) -> bool | None:
-    if not record.gpus or record.gpu_scope == WHOLE_INSTANCE:
-        return None
-    if any(gpu.utilization_percent is None for gpu in record.gpus):
-        return None
-    return all(is_idle(gpu) for gpu in record.gpus)

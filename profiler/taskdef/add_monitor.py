@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.ecs import AWSLOGS, MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.taskdef.containers import (
-    AWSLOGS,
-    MONITOR_NAME,
     RESERVATION_MB,
     Container,
     MonitorContainer,

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.ecs import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.sources.ecs.batch import select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-
-MONITOR_NAME = "task-monitor"
-AWSLOGS = "awslogs"
 
 _NEURON_DEVICE = "/dev/neuron"
 _GPU = "GPU"
@@ -148,12 +146,10 @@ _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which was killed for memory belo
 _STOP_TIMEOUT_SECONDS = 120  # the most that Fargate allows
 _USER = "65532"
 _ROOT = "root"  # by name: ECS wants numbers to be positive
-_BATCH_VARIABLE = "TASK_PROFILER_CONTAINER"
 _GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would glue the monitor's one-line records to one event that no filter matches.
 _MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
 
-_REPOSITORY = "task-profiler"
 _REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
 
 
@@ -198,7 +194,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return definition
 
     def _environment(self) -> dict[str, str]:
-        batch = {_BATCH_VARIABLE: self.batch.name} if self.has_batch_variable else {}
+        batch = {CONTAINER_VARIABLE: self.batch.name} if self.has_batch_variable else {}
         return batch | (_GPU_VARIABLES if self.uses_gpu else {})
 
     def _neuron_access(self) -> dict[str, object]:
@@ -215,7 +211,7 @@ def default_image(revision_arn: str | None, version: str) -> str:
     """
     match = _REVISION_ARN.fullmatch(revision_arn or "")
     if match is None:
-        return f"{_REPOSITORY}:{version}"
+        return f"{MONITOR_REPOSITORY}:{version}"
     partition, region, account = match.groups()
     domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
-    return f"{account}.dkr.ecr.{region}.{domain}/{_REPOSITORY}:{version}"
+    return f"{account}.dkr.ecr.{region}.{domain}/{MONITOR_REPOSITORY}:{version}"

@@ -1,18 +1,12 @@
 """Which container of the task is the batch. Never guessed when it is ambiguous."""
 
-from fnmatch import fnmatchcase
-
 from msgspec import Struct
 
+from profiler.core.ecs import MONITOR_NAME, is_injected_name, is_log_router_name, is_monitor_image, matches_any
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
-# Containers that ECS and other AWS services put beside the application.
-_INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
-_FIRELENS_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
 _FIRELENS_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
 _FIRELENS_DRIVER = "awsfirelens"
-_MONITOR_NAME = "task-monitor"
-_MONITOR_IMAGE = "task-profiler"
 _APPLICATION_TYPE = "NORMAL"
 
 
@@ -82,13 +76,13 @@ def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str,
 def _is_application(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
     if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
         return False
-    return not _matches(container.name, _INJECTED_NAMES)
+    return not is_injected_name(container.name)
 
 
 def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
     """Whether this is the container the monitor runs in; by its usual name if it could not be asked."""
     if own is None:
-        return container.name == _MONITOR_NAME
+        return container.name == MONITOR_NAME
     if container.docker_id is not None and own.docker_id is not None:
         return container.docker_id == own.docker_id
     return container.name == own.name
@@ -96,15 +90,10 @@ def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
 
 def _is_another_monitor(container: ContainerMetadata) -> bool:
     """Whether it is a second copy of the monitor, by its usual name or its image's."""
-    repository = (container.image or "").rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
-    return container.name == _MONITOR_NAME or repository == _MONITOR_IMAGE
+    return container.name == MONITOR_NAME or is_monitor_image(container.image)
 
 
 def _is_log_router(container: ContainerMetadata) -> bool:
     if container.log_driver == _FIRELENS_DRIVER:
         return False
-    return _matches(container.name, _FIRELENS_ROUTER_NAMES) or _matches(container.image or "", _FIRELENS_ROUTER_IMAGES)
-
-
-def _matches(value: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(value.lower(), pattern) for pattern in patterns)
+    return is_log_router_name(container.name) or matches_any(container.image or "", _FIRELENS_ROUTER_IMAGES)

@@ -12,7 +12,7 @@ from profiler.aggregation.build_record import (
 )
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import exited_outcome, running_outcome, unknown_outcome
-from profiler.record.ecs import arn_part, task_id
+from profiler.core.ecs import arn_part, task_id
 from profiler.record.model import Container, Distribution, Interval, Metrics, OtherContainer, Record, TaskSize
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
