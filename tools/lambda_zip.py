@@ -24,7 +24,14 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
 PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
 COMPILED_PACKAGE = "msgspec"
-_SHARED_WITH_THE_PROFILER = ("profiler/__init__.py", "profiler/record/model.py")
+# The part of the profiler that the forwarder imports: files, and packages as patterns.
+_SHARED_PATTERNS = (
+    "profiler/__init__.py",
+    "profiler/core/*.py",
+    "profiler/record/*.py",
+    "profiler/sizing/__init__.py",
+    "profiler/sizing/requirements.py",
+)
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 _EXCLUDED_SUFFIXES = {".pyc", ".pyi"}
 _INCLUDED_DIST_INFO = {"METADATA"}
@@ -99,8 +106,9 @@ def files(installed: Path) -> Iterator[tuple[str, Path]]:
         name = path.relative_to(installed)
         if path.is_file() and _is_wanted(name):
             yield name.as_posix(), path
-    for shared in _SHARED_WITH_THE_PROFILER:
-        yield shared, ROOT / shared
+    for pattern in _SHARED_PATTERNS:
+        for path in ROOT.glob(pattern):
+            yield path.relative_to(ROOT).as_posix(), path
     yield "handler.py", ROOT / "lambda" / "handler.py"
     for path in (ROOT / "lambda" / "forwarder").rglob("*.py"):
         yield path.relative_to(ROOT / "lambda").as_posix(), path

@@ -1,7 +1,10 @@
-"""Brings the reports from CloudWatch Logs into Elasticsearch or OpenSearch.
+"""Moves run reports from CloudWatch Logs to Elasticsearch or OpenSearch, and posts notices of stopped tasks.
 
-    payload ──> lines ──> documents ──> delivery ──> cluster
-                                          └────────> failure store
+    forward_logs:  payload ──> lines ──> documents ──> delivery ──> cluster
+                                                          └───────> failure store
+    task_stopped:  event ──> containers, outcome, report ──> document ──> cluster
+                                                        └──> notice ──> channel
 
-Beside itself this package imports only ``profiler.record.model``.
+Of the profiler, this package imports only what its zip contains: ``profiler.core``, ``profiler.record`` and
+``profiler.sizing.requirements``. An architecture test enforces this.
 """

@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from forwarder.aggregates import max_known, mean
 from forwarder.lines import InvalidReport
 from forwarder.task.event import EventContainer, StoppedTask
 from forwarder.task.outcome import Outcome
 from forwarder.task.run_log import FoundReport
-from forwarder.task_need import task_requirements
-from forwarder.times import parse_time, subtract_ms
+from profiler.core.optional_math import max_known, mean_known
+from profiler.core.timestamps import parse_datetime, subtract_ms
 from profiler.record.model import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
+from profiler.sizing.requirements import requirements_of
 
 
 def gpu_fields(gpus: Sequence[Gpu]) -> dict[str, Any] | None:
@@ -25,8 +25,14 @@ def gpu_fields(gpus: Sequence[Gpu]) -> dict[str, Any] | None:
     energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
     return {
         "count": len(gpus),
-        "percent": {"avg": mean([one.avg for one in percents]), "max": max_known([one.max for one in percents])},
-        "memory_mb": {"avg": mean([one.avg for one in memories]), "max": max_known([one.max for one in memories])},
+        "percent": {
+            "avg": mean_known(*[one.avg for one in percents]),
+            "max": max_known(*[one.max for one in percents]),
+        },
+        "memory_mb": {
+            "avg": mean_known(*[one.avg for one in memories]),
+            "max": max_known(*[one.max for one in memories]),
+        },
         "energy_joules": sum(energies) if energies else None,
     }
 
@@ -39,7 +45,10 @@ def neuron_fields(neuron: Neuron | None) -> dict[str, Any] | None:
     memory = neuron.device_memory_used_mb or Distribution()
     return {
         "cores": len(neuron.cores),
-        "percent": {"avg": mean([one.avg for one in percents]), "max": max_known([one.max for one in percents])},
+        "percent": {
+            "avg": mean_known(*[one.avg for one in percents]),
+            "max": max_known(*[one.max for one in percents]),
+        },
         "memory_mb": {"max": memory.max},
     }
 
@@ -79,11 +88,11 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Inv
     All writers of one run meet in the index of the month in which its image pull started.
     """
     record = report.record
-    written = parse_time(report.time)
+    written = parse_datetime(report.time)
     if written is None:
         return InvalidReport(f"The report's time {report.time[:40]!r} is no RFC 3339 time.")
     is_checkpoint = report.type == _CHECKPOINT
-    started = parse_time(record.started_at)
+    started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind = "checkpoints" if is_checkpoint else "reports"
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
@@ -108,7 +117,7 @@ def _without_outcome(fields: Fields) -> Fields:
 
 def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
     record = report.record
-    finished = parse_time(record.finished_at)
+    finished = parse_datetime(record.finished_at)
     return {
         "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
         "event": _event(report),
@@ -186,12 +195,23 @@ def _usage(record: Record) -> Fields:
             "percent": _distribution(metrics.cpu_utilization_percent),
         },
         "memory": _memory(metrics),
-        "task": task_requirements(record),
+        "task": _task_requirements(record),
         "network": {"rx_bytes": metrics.network_rx_bytes, "tx_bytes": metrics.network_tx_bytes},
         "block": {"read_bytes": metrics.block_read_bytes, "write_bytes": metrics.block_write_bytes},
         "gpu": gpu_fields(record.gpus),
         "neuron": neuron_fields(record.neuron),
     }
+
+
+def _task_requirements(record: Record) -> Fields:
+    """What all containers of the run needed together; nothing if the batch is the only container.
+
+    ``task-profiler recommend`` searches for the largest values, which the cluster could not add up itself.
+    """
+    if not record.containers:
+        return {}
+    needed = requirements_of(record)
+    return {"memory_mb": needed.memory_mb, "vcpu_p95": needed.vcpu}
 
 
 def _memory(metrics: Metrics) -> Fields:
@@ -254,7 +274,7 @@ def _distribution(distribution: Distribution | None) -> Fields:
 
 
 def _format_known_time(text: str | None) -> str | None:
-    moment = parse_time(text)
+    moment = parse_datetime(text)
     return None if moment is None else format_time(moment)
 
 

@@ -1,20 +1,20 @@
-"""What can go wrong, as an operator sees it.
+"""The errors that an operator can see.
 
 ForwarderError
-├── SettingsError        a setting is missing or wrong: change it
-├── PayloadError         the event is not what CloudWatch Logs sends
-└── DeliveryError        documents could not be brought to where they belong
+├── SettingsError        a setting is missing or invalid: change the setting
+├── PayloadError         the event is not from CloudWatch Logs, or is damaged
+└── DeliveryError        documents or notices were not delivered
     ├── ClusterError     the cluster refused a whole request, or cannot be reached
     └── NoticeError      Slack refused a notice, or cannot be reached
 """
 
 
 class ForwarderError(Exception):
-    """One sentence that says what happened and what to do; never a secret."""
+    """One sentence with what happened and what to do. It never contains a secret."""
 
 
 class SettingsError(ForwarderError):
-    """A setting is missing or cannot be used."""
+    """A setting is missing or invalid."""
 
 
 class PayloadError(ForwarderError):
@@ -22,13 +22,13 @@ class PayloadError(ForwarderError):
 
 
 class DeliveryError(ForwarderError):
-    """Something was not delivered; Lambda is to try again."""
+    """Something was not delivered; Lambda must retry the event."""
 
 
 class ClusterError(DeliveryError):
-    """A request failed as a whole.
+    """A whole request to the cluster failed.
 
-    ``status`` is the HTTP status, None if there was no answer. ``retryable`` failures may pass.
+    ``status`` is the HTTP status, None if there was no response.
     """
 
     def __init__(self, message: str, *, status: int | None) -> None:
@@ -36,15 +36,15 @@ class ClusterError(DeliveryError):
         self.status = status
 
     @property
-    def retryable(self) -> bool:
-        """Whether the same request may work later."""
+    def is_retryable(self) -> bool:
+        """Whether the same request can succeed later."""
         return self.status in {None, 429, 502, 503, 504}
 
     @property
-    def too_large(self) -> bool:
-        """Whether a smaller request may work."""
+    def is_too_large(self) -> bool:
+        """Whether a smaller request can succeed."""
         return self.status == 413  # noqa: PLR2004  Content Too Large
 
 
 class NoticeError(DeliveryError):
-    """A notice was not taken by Slack; names the setting, never an address or a token."""
+    """Slack did not accept a notice. The message names the setting, never an address or a token."""

@@ -11,28 +11,28 @@ _MAX_REASON_LENGTH = 500
 
 
 class InvalidReport(Struct, frozen=True):
-    """A line that says it is a report and cannot be read as one, and why."""
+    """A line that has the type of a report and cannot be decoded as one, and why."""
 
     reason: str
 
 
-class _Kind(Struct):
+class _TypedLine(Struct):
     type: object = None
 
 
-_kind_decoder = msgspec.json.Decoder(_Kind)
+_type_decoder = msgspec.json.Decoder(_TypedLine)
 
 
 def read_line(message: str) -> Report | InvalidReport | None:
-    """The report in a line; None for a line of the batch's own."""
-    if not any(mark in message for mark in _TYPE_MARKERS):
+    """Return the report in a line; None for any other line, such as the batch's own output."""
+    if not any(marker in message for marker in _TYPE_MARKERS):
         return None
     try:
-        kind = _kind_decoder.decode(message).type
+        line_type = _type_decoder.decode(message).type
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        # Cut or with NaN in it; a log line that only quotes a report does not begin like one.
+        # A truncated report, or one with NaN. A log line that only quotes a report does not start with a brace.
         return InvalidReport(_reason(error)) if message.lstrip().startswith("{") else None
-    if kind not in _TYPES:
+    if line_type not in _TYPES:
         return None
     try:
         return decode(message)
@@ -41,4 +41,4 @@ def read_line(message: str) -> Report | InvalidReport | None:
 
 
 def _reason(error: Exception) -> str:
-    return f"The line is no valid report: {error}"[:_MAX_REASON_LENGTH]
+    return f"The line is not a valid report: {error}"[:_MAX_REASON_LENGTH]

@@ -1,7 +1,7 @@
-"""A notice to look at before anything is deployed: ``python -m forwarder.preview EVENT.json``.
+"""Prints the notice of an event, to check it before deployment: ``python -m forwarder.preview < EVENT.json``.
 
-Prints the Block Kit JSON that ``task_stopped`` would send for the event alone: no AWS, no cluster.
-``--send`` sends it too, to the channel of the environment's settings.
+Prints the Block Kit JSON that ``task_stopped`` would send for the event alone, without AWS and without a cluster.
+``--send`` also sends it, to the channel in the environment's settings.
 """
 
 import json
@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from forwarder.errors import ForwarderError, SettingsError
+from forwarder.invocation import InvocationTime
+from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import message
 from forwarder.notices.slack_sender import SlackSender
@@ -22,77 +24,76 @@ from forwarder.task.event import StoppedTask, parse_stopped_task
 from forwarder.task.run_log import ReportFinder
 from forwarder.task_stopped import TaskStoppedHandler
 
-_BUDGET_SECONDS = 60.0
+_BUDGET_MS = 60_000
 
 
 class _PreviewBackend:
-    """No definitions, no log streams; keeps the notice instead of sending it."""
+    """Has no task definitions and no log streams; keeps the notice instead of posting it."""
 
     def __init__(self) -> None:
         self.notice: Notice | None = None
-        self.kind = ""
+        self.kind: NoticeKind = "failure"
 
-    def describe(self, arn: str) -> Mapping[str, object] | None:  # noqa: ARG002  nobody is asked
+    def describe(self, arn: str) -> Mapping[str, object] | None:  # noqa: ARG002  part of the interface
         return None
 
-    def newest(self, place: LogStream) -> Sequence[str]:  # noqa: ARG002  as above
+    def newest(self, stream: LogStream) -> Sequence[str]:  # noqa: ARG002  part of the interface
         return ()
 
-    def post(self, notice: Notice, kind: str) -> bool:
+    def post(self, notice: Notice, kind: NoticeKind) -> bool:
         self.notice, self.kind = notice, kind
         return True
 
 
-class _PreviewTime:
-    """The time of an invocation of a minute."""
+class _PreviewContext:
+    """The context of an invocation that may take a minute."""
 
     def __init__(self) -> None:
-        self._end = time.monotonic() + _BUDGET_SECONDS
+        self._started = time.monotonic()
 
-    def remaining_seconds(self) -> float:
-        return self._end - time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def get_remaining_time_in_millis(self) -> int:
+        return _BUDGET_MS - round((time.monotonic() - self._started) * 1000)
 
 
-def preview(event: object) -> tuple[Notice, str]:
-    """The notice of an event and the channel's kind. Raises SettingsError for an event that makes none."""
+def preview(event: object) -> tuple[Notice, NoticeKind]:
+    """Return the notice of an event and its kind. Raises SettingsError for an event without a notice."""
     task = parse_stopped_task(event)
     if task is None:
-        raise SettingsError('The event is no "ECS Task State Change" with lastStatus STOPPED: only these are told.')
+        raise SettingsError(
+            'The event is not an "ECS Task State Change" with lastStatus STOPPED: only these events make notices.'
+        )
     backend = _PreviewBackend()
-    clock = _PreviewTime()
+    budget = InvocationTime(_PreviewContext())
 
     def run_log(of: StoppedTask, container: str | None) -> ReportFinder:
-        return ReportFinder(backend, clock, of.id, container)
+        return ReportFinder(backend, budget, of.id, container)
 
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
-    ended = TaskStoppedHandler(
+    handler = TaskStoppedHandler(
         lambda: settings, definitions=backend, run_log=run_log, index=lambda: None, channel=lambda _settings: backend
     )
-    ended.handle(task)
+    handler.handle(task)
     if backend.notice is None:
         raise SettingsError("This event makes no notice.")
     return backend.notice, backend.kind
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print, and send if asked to."""
+    """Print the message for the event on standard input; with ``--send``, also send it. Returns the exit code."""
     try:
         event = json.load(sys.stdin)
         notice, kind = preview(event)
         kibana_url = read_notice_settings(os.environ).kibana_url
-        shown = message(notice, kibana_url=kibana_url)
-        document = {"channel": kind, "text": shown.text, "blocks": shown.blocks}
+        slack_message = message(notice, kibana_url=kibana_url)
+        document = {"channel": kind, "text": slack_message.text, "blocks": slack_message.blocks}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
         if "--send" in arguments:
             target = read_targets(os.environ, fetch_secret).get(kind)
             if target is None:
                 raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
-            SlackSender(target, _PreviewTime(), random.random).send(shown)
+            SlackSender(target, InvocationTime(_PreviewContext()), random.random).send(slack_message)
     except json.JSONDecodeError as error:
-        sys.stderr.write(f"task-profiler: The event is no JSON ({error}).\n")
+        sys.stderr.write(f"task-profiler: The event is not JSON ({error}).\n")
         return 1
     except ForwarderError as error:
         sys.stderr.write(f"task-profiler: {error}\n")

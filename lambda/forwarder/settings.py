@@ -1,4 +1,4 @@
-"""The forwarder's settings, read once from the environment, and its secrets by name."""
+"""The settings of both functions, from the environment, and the secrets that settings name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,14 +12,17 @@ from forwarder.errors import SettingsError
 Engine = Literal["elasticsearch", "opensearch"]
 
 _ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
+_DEFAULT_WAIT_SECONDS = 20.0
 _MAX_WAIT_SECONDS = 600.0
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-# What both engines allow at the beginning of an index's name.
+# Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
+_SECRET_CACHE_SECONDS = 300
+_PARAMETER_PREFIX = "ssm:"
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """How to sign in; all None: not at all. Never shown: see ``__repr__``."""
+    """How to sign in to the cluster; without any value: no authentication. ``repr`` does not show the values."""
 
     api_key: str | None = None
     username: str | None = None
@@ -34,13 +37,13 @@ class Credentials(Struct, frozen=True, kw_only=True):
         return self.username, self.password
 
     def __repr__(self) -> str:
-        """The kind of sign-in without its secrets."""
+        """The kind of sign-in, without its secrets."""
         kind = "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
         return f"Credentials({kind})"
 
 
 class ForwarderSettings(Struct, frozen=True, kw_only=True):
-    """What the functions were told. ``secret_id`` names where the credentials are instead."""
+    """The settings of the cluster and of ``forward_logs``. ``secret_id`` names the secret with the credentials."""
 
     url: str | None = None
     engine: Engine = "elasticsearch"
@@ -53,20 +56,24 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """Which ended tasks are told, and how."""
+    """The settings of ``task_stopped``: which tasks get a notice, how long to wait for a report, and the links."""
 
     only_failures: bool = False
     families: tuple[str, ...] = ()
     services: bool = False
-    report_wait_seconds: float = 20.0
+    report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
     kibana_url: str | None = None
     idempotency_table: str | None = None
 
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
-    """``task_stopped``'s own, beside the cluster's: either may be wrong without hindering what the other is for.
+    """Read the settings of ``task_stopped``.
 
-    Raises SettingsError, which names the variable and never its value.
+    They are separate from the cluster's, so that notices work with invalid settings of the cluster, and the other way
+    round.
+
+    Raises:
+        SettingsError: names the variable, never its value.
     """
     notify = environment.get("NOTIFY", "").strip().lower() or "all"
     if notify not in {"all", "failure"}:
@@ -79,7 +86,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         only_failures=notify == "failure",
         families=tuple(family.strip() for family in families if family.strip()),
         services=_BOOLEANS[services],
-        report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", 20.0),
+        report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
     )
@@ -94,12 +101,16 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= _MAX_WAIT_SECONDS:
-        raise SettingsError(f"{name} is no number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}: correct it.")
+        raise SettingsError(f"{name} is not a number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}: correct it.")
     return seconds
 
 
 def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
-    """The settings in ``environment``. Raises SettingsError, which names the variable and never its value."""
+    """Read the settings of the cluster and of ``forward_logs``.
+
+    Raises:
+        SettingsError: names the variable, never its value.
+    """
 
     def text(name: str) -> str | None:
         return environment.get(name, "").strip() or None
@@ -118,7 +129,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     prefix = text("INDEX_PREFIX") or "task"
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
-            "INDEX_PREFIX cannot begin an index's name: use lower-case letters, digits, '_', '-' and '.'."
+            "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
         )
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
@@ -127,9 +138,11 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         aws=switch("OPENSEARCH_AWS_AUTH"),
     )
     if (credentials.username is None) != (credentials.password is None):
-        raise SettingsError("ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD go together: set both or none.")
+        raise SettingsError(
+            "Only one of ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD is set: set both or neither."
+        )
     if credentials.aws and engine != "opensearch":
-        raise SettingsError("OPENSEARCH_AWS_AUTH signs for OpenSearch only: set SEARCH_ENGINE=opensearch.")
+        raise SettingsError("OPENSEARCH_AWS_AUTH works with OpenSearch only: set SEARCH_ENGINE=opensearch.")
     return ForwarderSettings(
         url=text("ELASTICSEARCH_URL"),
         engine=_ENGINES[engine],
@@ -142,10 +155,6 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     )
 
 
-_CACHE_SECONDS = 300
-_PARAMETER_PREFIX = "ssm:"
-
-
 class _Secret(Struct):
     api_key: str | None = None
     username: str | None = None
@@ -153,14 +162,18 @@ class _Secret(Struct):
 
 
 def fetch_secret(name: str) -> str:
-    """The secret's text. Raises SettingsError, which names the secret and not its content."""
-    from aws_lambda_powertools.utilities import parameters  # heavy, and only where secrets are named
+    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``.
+
+    Raises:
+        SettingsError: names the secret, never its content.
+    """
+    from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
 
     try:
         if name.startswith(_PARAMETER_PREFIX):
             parameter = name.removeprefix(_PARAMETER_PREFIX)
-            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_CACHE_SECONDS))
-        secret: str | bytes = parameters.get_secret(name, max_age=_CACHE_SECONDS)
+            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_SECRET_CACHE_SECONDS))
+        secret: str | bytes = parameters.get_secret(name, max_age=_SECRET_CACHE_SECONDS)
         return secret.decode() if isinstance(secret, bytes) else secret
     except parameters.GetParameterError as error:
         raise SettingsError(
@@ -170,15 +183,21 @@ def fetch_secret(name: str) -> str:
 
 
 def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
-    """The credentials in a secret: JSON with ``api_key``, or ``username`` and ``password``; empty ones are unset."""
+    """Read the credentials in a secret: JSON with ``api_key``, or with ``username`` and ``password``.
+
+    An empty value counts as unset.
+
+    Raises:
+        SettingsError: names the secret, never its content.
+    """
     try:
         secret = msgspec.json.decode(fetch(name), type=_Secret)
     except (msgspec.DecodeError, UnicodeError):
-        # Not "from": the decoder's message may quote what it could not read.
+        # Not "from": the decoder's message may quote the secret.
         raise SettingsError(f"The secret {name} is not JSON with api_key, or username and password.") from None
     credentials = Credentials(
         api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
     )
     if credentials.api_key is None and credentials.basic is None:
-        raise SettingsError(f"The secret {name} holds neither api_key, nor username and password.")
+        raise SettingsError(f"The secret {name} contains neither api_key, nor username and password.")
     return credentials

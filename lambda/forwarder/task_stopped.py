@@ -1,8 +1,7 @@
-"""One ended task, from its event to the index and the people who want to know.
+"""Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-Slack is told even if the cluster takes nothing or its settings are wrong, and the other way round: each
-is built when its turn comes. What failed is raised afterwards, so that Lambda tries again. Telling
-twice is prevented by the caller's ``once``.
+A failure of the index does not prevent the notice, and the other way round: each is built only when it is needed, and
+errors are raised after both were tried, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +13,9 @@ from msgspec.structs import replace
 
 from forwarder.documents import Document, event_document
 from forwarder.errors import DeliveryError, ForwarderError
+from forwarder.notices.channel import NoticeChannel, NoticeKind
 from forwarder.notices.notice import Notice, run_numbers
-from forwarder.search.delivery import DeliveryResult
+from forwarder.search.delivery import DocumentWriter
 from forwarder.settings import NoticeSettings
 from forwarder.task.containers import TaskContainers, batch_container, identify_containers
 from forwarder.task.event import StoppedTask
@@ -23,38 +23,22 @@ from forwarder.task.outcome import Outcome, Verdict, determine_outcome
 from forwarder.task.run_log import FoundReport, ReportFinder
 
 _Result = TypeVar("_Result")
-_Problems = list[ForwarderError]
+_Errors = list[ForwarderError]
 
 
 class Definitions(Protocol):
-    """ECS's task definitions."""
+    """Reads ECS task definitions."""
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
-        """The task definition; None if it cannot be read."""
-        ...
-
-
-class DocumentWriter(Protocol):
-    """Brings documents to the cluster."""
-
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
-        """See forwarder.search.delivery."""
-        ...
-
-
-class NoticeChannel(Protocol):
-    """Tells people, once for each task."""
-
-    def post(self, notice: Notice, kind: str) -> bool:
-        """Send the notice to the channel of ``kind`` (success or failure); False if that channel is off.
-
-        Raises DeliveryError.
-        """
+        """Return the task definition; None if it cannot be read."""
         ...
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The cluster's part: where documents go, and what recent runs say of this one."""
+    """The cluster: where documents are written, and a comparison of the run with recent runs of its family.
+
+    ``compare`` returns a sentence, or None without a comparison.
+    """
 
     prefix: str
     writer: DocumentWriter
@@ -62,19 +46,27 @@ class Index(Struct, frozen=True, kw_only=True):
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
-    """What became of the event."""
+    """The outcome, whether the document was written, and the kind of the notice that was posted."""
 
     status: Verdict | None = None
     indexed: bool = False
-    notified: str | None = None
+    notified: NoticeKind | None = None
 
     def as_response(self) -> Mapping[str, object]:
-        """What ``task_stopped`` returns."""
+        """Return the response of ``task_stopped``."""
         return {"status": self.status, "indexed": self.indexed, "notified": self.notified}
 
 
 class TaskStoppedHandler:
-    """Handles ended tasks. What is built by a call may raise SettingsError; ``index`` is None without a cluster."""
+    """Handles stopped tasks.
+
+    Args:
+        settings: reads the settings. This call, ``index`` and ``channel`` may raise SettingsError.
+        definitions: reads task definitions.
+        run_log: returns the finder of the report for a task and its batch container.
+        index: connects to the cluster; returns None without a cluster.
+        channel: opens the channel for notices.
+    """
 
     def __init__(
         self,
@@ -92,66 +84,70 @@ class TaskStoppedHandler:
         self._open_channel = channel
 
     def handle(self, task: StoppedTask) -> TaskStoppedResult:
-        """Index and tell. Raises ForwarderError if either failed, after trying both."""
-        problems: _Problems = []
-        settings = _attempt(self._settings, problems)
+        """Write the document and post the notice.
+
+        Raises:
+            ForwarderError: one of them failed; both were tried.
+        """
+        errors: _Errors = []
+        settings = _attempt(self._settings, errors)
         definition = None if task.definition_arn is None else self._definitions.describe(task.definition_arn)
-        chosen = identify_containers(definition, task)
-        batch = batch_container(task, chosen.batch)
+        containers = identify_containers(definition, task)
+        batch = batch_container(task, containers.batch)
         outcome = determine_outcome(task, batch)
-        found = self._find(task, chosen, (settings or NoticeSettings()).report_wait_seconds)
-        index = _attempt(self._open_index, problems)
-        indexed = index is not None and _index(
-            index, event_document(task, batch, outcome, found, prefix=index.prefix), problems
+        found = self._find_report(task, containers, (settings or NoticeSettings()).report_wait_seconds)
+        index = _attempt(self._open_index, errors)
+        indexed = index is not None and _write(
+            index, event_document(task, batch, outcome, found, prefix=index.prefix), errors
         )
-        notice = _notice(task, chosen, outcome, found)
-        notified = None if settings is None else self._notify(notice, task, settings, index, problems)
-        if len(problems) == 1:
-            raise problems[0]
-        if problems:
-            raise DeliveryError(" ".join(str(problem) for problem in problems)) from problems[0]
+        notice = _notice(task, containers, outcome, found)
+        notified = None if settings is None else self._notify(notice, task, settings, index, errors)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
         return TaskStoppedResult(status=outcome.verdict, indexed=indexed, notified=notified)
 
-    def _find(self, task: StoppedTask, chosen: TaskContainers, wait_seconds: float) -> FoundReport | None:
-        """Without a monitor, a start, or a stream that can be read, there is no report to wait for."""
-        is_readable = chosen.batch_log is not None or chosen.monitor_log is not None
-        is_awaited = chosen.has_monitor and task.started_at is not None and is_readable
-        log = self._run_log(task, chosen.batch)
-        return log.find(chosen.batch_log, chosen.monitor_log, wait_seconds if is_awaited else 0)
+    def _find_report(self, task: StoppedTask, containers: TaskContainers, wait_seconds: float) -> FoundReport | None:
+        """Find the report; wait for it only if the task has a monitor, was started, and has a readable log stream."""
+        has_log = containers.batch_log is not None or containers.monitor_log is not None
+        is_expected = containers.has_monitor and task.started_at is not None and has_log
+        finder = self._run_log(task, containers.batch)
+        return finder.find(containers.batch_log, containers.monitor_log, wait_seconds if is_expected else 0)
 
     def _notify(
-        self, notice: Notice, task: StoppedTask, settings: NoticeSettings, index: Index | None, problems: _Problems
-    ) -> str | None:
+        self, notice: Notice, task: StoppedTask, settings: NoticeSettings, index: Index | None, errors: _Errors
+    ) -> NoticeKind | None:
         if not should_notify(notice, task, settings):
             return None
-        kind = "success" if notice.verdict == "success" else "failure"
-        compared = notice if index is None else _compared(notice, index)
-        is_sent = _attempt(lambda: self._open_channel(settings).post(compared, kind), problems)
-        return kind if is_sent else None
+        kind: NoticeKind = "success" if notice.verdict == "success" else "failure"
+        compared = notice if index is None else _with_comparison(notice, index)
+        is_posted = _attempt(lambda: self._open_channel(settings).post(compared, kind), errors)
+        return kind if is_posted else None
 
 
-def _attempt(build: Callable[[], _Result], problems: _Problems) -> _Result | None:
-    """What is built; None if it cannot be, and the problem is kept for the end."""
+def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
+    """Return the result of the call; if it fails, add its error to ``errors`` and return None."""
     try:
-        return build()
+        return call()
     except ForwarderError as error:
-        problems.append(error)
+        errors.append(error)
         return None
 
 
-def _index(index: Index, document: Document | None, problems: _Problems) -> bool:
+def _write(index: Index, document: Document | None, errors: _Errors) -> bool:
     if document is None:
         return False
-    delivered = _attempt(lambda: index.writer.deliver([document]), problems)
+    delivered = _attempt(lambda: index.writer.deliver([document]), errors)
     if delivered is None:
         return False
     if delivered.rejected:
-        problems.append(DeliveryError(f"The task's document was refused: {delivered.rejected[0].reason}"))
+        errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
     return delivered.indexed > 0
 
 
-def _compared(notice: Notice, index: Index) -> Notice:
-    """A comparison is worth a sentence of the notice, not the notice."""
+def _with_comparison(notice: Notice, index: Index) -> Notice:
+    """Add the comparison; if it fails, the notice is posted without it."""
     try:
         comparison = index.compare(notice)
     except ForwarderError:
@@ -160,7 +156,7 @@ def _compared(notice: Notice, index: Index) -> Notice:
 
 
 def should_notify(notice: Notice, task: StoppedTask, settings: NoticeSettings) -> bool:
-    """Whether people want to hear of this task."""
+    """Whether the settings select this task for a notice."""
     if task.is_service_task and not settings.services:
         return False
     if settings.only_failures and notice.verdict == "success":
@@ -168,8 +164,8 @@ def should_notify(notice: Notice, task: StoppedTask, settings: NoticeSettings) -
     return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)
 
 
-def _notice(task: StoppedTask, chosen: TaskContainers, outcome: Outcome, found: FoundReport | None) -> Notice:
-    place = chosen.batch_log
+def _notice(task: StoppedTask, containers: TaskContainers, outcome: Outcome, found: FoundReport | None) -> Notice:
+    log = containers.batch_log
     return Notice(
         verdict=outcome.verdict,
         category=outcome.category,
@@ -179,12 +175,12 @@ def _notice(task: StoppedTask, chosen: TaskContainers, outcome: Outcome, found: 
         region=task.region,
         task_id=task.id,
         task_arn=task.arn,
-        container=chosen.batch,
+        container=containers.batch,
         exit_code=outcome.exit_code,
         reason=outcome.reason if outcome.verdict != "success" or outcome.out_of_memory else None,
         started_at=None if task.started_at is None else task.started_at.isoformat(timespec="seconds"),
         numbers=run_numbers(task, found),
         is_complete=found is not None and found.is_final,
-        log_group=place.group if place is not None else None,
-        log_stream=place.stream if place is not None else None,
+        log_group=log.group if log is not None else None,
+        log_stream=log.stream if log is not None else None,
     )

@@ -157,12 +157,12 @@ def test_a_refused_request_tells_its_status_and_no_secret(played: Played, status
     for cluster in clusters(played.url, Credentials(api_key=SECRET)):
         with pytest.raises(ClusterError, match=f"HTTP {status}") as error:
             cluster.bulk(DOCUMENTS, 5)
-        assert (error.value.status, error.value.retryable) == (status, status in {429, 503})
-        assert error.value.too_large is (status == 413)
+        assert (error.value.status, error.value.is_retryable) == (status, status in {429, 503})
+        assert error.value.is_too_large is (status == 413)
 
 
 def test_nobody_there_can_pass() -> None:
     for cluster in clusters("http://127.0.0.1:9", Credentials()):
         with pytest.raises(ClusterError, match="cannot be reached") as error:
             cluster.bulk(DOCUMENTS, 5)
-        assert error.value.retryable
+        assert error.value.is_retryable

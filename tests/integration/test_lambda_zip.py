@@ -155,10 +155,18 @@ def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path, capfd: pytes
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     names = zipfile.ZipFile(built).namelist()
     assert {"handler.py", "forwarder/subscription.py", "profiler/record/model.py", "profiler/__init__.py"} <= set(names)
-    assert [name for name in names if name.startswith("profiler/")] == [
-        "profiler/__init__.py",
-        "profiler/record/model.py",
+    assert {path.rpartition("/")[0] for path in names if path.startswith("profiler/")} == {
+        "profiler",
+        "profiler/core",
+        "profiler/record",
+        "profiler/sizing",
+    }
+    assert [name for name in names if name.startswith("profiler/sizing/")] == [
+        "profiler/sizing/__init__.py",
+        "profiler/sizing/requirements.py",
     ]
+    assert [name for name in names if name.startswith("profiler/") and name.count("/") == 1] == ["profiler/__init__.py"]
+    assert not [name for name in names if name.startswith("profiler/") and not name.endswith(".py")]
     tops = {name.split("/")[0] for name in names}
     assert tops.isdisjoint({"boto3", "botocore", "structlog", "click", "rich", "tests", "bin"})
     for python in ("311", "312", "313", "314"):

@@ -250,7 +250,7 @@ def test_a_secured_cluster(
     reset()
     with pytest.raises(ClusterError, match="HTTP 401") as refused:
         handler.forward_logs(event(report()), Context())
-    assert not refused.value.retryable
+    assert not refused.value.is_retryable
     assert SECRET not in str(refused.value)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", secured_elasticsearch.admin.password)
     reset()

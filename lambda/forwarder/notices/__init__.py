@@ -1,1 +1,1 @@
-"""Notices of ended tasks, and the channels they go to."""
+"""Notices of stopped tasks, and the channels that they are posted to."""

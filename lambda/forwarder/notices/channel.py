@@ -1,30 +1,60 @@
-"""Sends the notice of an ended task, once for each task, each kind to its own channel."""
+"""The interface of notice channels, and the guard that posts each notice only once."""
 
-import random
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
 
 from forwarder.errors import DeliveryError
-from forwarder.invocation import TimeBudget
 from forwarder.notices.notice import Notice
-from forwarder.notices.slack_message import message
-from forwarder.notices.slack_sender import SlackSender
-from forwarder.notices.slack_settings import SlackTarget
+
+NoticeKind = Literal["success", "failure"]
+# Runs the work at most once for a key: (key, work) -> the result of the work, now or of the earlier run.
+Idempotently = Callable[[str, Callable[[], bool]], bool]
 
 _RETENTION_SECONDS = 7 * 24 * 60 * 60
-_KEY, _EXPIRY = "id", "expiration"
+_KEY_ATTRIBUTE, _EXPIRY_ATTRIBUTE = "id", "expiration"
+
+
+class NoticeChannel(Protocol):
+    """Posts notices of stopped tasks, once for each task.
+
+    A new channel is a class with this method, in a module of its own, that ``handler.task_stopped`` builds from the
+    settings.
+    """
+
+    def post(self, notice: Notice, kind: NoticeKind) -> bool:
+        """Post the notice of a success or of any other outcome.
+
+        Returns:
+            True if the notice was posted, now or before; False if the channel is not configured for this kind.
+
+        Raises:
+            DeliveryError: the notice was not accepted; Lambda must retry the event.
+        """
+        ...
 
 
 def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool]) -> bool:  # noqa: ANN401  Lambda's context
-    """What ``work`` answers, or answered before for this key. Raises what it raises."""
-    from aws_lambda_powertools.utilities import idempotency  # heavy, and only where a table is set
+    """Run ``work`` unless it succeeded before for this key; return its result, now or of the earlier run.
+
+    Args:
+        table: the DynamoDB table that stores the results for seven days.
+        context: Lambda's context; Powertools derives the time limit of a running attempt from it.
+        key: the key in the table.
+        work: an error that it raises releases the key, so that a retry runs it again.
+
+    Raises:
+        DeliveryError: another invocation is running the work, or the table cannot be used.
+    """
+    from aws_lambda_powertools.utilities import idempotency  # slow to import, and needed only with a table
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
-    layer = idempotency.DynamoDBPersistenceLayer(table_name=table, key_attr=_KEY, expiry_attr=_EXPIRY)
+    layer = idempotency.DynamoDBPersistenceLayer(
+        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE
+    )
     config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
 
     def run_work(*, task_arn: str) -> bool:
-        assert task_arn == key  # noqa: S101  Powertools takes the key from the argument
+        assert task_arn == key  # noqa: S101  Powertools reads the key from the argument
         return work()
 
     try:
@@ -34,42 +64,8 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
             )(task_arn=key)
         )
     except exceptions.IdempotencyAlreadyInProgressError as error:
-        raise DeliveryError("Another invocation is telling of this task at this moment.") from error
+        raise DeliveryError("Another invocation is posting the notice of this task at this moment.") from error
     except exceptions.IdempotencyPersistenceLayerError as error:
         raise DeliveryError(
             f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."
         ) from error
-
-
-# Does the work at most once for a key: (key, work) -> what the work answers.
-Idempotently = Callable[[str, Callable[[], bool]], bool]
-
-
-class SlackNoticeChannel:
-    """Sends notices. A kind without a target is off."""
-
-    def __init__(
-        self,
-        targets: Mapping[str, SlackTarget],
-        time: TimeBudget,
-        idempotently: Idempotently,
-        *,
-        kibana_url: str | None = None,
-    ) -> None:
-        self._targets = targets
-        self._time = time
-        self._idempotently = idempotently
-        self._kibana_url = kibana_url
-
-    def post(self, notice: Notice, kind: str) -> bool:
-        """Send it, unless its task has been told of already. Raises NoticeError."""
-        target = self._targets.get(kind)
-        if target is None:
-            return False
-
-        def send() -> bool:
-            sender = SlackSender(target, self._time, random.random)
-            sender.send(message(notice, kibana_url=self._kibana_url))
-            return True
-
-        return self._idempotently(notice.task_arn or notice.task_id, send)

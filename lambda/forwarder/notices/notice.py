@@ -1,21 +1,27 @@
-"""The notice of an ended task: verdict, reason, numbers, and a comparison with the family's recent runs."""
+"""The notice of a stopped task: verdict, reason, numbers, and a comparison with recent runs of the family."""
 
 from statistics import median
 
 import msgspec
 from msgspec import Struct
 
-from forwarder.aggregates import max_known, mean
 from forwarder.errors import ClusterError
 from forwarder.search.cluster import Cluster
 from forwarder.task.event import StoppedTask
 from forwarder.task.outcome import StopCategory, Verdict
 from forwarder.task.run_log import FoundReport
+from profiler.core.optional_math import max_known, mean_known
 from profiler.record.model import Distribution, Record
+
+_MAX_RUNS = 20
+_MIN_RUNS = 5
+_TIMEOUT_SECONDS = 5.0
+_NOTABLE_RATIO = 1.5
+_NO_DISTRIBUTION = Distribution()
 
 
 class AcceleratorUse(Struct, frozen=True, kw_only=True):
-    """All GPUs, or all Neuron cores, of a run together; percent 0 to 100, memory in MiB."""
+    """The use of all GPUs, or all Neuron cores, of a run together: percent from 0 to 100, memory in MiB."""
 
     count: int
     average_percent: float | None = None
@@ -24,7 +30,7 @@ class AcceleratorUse(Struct, frozen=True, kw_only=True):
 
 
 class SizeAdvice(Struct, frozen=True, kw_only=True):
-    """The size to try next; ``saving_percent`` may be negative."""
+    """The size to try next. ``saving_percent`` is negative if the size costs more."""
 
     vcpu: float | None = None
     memory_mb: float | None = None
@@ -33,14 +39,14 @@ class SizeAdvice(Struct, frozen=True, kw_only=True):
 
 
 class KilledProcesses(Struct, frozen=True, kw_only=True):
-    """How many of the batch's processes the kernel killed for want of memory, and the names of those that were seen."""
+    """How many of the batch's processes the kernel killed because memory ran out, and the names that are known."""
 
     count: int
     names: tuple[str, ...] = ()
 
 
 class RunNumbers(Struct, frozen=True, kw_only=True):
-    """What the run used; None where it is not known. Percentages are of what bounds the container."""
+    """What the run used; None where unknown. Percentages are relative to the limits of the container."""
 
     duration_ms: float | None = None
     billed_duration_ms: float | None = None
@@ -59,10 +65,10 @@ class RunNumbers(Struct, frozen=True, kw_only=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """One ended task.
+    """One stopped task.
 
-    ``reason`` is what ECS itself said, ``comparison`` a sentence about the family's recent runs.
-    ``is_complete`` is False if the numbers are a checkpoint's or the event's alone.
+    ``reason`` is the text from ECS; ``comparison`` is a sentence about recent runs of the family. ``is_complete`` is
+    False if the numbers are from a checkpoint or from the event alone.
     """
 
     verdict: Verdict
@@ -84,17 +90,14 @@ class Notice(Struct, frozen=True, kw_only=True):
     log_stream: str | None = None
 
 
-_UNKNOWN = Distribution()
-
-
 def run_numbers(task: StoppedTask, found: FoundReport | None) -> RunNumbers:
-    """What is known of the run. A checkpoint's duration is not the run's: the event's is."""
+    """Return the numbers of the run. With a checkpoint, the duration is the event's, not the checkpoint's."""
     if found is None:
         return RunNumbers(duration_ms=task.duration_ms)
     record = found.report.record
     metrics = record.metrics
-    cpu = metrics.cpu_utilization_percent or _UNKNOWN
-    memory = metrics.memory_utilization_percent or _UNKNOWN
+    cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
+    memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
     final_duration_ms = metrics.duration_ms if found.is_final and record.status != "stopped" else None
     return RunNumbers(
         duration_ms=task.duration_ms if final_duration_ms is None else final_duration_ms,
@@ -117,25 +120,25 @@ def run_numbers(task: StoppedTask, found: FoundReport | None) -> RunNumbers:
 def _gpus(record: Record) -> AcceleratorUse | None:
     if not record.gpus:
         return None
-    use = [gpu.utilization_percent or _UNKNOWN for gpu in record.gpus]
-    memory = [gpu.memory_used_mb or _UNKNOWN for gpu in record.gpus]
+    use = [gpu.utilization_percent or _NO_DISTRIBUTION for gpu in record.gpus]
+    memory = [gpu.memory_used_mb or _NO_DISTRIBUTION for gpu in record.gpus]
     return AcceleratorUse(
         count=len(record.gpus),
-        average_percent=mean([one.avg for one in use]),
-        maximum_percent=max_known([one.max for one in use]),
-        maximum_memory_mb=max_known([one.max for one in memory]),
+        average_percent=mean_known(*(one.avg for one in use)),
+        maximum_percent=max_known(*(one.max for one in use)),
+        maximum_memory_mb=max_known(*(one.max for one in memory)),
     )
 
 
 def _neuron(record: Record) -> AcceleratorUse | None:
     if record.neuron is None or not record.neuron.cores:
         return None
-    use = [core.utilization_percent or _UNKNOWN for core in record.neuron.cores]
+    use = [core.utilization_percent or _NO_DISTRIBUTION for core in record.neuron.cores]
     return AcceleratorUse(
         count=len(record.neuron.cores),
-        average_percent=mean([one.avg for one in use]),
-        maximum_percent=max_known([one.max for one in use]),
-        maximum_memory_mb=(record.neuron.device_memory_used_mb or _UNKNOWN).max,
+        average_percent=mean_known(*(one.avg for one in use)),
+        maximum_percent=max_known(*(one.max for one in use)),
+        maximum_memory_mb=(record.neuron.device_memory_used_mb or _NO_DISTRIBUTION).max,
     )
 
 
@@ -147,7 +150,7 @@ def _killed(record: Record) -> KilledProcesses | None:
 
 
 def _advice(record: Record) -> SizeAdvice | None:
-    """A size that the task has already is none to try next: then only the reasons are told."""
+    """Return the advice; without a size if the task already has the recommended size."""
     advice = record.recommendation
     if advice is None:
         return None
@@ -157,12 +160,6 @@ def _advice(record: Record) -> SizeAdvice | None:
     return SizeAdvice(
         vcpu=advice.vcpu, memory_mb=advice.memory_mb, saving_percent=advice.saving_percent, reasons=advice.reasons
     )
-
-
-_MAX_RUNS = 20
-_MIN_RUNS = 5
-_TIMEOUT_SECONDS = 5.0
-_NOTABLE_RATIO = 1.5
 
 
 class _Usage(Struct):
@@ -181,12 +178,16 @@ class _Hits(Struct):
     hits: tuple[_Hit, ...] = ()
 
 
-class _Answer(Struct):
+class _SearchResponse(Struct):
     hits: _Hits = msgspec.field(default_factory=_Hits)
 
 
 def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duration_ms: float | None) -> str | None:
-    """The sentence; None with too few runs, no duration, or a cluster that does not answer at once."""
+    """Compare the duration with the median of the family's recent successful runs.
+
+    Returns:
+        A sentence; None without a duration, with fewer than 5 runs, or if the cluster does not respond within 5 s.
+    """
     if duration_ms is None or duration_ms <= 0:
         return None
     query = {
@@ -205,13 +206,13 @@ def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duratio
         durations = _durations(cluster.search(f"{prefix}-reports-*", body, _TIMEOUT_SECONDS))
     except ClusterError:
         return None
-    usual_ms = median(durations) if len(durations) >= _MIN_RUNS else 0
-    return _sentence(duration_ms / usual_ms, len(durations)) if usual_ms > 0 else None
+    median_ms = median(durations) if len(durations) >= _MIN_RUNS else 0
+    return _sentence(duration_ms / median_ms, len(durations)) if median_ms > 0 else None
 
 
-def _durations(answer: object) -> list[float]:
+def _durations(response: object) -> list[float]:
     try:
-        hits = msgspec.convert(answer, type=_Answer).hits.hits
+        hits = msgspec.convert(response, type=_SearchResponse).hits.hits
     except msgspec.ValidationError:
         return []
     durations = (hit.source.usage.duration_ms for hit in hits)

@@ -1,6 +1,7 @@
-"""A notice as a Slack message: Block Kit within Slack's limits, with foreign text cleaned, cut and escaped."""
+"""Builds the Slack message of a notice: Block Kit within Slack's limits; external text is sanitized and escaped."""
 
 from collections.abc import Iterable
+from datetime import UTC
 from typing import Any
 
 from msgspec import Struct
@@ -8,18 +9,38 @@ from msgspec import Struct
 from forwarder.notices import wording
 from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, SizeAdvice
 from forwarder.notices.wording import sanitize
+from profiler.core.timestamps import parse_datetime
 
 JsonObject = dict[str, Any]
 
 ELLIPSIS = "…"
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-# More is never looked at: a text that is longer is cut anyway.
-_MAX_INPUT_LENGTH = 20_000
 _FIRST_SUPPLEMENTARY = "\U00010000"
+# Slack's limits; Slack refuses a longer message (invalid_blocks).
+MAX_HEADER_LENGTH = 150
+MAX_SECTION_LENGTH = 3000
+MAX_URL_LENGTH = 3000
+# Limits for readability.
+_MAX_NAME_LENGTH = 120
+_MAX_REVISION_LENGTH = 30
+_MAX_REASON_LENGTH = 1000
+_MAX_SENTENCE_LENGTH = 400
+_MAX_VALUE_LENGTH = 60
+_MAX_NAMES = 5
+_MAX_REASONS = 5
+# A text is truncated to this length before it is sanitized, which bounds the time for it.
+_MAX_INPUT_LENGTH = 20_000
+
+
+class SlackMessage(Struct, frozen=True, kw_only=True):
+    """What is sent to Slack. Notifications and screen readers use ``text`` instead of the blocks."""
+
+    text: str
+    blocks: list[JsonObject]
 
 
 def escape_text(text: str, max_length: int) -> str:
-    """``text`` on one line, escaped, at most ``max_length`` characters as Slack counts; never half an entity."""
+    """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     clean = " ".join(sanitize(text[:_MAX_INPUT_LENGTH]).split())
     if _escaped_length(clean) <= max_length:
         return clean.translate(_ESCAPES)
@@ -32,49 +53,27 @@ def escape_text(text: str, max_length: int) -> str:
 
 
 def plain_text(text: str) -> JsonObject:
-    """A text without formatting; ``:words:`` in it stay words."""
+    """Return a text object without formatting; ``:words:`` do not become emoji."""
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
 def mrkdwn(text: str) -> JsonObject:
-    """A text with formatting, in which Slack finds no links and names by itself."""
+    """Return a text object with formatting, in which Slack does not turn addresses and names into links."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def utf16_length(text: str) -> int:
-    """Its length in UTF-16 units: the larger of the ways in which Slack might count."""
+    """Return the length in UTF-16 units. Slack's unit is not documented; this is the larger of the two possible."""
     return len(text) + sum(character >= _FIRST_SUPPLEMENTARY for character in text)
 
 
 def _escaped_length(text: str) -> int:
-    """Its width once escaped."""
+    """Return the length in UTF-16 units after escaping."""
     return utf16_length(text.translate(_ESCAPES))
 
 
-# Slack's limits; longer makes it refuse the whole message (invalid_blocks).
-MAX_HEADER_LENGTH = 150
-MAX_SECTION_LENGTH = 3000
-MAX_FIELD_LENGTH = 2000
-MAX_URL_LENGTH = 3000
-# Ours: what people read.
-_MAX_NAME_LENGTH = 120
-_MAX_REVISION_LENGTH = 30
-_MAX_REASON_LENGTH = 1000
-_MAX_SENTENCE_LENGTH = 400
-_MAX_VALUE_LENGTH = 60
-_MAX_NAMES = 5
-_MAX_REASONS = 5
-
-
-class SlackMessage(Struct, frozen=True, kw_only=True):
-    """What Slack is sent; ``text`` stands for the blocks in notifications and screen readers."""
-
-    text: str
-    blocks: list[JsonObject]
-
-
 def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
-    """The message of one ended task. Never raises: a notice that cannot be drawn would be a notice lost."""
+    """Build the message of one stopped task. Never raises, because an error here would lose the notice."""
     blocks = (
         {"type": "header", "text": plain_text(_title(notice))},
         _context(_location(notice)),
@@ -98,10 +97,10 @@ def _title(notice: Notice) -> str:
 
 
 def _fallback(notice: Notice) -> str:
-    took = wording.duration(notice.numbers.duration_ms)
+    duration = wording.duration(notice.numbers.duration_ms)
     parts = (
         _title(notice),
-        None if took is None else f"after {took}",
+        None if duration is None else f"after {duration}",
         None if notice.exit_code is None else f"exit code {_short(wording.exit_code(notice.exit_code))}",
         "out of memory" if notice.category == "oom" else None,
     )
@@ -121,7 +120,7 @@ def _location(notice: Notice) -> str:
 
 def _fields(notice: Notice) -> JsonObject | None:
     numbers = notice.numbers
-    started = wording.parse_moment(notice.started_at)
+    started = parse_datetime(notice.started_at, default_zone=UTC)
     billed = wording.duration(numbers.billed_duration_ms)
     cost = wording.dollars(numbers.cost_usd)
     named = (
@@ -165,16 +164,16 @@ def _cause_lines(notice: Notice) -> list[str]:
         lines += [_killed(notice.numbers.killed)]
     if notice.verdict != "success" and notice.reason:
         reason = escape_text(notice.reason, _MAX_REASON_LENGTH)
-        lines += [f"ECS says: {reason}" if reason else None]
+        lines += [f"Reason from ECS: {reason}" if reason else None]
     return [line for line in lines if line]
 
 
 def _killed(killed: KilledProcesses) -> str:
-    """A child that is killed is often why a batch fails, and nothing that ECS hears of."""
+    """A killed child process is often why a batch fails, and ECS does not report it."""
     names = dict.fromkeys(escape_text(name, _MAX_NAME_LENGTH) for name in killed.names[:_MAX_NAMES])
     text = ", ".join(name for name in names if name)
     number = "one" if killed.count == 1 else killed.count
-    return f"The kernel killed {number} of its processes for want of memory{f': {text}' if text else ''}."
+    return f"The kernel killed {number} of its processes because memory ran out{f': {text}' if text else ''}."
 
 
 def _advice(notice: Notice) -> list[str]:
@@ -186,7 +185,7 @@ def _advice(notice: Notice) -> list[str]:
 
 
 def _contradicts_out_of_memory(notice: Notice, advice: SizeAdvice) -> bool:
-    """No more memory for a run that had too little: the numbers it rests on were taken before the end."""
+    """Whether the advice gives no more memory to a run that ran out of memory: its numbers are from before the end."""
     limit, memory = wording.valid_number(notice.numbers.memory_size_mb), wording.valid_number(advice.memory_mb)
     return notice.category == "oom" and limit is not None and memory is not None and memory <= limit
 
@@ -195,8 +194,8 @@ def _note(notice: Notice) -> str:
     if notice.is_complete:
         return ""
     if _is_measured(notice.numbers):
-        return "The run left no report: these are the numbers of its last checkpoint."
-    return "No report of the run was found: only what ECS says is shown."
+        return "The run has no report: these numbers are from its last checkpoint."
+    return "No report of the run was found: these numbers are from ECS alone."
 
 
 def _is_measured(numbers: RunNumbers) -> bool:
@@ -213,7 +212,7 @@ def _is_measured(numbers: RunNumbers) -> bool:
 
 
 def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
-    started = wording.parse_moment(notice.started_at)
+    started = parse_datetime(notice.started_at, default_zone=UTC)
     named = (
         ("Log stream", "log_stream", wording.log_stream(notice.region, notice.log_group, notice.log_stream)),
         ("ECS task", "ecs_task", wording.ecs_task(notice.region, notice.cluster, notice.task_id)),
@@ -228,7 +227,7 @@ def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
 
 
 def _section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | None:
-    """The lines that hold something; those that would not fit are left out whole."""
+    """Return a section with the lines that are not empty; a line that does not fit is left out."""
     text = ""
     for line in lines:
         longer = f"{text}\n{line}" if text and line else text + line

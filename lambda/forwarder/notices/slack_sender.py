@@ -1,15 +1,16 @@
-"""Sends a message to Slack within the time an invocation has left.
+"""Posts notices to Slack within the remaining time of an invocation.
 
-Requests are slack_sdk's, which takes the usual proxy variables; the retries are not, as its
-handlers sleep on without knowing when the invocation ends. What may pass (429, 5xx, no
-connection, no answer in time) is tried again; a request that timed out may still have arrived, so
-that a notice can come twice and is never lost. What Slack refuses is a NoticeError that names the setting.
+slack_sdk makes the requests and supports the usual proxy variables. Its retry handlers are not used, because they sleep
+without knowing when the invocation ends. Failures that may be temporary (429, 5xx, no connection, no response in time)
+are retried. Slack may have accepted a request that timed out, so a notice can be posted twice, but it is never lost.
+For a message that Slack refuses, a NoticeError names the setting.
 
-slack_sdk writes addresses with their secrets into its log and its errors: the log is switched off,
-and no error's text is passed on.
+slack_sdk writes addresses with their secrets to its log and its errors. Its log is therefore disabled, and no text of
+its errors is passed on.
 """
 
 import logging
+import random
 import re
 from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
@@ -21,11 +22,12 @@ from slack_sdk.web import WebClient
 from slack_sdk.webhook import WebhookClient
 
 from forwarder.errors import NoticeError
-from forwarder.invocation import RESERVED_SECONDS, TimeBudget
-from forwarder.notices.slack_message import SlackMessage
+from forwarder.invocation import RetryBackoff, TimeBudget
+from forwarder.notices.channel import Idempotently, NoticeKind
+from forwarder.notices.notice import Notice
+from forwarder.notices.slack_message import SlackMessage, message
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 
-_MIN_REQUEST_SECONDS = 1.0
 _MAX_REQUEST_SECONDS = 10.0
 _INITIAL_BACKOFF_SECONDS = 0.5
 _MAX_BACKOFF_SECONDS = 8.0
@@ -40,10 +42,10 @@ _RETRYABLE_CODES = {
     "service_unavailable",
     "request_timeout",
 }
-# What Slack calls its refusals; anything else is not shown, it may quote what was sent.
-_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
+# Slack's error codes. Any other text is not shown, because it may quote the request.
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
-_WEBHOOK_GONE = "make a new webhook and set {setting} to its address"
+_WEBHOOK_GONE = "create a new webhook and set {setting} to its address"
 _WEBHOOK_HINTS = {
     "no_service": _WEBHOOK_GONE,
     "no_service_id": _WEBHOOK_GONE,
@@ -51,17 +53,17 @@ _WEBHOOK_HINTS = {
     "no_team": _WEBHOOK_GONE,
     "team_disabled": _WEBHOOK_GONE,
     "invalid_token": _WEBHOOK_GONE,
-    "channel_is_archived": "its channel is archived; make a webhook for another channel and set {setting} to it",
-    "channel_not_found": "its channel is gone; make a webhook for another channel and set {setting} to it",
+    "channel_is_archived": "its channel is archived; create a webhook for another channel and set {setting} to it",
+    "channel_not_found": "its channel does not exist; create a webhook for another channel and set {setting} to it",
     "action_prohibited": "the workspace's administrators forbid it; ask them, or set {setting} to another webhook",
-    "posting_to_general_channel_denied": "it may not write to #general; set {setting} to another channel's webhook",
+    "posting_to_general_channel_denied": "it may not post to #general; set {setting} to another channel's webhook",
 }
-_BAD_TOKEN = "set {token} to the token of a bot that is installed (xoxb-…)"  # noqa: S105  no token
+_BAD_TOKEN = "set {token} to the token of a bot that is installed (xoxb-…)"  # noqa: S105  not a token
 _BOT_HINTS = {
     "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
-    "not_in_channel": "invite the bot of {token} into the channel of {setting}",
-    "is_archived": "the channel of {setting} is archived; set it to another",
-    "restricted_action": "the bot of {token} may not write to the channel of {setting}",
+    "not_in_channel": "invite the bot of {token} to the channel of {setting}",
+    "is_archived": "the channel of {setting} is archived; set it to another channel",
+    "restricted_action": "the bot of {token} may not post to the channel of {setting}",
     "missing_scope": "give the bot of {token} the scope chat:write and install it again",
     "invalid_auth": _BAD_TOKEN,
     "not_authed": _BAD_TOKEN,
@@ -71,11 +73,11 @@ _BOT_HINTS = {
     "not_allowed_token_type": _BAD_TOKEN,
 }
 _INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
-_BUG_HINT = "the notice itself is at fault and not {setting}; please report this as a bug of task-profiler"
+_BUG_HINT = "the cause is the notice itself, not {setting}; please report this as a bug of task-profiler"
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
-    """Why a message was not taken; ``status`` None: no answer."""
+    """Why Slack did not accept a message. ``status`` None: no response."""
 
     status: int | None = None
     code: str | None = None
@@ -83,7 +85,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request may work later."""
+        """Whether the same request can succeed later."""
         if self.status is None or self.status == _TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
             return True
         return self.status == _OK and self.code in _RETRYABLE_CODES
@@ -91,28 +93,79 @@ class _Failure(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.status is None:
             return self.code or "no answer"
-        return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_in_words(self.code)}"
+        return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_code_suffix(self.code)}"
+
+
+class SlackNoticeChannel:
+    """Posts notices to Slack. See ``NoticeChannel``."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, SlackTarget],
+        budget: TimeBudget,
+        idempotently: Idempotently,
+        *,
+        kibana_url: str | None = None,
+    ) -> None:
+        self._targets = targets
+        self._budget = budget
+        self._idempotently = idempotently
+        self._kibana_url = kibana_url
+
+    def post(self, notice: Notice, kind: NoticeKind) -> bool:
+        """Post the notice once for its task. Raises DeliveryError."""
+        target = self._targets.get(kind)
+        if target is None:
+            return False
+
+        def send() -> bool:
+            sender = SlackSender(target, self._budget, random.random)
+            sender.send(message(notice, kibana_url=self._kibana_url))
+            return True
+
+        return self._idempotently(notice.task_arn or notice.task_id, send)
 
 
 class SlackSender:
-    """Sends to one target. ``jitter`` gives a number from 0 to 1 that spreads the pauses."""
+    """Sends messages to one target.
 
-    def __init__(self, target: SlackTarget, time: TimeBudget, jitter: Callable[[], float]) -> None:
+    Args:
+        target: a webhook, or a bot's channel.
+        budget: the time for all requests and retries.
+        jitter: returns a number from 0 to 1, which spreads the pauses between retries.
+    """
+
+    def __init__(self, target: SlackTarget, budget: TimeBudget, jitter: Callable[[], float]) -> None:
         self._target = target
-        self._time = time
+        self._budget = budget
         self._jitter = jitter
 
     def send(self, message: SlackMessage) -> None:
-        """Send it. Raises NoticeError if Slack does not take it in the invocation's time."""
-        attempts = 0
+        """Send the message. Raises NoticeError if Slack does not accept it within the invocation's time."""
+        backoff = RetryBackoff(
+            self._budget,
+            self._jitter,
+            initial_seconds=_INITIAL_BACKOFF_SECONDS,
+            max_seconds=_MAX_BACKOFF_SECONDS,
+            max_request_seconds=_MAX_REQUEST_SECONDS,
+        )
         while True:
-            failure = self._attempt(message, self._request_seconds())
+            timeout_seconds = backoff.request_timeout_seconds()
+            if timeout_seconds is None:
+                raise NoticeError(
+                    "The invocation's time was used up before the notice was sent: raise the function's timeout."
+                )
+            failure = self._attempt(message, int(timeout_seconds))
             if failure is None:
                 return
             if not failure.is_retryable:
                 raise NoticeError(_rejection_message(self._target, failure))
-            attempts += 1
-            self._back_off(attempts, failure)
+            if not backoff.wait(min_seconds=failure.retry_after_seconds):
+                raise NoticeError(
+                    f"Slack accepted no notice by {_setting(self._target)} until the end of the invocation's time "
+                    f"({failure}): Lambda retries; if the error persists, check the function's network route to Slack "
+                    "and raise its timeout."
+                )
 
     def _attempt(self, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
         target = self._target
@@ -122,36 +175,19 @@ class SlackSender:
             return _send_by_bot(target, message, timeout_seconds)
         except InvalidURL:
             return _Failure(status=0)
-        except (OSError, HTTPException) as error:  # urllib's and http.client's
+        except (OSError, HTTPException) as error:  # from urllib and http.client
             return _Failure(code=f"no answer ({type(error).__name__})")
-        except Exception:  # noqa: BLE001  slack_sdk on an address, a token or an answer that is none; it may quote them
+        except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
             return _Failure(status=0)
-
-    def _request_seconds(self) -> int:
-        left = self._time.remaining_seconds() - RESERVED_SECONDS
-        if left < _MIN_REQUEST_SECONDS:
-            raise NoticeError("The invocation's time is up before Slack was told: raise the function's timeout.")
-        return int(min(left, _MAX_REQUEST_SECONDS))
-
-    def _back_off(self, attempts: int, failure: _Failure) -> None:
-        """As long as Slack asks for, at least longer each time; give up when no time for another request is left."""
-        longest = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(attempts, 10), _MAX_BACKOFF_SECONDS)
-        pause = max(longest * (0.5 + self._jitter() / 2), failure.retry_after_seconds)
-        if self._time.remaining_seconds() - RESERVED_SECONDS - pause < _MIN_REQUEST_SECONDS:
-            raise NoticeError(
-                f"Slack took no notice by {_setting(self._target)} to the end of the invocation's time ({failure}): "
-                "Lambda tries again; if this stays, check the function's way to Slack and raise its timeout."
-            )
-        self._time.sleep(pause)
 
 
 def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     client = WebhookClient(target.url, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
-    answer = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
-    body = answer.body.strip()
-    if answer.status_code == _OK and body == "ok":
+    response = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
+    body = response.body.strip()
+    if response.status_code == _OK and body == "ok":
         return None
-    return _failure(answer.status_code, body, answer.headers)
+    return _failure(response.status_code, body, response.headers)
 
 
 def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
@@ -167,30 +203,30 @@ def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) 
             channel=target.channel, text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False
         )
     except SlackApiError as error:
-        answer = error.response
-        return _failure(answer.status_code, answer.data.get("error"), answer.headers)
+        response = error.response
+        return _failure(response.status_code, response.data.get("error"), response.headers)
     return None
 
 
 def _null_logger() -> logging.Logger:
-    """A logger of its own, outside the tree that Lambda and Powertools listen to."""
-    return logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  on purpose
+    """Return a logger outside the logger hierarchy, so that no handler of Lambda or Powertools receives its lines."""
+    return logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
 
 
 def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
-    shown = code if isinstance(code, str) and _CODE.fullmatch(code) else None
+    shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
     return _Failure(status=status, code=shown, retry_after_seconds=_retry_after(headers))
 
 
 def _retry_after(headers: Mapping[str, Any]) -> float:
-    """Slack sends whole seconds; 0 if there are none."""
+    """Return the whole seconds in the header, 0 without one."""
     values = [str(value) for name, value in headers.items() if name.lower() == "retry-after"]
     text = values[0].strip() if values else ""
     return float(text) if text.isdecimal() else 0.0
 
 
 def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
-    """One sentence that says which setting to look at."""
+    """Return a sentence that names the setting to check."""
     code = failure.code or ""
     if code in _INVALID_MESSAGE_CODES:
         hint = _BUG_HINT
@@ -199,13 +235,13 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     else:
         hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
     token = target.token_setting if isinstance(target, SlackBot) else ""
-    why = f" ({failure})" if failure.status else ""
-    return f"Slack refuses the notice{why}: {hint.format(setting=_setting(target), token=token)}."
+    cause = f" ({failure})" if failure.status else ""
+    return f"Slack refuses the notice{cause}: {hint.format(setting=_setting(target), token=token)}."
 
 
 def _setting(target: SlackTarget) -> str:
     return target.channel_setting if isinstance(target, SlackBot) else target.setting
 
 
-def _in_words(code: str | None) -> str:
+def _code_suffix(code: str | None) -> str:
     return f" {code}" if code else ""

@@ -1,4 +1,4 @@
-"""Which Slack channel each kind of notice goes to, from the environment or a secret."""
+"""The Slack target of each kind of notice, from the environment or a secret."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,38 +6,39 @@ import msgspec
 from msgspec import Struct
 
 from forwarder.errors import SettingsError
+from forwarder.notices.channel import NoticeKind
 
 
 class SlackWebhook(Struct, frozen=True, kw_only=True):
-    """An incoming webhook. ``setting`` names the setting that the address is from."""
+    """An incoming webhook. ``setting`` is the name of the setting with the address."""
 
     url: str
     setting: str
 
     def __repr__(self) -> str:
-        """The address is a secret."""
+        """The name of the setting; the address is a secret."""
         return f"SlackWebhook({self.setting})"
 
 
 class SlackBot(Struct, frozen=True, kw_only=True):
-    """A bot that writes into a channel. ``base_url`` includes ``/api/``; None: Slack's own."""
+    """A bot that posts to a channel. ``base_url`` includes ``/api/``; None: Slack's own."""
 
     token: str
     channel: str
     channel_setting: str
-    token_setting: str = "SLACK_BOT_TOKEN"  # noqa: S105  the setting's name
+    token_setting: str = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
     base_url: str | None = None
 
     def __repr__(self) -> str:
-        """The token is a secret."""
+        """The name of the channel's setting; the token is a secret."""
         return f"SlackBot({self.channel_setting})"
 
 
 SlackTarget = SlackWebhook | SlackBot
 
 
-KINDS = ("success", "failure")
-_NAMES = (
+KINDS: tuple[NoticeKind, ...] = ("success", "failure")
+_SETTINGS = (
     "SLACK_SUCCESS_WEBHOOK_URL",
     "SLACK_FAILURE_WEBHOOK_URL",
     "SLACK_BOT_TOKEN",
@@ -47,12 +48,15 @@ _NAMES = (
 
 
 def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[str, SlackTarget]:
-    """A target for each kind that is configured; a kind that is not there is off.
+    """Return the target of each kind of notice that is configured.
 
-    ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower
-    case; what stands in the environment itself wins. Raises SettingsError, never with a value.
+    ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the
+    environment takes precedence.
+
+    Raises:
+        SettingsError: names the setting, never its value.
     """
-    values = {name: environment.get(name, "").strip() for name in _NAMES}
+    values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
         secret = _secret(secret_id, fetch)
@@ -76,12 +80,12 @@ def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> Slack
 
 
 def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
-    """The secret's texts; null is unset, a number is its digits, and what is not Slack's may be anything."""
+    """Return the values of Slack's settings in the secret. Null counts as unset, and other names are ignored."""
     try:
         secret = msgspec.json.decode(fetch(name), type=dict[str, object])
-        found = {key: secret.get(key) for key in map(str.lower, _NAMES)}
+        found = {key: secret.get(key) for key in map(str.lower, _SETTINGS)}
         texts = msgspec.convert(found, type=dict[str, str | int | float | None])
     except (msgspec.DecodeError, UnicodeError):
-        # Not "from": the decoder's message may quote what it could not read.
-        raise SettingsError(f"The secret {name} is not a JSON object of texts with Slack's settings.") from None
+        # Not "from": the decoder's message may quote the secret.
+        raise SettingsError(f"The secret {name} is not a JSON object with Slack's settings as strings.") from None
     return {key: str(value).strip() for key, value in texts.items() if value is not None}

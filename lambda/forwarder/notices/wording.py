@@ -1,4 +1,4 @@
-"""Numbers, causes and links as they appear in a notice. What is not known is None."""
+"""Formats the numbers, causes and links of a notice. A value that is unknown is None."""
 
 import math
 import re
@@ -12,10 +12,10 @@ from forwarder.notices.notice import AcceleratorUse, Notice, SizeAdvice
 from forwarder.task.outcome import StopCategory, Verdict
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
-"""The saved object of the dashboard "Task run"; issue 7 makes it under this id."""
+"""The id of the dashboard "Task run" in Kibana."""
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)
-# AWS's partitions with a console on the public internet; the isolated ones (iso) have none.
+# The AWS partitions with a console on the public internet. Isolated partitions (iso) do not have one.
 _CONSOLE_DOMAINS = {
     "cn-": "console.amazonaws.cn",
     "us-gov-": "console.amazonaws-us-gov.com",
@@ -27,7 +27,7 @@ _MARGIN_BEFORE_START = timedelta(hours=1)
 
 
 def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
-    """The stream in CloudWatch's console."""
+    """Return the address of a log stream in the CloudWatch console."""
     console = _console_url(region)
     if console is None or not group or not stream:
         return None
@@ -36,7 +36,7 @@ def log_stream(region: str | None, group: str | None, stream: str | None) -> str
 
 
 def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | None:
-    """The task in the console of ECS, which shows it for about an hour after its end."""
+    """Return the address of the task in the ECS console, which shows a task for about an hour after it stopped."""
     console = _console_url(region)
     if console is None or not cluster or not task_id:
         return None
@@ -45,10 +45,10 @@ def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | Non
 
 
 def kibana_task(kibana_url: str | None, task_id: str, started: datetime | None) -> str | None:
-    """The dashboard "Task run" of one task.
+    """Return the address of the dashboard "Task run" for one task.
 
-    Without a time a dashboard shows the last minutes only, so the address says from when: an hour
-    before the start for the pull of the image, or thirty days if the start is not known.
+    The address contains a time range, because a dashboard shows only the last minutes by default. The range starts an
+    hour before the task, which includes the image pull, or 30 days ago if the start is unknown.
     """
     base = _valid_url(kibana_url)
     if base is None or not task_id:
@@ -63,7 +63,7 @@ def kibana_task(kibana_url: str | None, task_id: str, started: datetime | None) 
 def _margin_before(started: datetime) -> datetime:
     try:
         return started.astimezone(UTC) - _MARGIN_BEFORE_START
-    except OverflowError:  # at the beginning of the calendar
+    except OverflowError:  # in year 1
         return started.replace(tzinfo=UTC)
 
 
@@ -79,24 +79,24 @@ def _encoded_once(text: str) -> str:
 
 
 def _encoded_twice(text: str) -> str:
-    """As CloudWatch's console writes names after the ``#``: percent-encoded twice, with ``$`` for ``%``."""
+    """Encode a name as the CloudWatch console does after the ``#``: percent-encoded twice, with ``$`` for ``%``."""
     return quote(_encoded_once(text), safe="").replace("%", "$")
 
 
 def _kql(text: str) -> str:
-    """A phrase of Kibana's query language."""
+    """Return a phrase of Kibana's query language."""
     escaped = sanitize(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _rison(text: str) -> str:
-    """A string of Rison, the notation of Kibana's addresses, percent-encoded."""
+    """Return a percent-encoded string of Rison, the notation of Kibana's addresses."""
     escaped = text.replace("!", "!!").replace("'", "!'")
     return f"'{quote(escaped, safe='!:')}'".replace("%27", "'")
 
 
 def _valid_url(text: str | None) -> str | None:
-    """``text`` if it is an address that Slack takes for a button."""
+    """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
     address = quote(sanitize(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
     try:
         parts = urlsplit(address)
@@ -113,14 +113,16 @@ VERDICTS: dict[Verdict, str] = {
     "unknown": "❔ Ended, result unknown",
 }
 _CAUSES: dict[StopCategory, str] = {
-    "oom": "Out of memory: the container was killed because it wanted more memory than it may have.",
-    "spot": "AWS took the Spot capacity back.",
-    "user": "Somebody, or a program, stopped the task.",
+    "oom": "Out of memory: the container was killed because it exceeded its memory limit.",
+    "spot": "AWS reclaimed the Spot capacity.",
+    "user": "A person or a program stopped the task.",
     "scheduler": "The ECS scheduler stopped the task.",
     "image": "The container's image could not be pulled.",
-    "resources": "ECS could not get what the task needs to start.",
+    "resources": "ECS could not get the resources that the task needs to start.",
 }
-_OOM_BUT_SUCCESS = "Something in the container was killed for memory, but the container ended with success."
+_OOM_BUT_SUCCESS = (
+    "A process in the container was killed because memory ran out, but the container exited successfully."
+)
 _BAR_CELLS = 10
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
@@ -132,7 +134,7 @@ _FIRST_SIGNAL_CODE = 128
 
 
 def valid_number(value: float | None) -> float | None:
-    """``value`` if it is a number that something can have used."""
+    """Return ``value`` if it is finite and not negative, else None."""
     return value if value is not None and math.isfinite(value) and value >= 0 else None
 
 
@@ -170,7 +172,7 @@ def dollars(value: float | None) -> str | None:
 
 
 def exit_code(code: int | None) -> str | None:
-    """The code, with the signal's name where shells and Docker mean one by it."""
+    """Return the code, with the name of the signal for codes that shells and Docker use for a signal."""
     if code is None:
         return None
     try:
@@ -179,23 +181,14 @@ def exit_code(code: int | None) -> str | None:
         return str(code)
 
 
-def parse_moment(time: str | None) -> datetime | None:
-    """A time of ISO 8601, in UTC; one without a zone is in UTC."""
-    try:
-        parsed = datetime.fromisoformat(time or "")
-        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
 def bar(percent: float) -> str:
-    """``▰▰▰▰▱▱▱▱▱▱`` for 42 %."""
+    """Draw a bar of ten cells: ``▰▰▰▰▱▱▱▱▱▱`` for 42 %."""
     filled = round(min(percent, _WHOLE_PERCENT) / _WHOLE_PERCENT * _BAR_CELLS)
     return "▰" * filled + "▱" * (_BAR_CELLS - filled)
 
 
 def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:
-    """Bar, average and peak against the size, as far as they are known; ``peak`` is the peak in its own unit."""
+    """Return a bar, the average and the peak in percent, as far as known. ``peak`` is the peak with its unit."""
     average, maximum = valid_number(average), valid_number(maximum)
     peak_text = peak if maximum is None else f"{_percent(maximum)}{f' ({peak})' if peak else ''}"
     parts = [
@@ -211,7 +204,7 @@ def usage(average: float | None, maximum: float | None, *, peak: str | None = No
 
 
 def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
-    """What the GPUs or Neuron cores did; one that idled is said plainly."""
+    """Return the use of the GPUs or Neuron cores, with a clear statement if they were idle."""
     if used is None or used.count < 1:
         return ""
     memory = valid_number(used.maximum_memory_mb)
@@ -219,24 +212,24 @@ def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
     average, maximum = valid_number(used.average_percent), valid_number(used.maximum_percent)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
-        text = f"{bar(busiest)}  idle the whole time: allocated, paid for and not used"
+        text = f"{bar(busiest)}  idle the whole time: allocated and paid for, but not used"
     else:
         text = usage(average, maximum)
     parts = "; ".join(part for part in (text, peak_memory) if part)
-    return f"*{used.count} {name if used.count == 1 else names}*  {parts or 'use not known'}"
+    return f"*{used.count} {name if used.count == 1 else names}*  {parts or 'use unknown'}"
 
 
 def cause(notice: Notice) -> str | None:
-    """Why it ended, in plain words."""
+    """Return a sentence on why the task stopped."""
     if notice.verdict == "success":
         return _OOM_BUT_SUCCESS if notice.category == "oom" else None
     if notice.category == "exit" and notice.exit_code is not None:
-        return f"The container ended with exit code {exit_code(notice.exit_code)}."
+        return f"The container exited with code {exit_code(notice.exit_code)}."
     return _CAUSES.get(notice.category)
 
 
 def memory_at_oom(notice: Notice) -> str | None:
-    """For a run out of memory: peak and limit, as far as they are known."""
+    """Return the memory peak and limit of a run that ran out of memory, as far as known."""
     peak, limit = valid_number(notice.numbers.memory_maximum_mb), valid_number(notice.numbers.memory_size_mb)
     parts = [
         None if peak is None else f"measured peak {number(peak, 1)} MB",
@@ -247,7 +240,7 @@ def memory_at_oom(notice: Notice) -> str | None:
 
 
 def suggested_size(advice: SizeAdvice) -> str | None:
-    """The size to try next and what it saves."""
+    """Return the size to try next and the saving."""
     vcpu, memory = valid_number(advice.vcpu), valid_number(advice.memory_mb)
     sizes = [
         None if vcpu is None else f"{number(vcpu, 3)} vCPU",
@@ -268,6 +261,6 @@ def _percent(value: float) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Without lone surrogates, which UTF-8 cannot hold, and with blanks for what cannot be printed."""
+    """Replace lone surrogates, which UTF-8 cannot encode, and replace characters that cannot be printed with spaces."""
     whole = text.encode("utf-8", "replace").decode()
     return "".join(character if character.isprintable() else " " for character in whole)

@@ -1,4 +1,4 @@
-"""The interface to a search cluster: one bulk request of upserts, with a result for each item."""
+"""The interface to a search cluster: sign-in, one bulk request of upserts, and one result for each document."""
 
 import re
 from base64 import b64encode
@@ -14,20 +14,65 @@ from forwarder.errors import SettingsError
 from forwarder.settings import Credentials
 
 _SCHEMES = ("https://", "http://")
-_INVALID_URL = "ELASTICSEARCH_URL is no address of a cluster: set it to one like https://search.example.com:9200."
+_INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
+_MAX_RETRIES_ON_CONFLICT = 5
+_RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
+_FORBIDDEN_STATUSES = frozenset({401, 403})
+_MIN_FAILURE_STATUS = 300
+_MAX_REASON_LENGTH = 500
+# The engines' names of errors, such as security_exception.
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
+
+
+class ItemResult(Struct, frozen=True, kw_only=True):
+    """The result of writing one document: the HTTP status and, if it failed, the cluster's reason."""
+
+    status: int
+    reason: str | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the document was not written."""
+        return self.status >= _MIN_FAILURE_STATUS
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether writing again can succeed: the cluster is busy, or another request wrote the same document."""
+        return self.status in _RETRYABLE_ITEM_STATUSES
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether the cause is the index, not the document: no permission to write or create it, or a block on it."""
+        return self.status in _FORBIDDEN_STATUSES
+
+
+class Cluster(Protocol):
+    """Elasticsearch or OpenSearch."""
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        """Search once and return the response as JSON. Raises ClusterError."""
+        ...
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        """Write documents as upserts in one request. Returns a result for each document, in order.
+
+        Raises ClusterError if the whole request failed.
+        """
+        ...
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:
-    """The header of the first sign-in that is filled: API key, then user name and password; none for the others.
+    """Return the HTTP header for an API key or, without one, for a user name and password; else no header.
 
-    Raises SettingsError for a key that no header can hold: the clients would quote it.
+    Raises:
+        SettingsError: the key cannot be a header's value; the clients would quote it in their errors.
     """
     key = credentials.api_key
     if key is not None:
         if not (key.isascii() and key.isprintable()):
             raise SettingsError(
-                "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, holds a line break or "
-                "another character that no API key has: set it to the encoded key alone."
+                "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, contains a line break or "
+                "another character that is invalid in an API key: set it to the encoded key alone."
             )
         return {"authorization": f"ApiKey {key}"}
     if credentials.basic is not None:
@@ -37,104 +82,58 @@ def authorization(credentials: Credentials) -> dict[str, str]:
 
 @contextmanager
 def checked_url(url: str) -> Iterator[None]:
-    """What a client makes of an address that is none, as a SettingsError.
+    """Raise SettingsError for an invalid address, including one that a client refuses within this context.
 
-    Without a scheme, one client would send the password in the clear and the other refuses.
+    An address without a scheme is invalid: one client would send the password unencrypted, the other refuses it.
     """
     if not url.lower().startswith(_SCHEMES):
         raise SettingsError(_INVALID_URL)
     try:
         yield
     except (TypeError, ValueError):
-        # Not "from": the client's error may quote the address, in which a password may stand.
+        # Not "from": the client's error may quote the address, which may contain a password.
         raise SettingsError(_INVALID_URL) from None
 
 
-RETRIES_ON_CONFLICT = 5
-_RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
-_FORBIDDEN_STATUSES = frozenset({401, 403})
-_FIRST_FAILURE_STATUS = 300
-_MAX_REASON_LENGTH = 500
-# What the engines call their refusals (security_exception).
-_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
-
-
-class ItemResult(Struct, frozen=True, kw_only=True):
-    """What became of one document: HTTP status and, if it failed, the cluster's reason."""
-
-    status: int
-    reason: str | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether the document was not written."""
-        return self.status >= _FIRST_FAILURE_STATUS
-
-    @property
-    def retryable(self) -> bool:
-        """Whether writing it again may work: the cluster is busy, or others wrote the same document."""
-        return self.status in _RETRYABLE_ITEM_STATUSES
-
-    @property
-    def forbidden(self) -> bool:
-        """Whether the index is at fault, not the document: no right to write or to make it, or a block on it."""
-        return self.status in _FORBIDDEN_STATUSES
-
-
-class Cluster(Protocol):
-    """Elasticsearch or OpenSearch."""
-
-    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """One search; the answer as JSON. Raises ClusterError."""
-        ...
-
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """Write documents as upserts, in one request; a result for each, in order.
-
-        Raises ClusterError if the request failed as a whole.
-        """
-        ...
-
-
 def bulk_lines(documents: Sequence[Document]) -> list[str]:
-    """The lines of a bulk request: what is there is kept, what is given is set; no scripts."""
+    """Return the lines of a bulk request of updates: the given fields are set, all others are kept, without scripts."""
     lines = []
     for document in documents:
-        action = {"_index": document.index, "_id": document.id, "retry_on_conflict": RETRIES_ON_CONFLICT}
+        action = {"_index": document.index, "_id": document.id, "retry_on_conflict": _MAX_RETRIES_ON_CONFLICT}
         lines.append(_text({"update": action}))
-        first_time = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
-        lines.append(_text({"doc": document.fields, **first_time}))
+        insertion = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
+        lines.append(_text({"doc": document.fields, **insertion}))
     return lines
 
 
-def bulk_results(answer: object, count: int) -> list[ItemResult]:
-    """The results in a bulk answer. Raises ValueError if there is not one for each document."""
-    items = answer.get("items") if isinstance(answer, dict) else None
+def bulk_results(response: object, count: int) -> list[ItemResult]:
+    """Return the results in the response to a bulk request. Raises ValueError without a result for each document."""
+    items = response.get("items") if isinstance(response, dict) else None
     if not isinstance(items, list) or len(items) != count:
-        raise ValueError(f"the answer holds no result for each of {count} documents")
+        raise ValueError(f"the response does not contain a result for each of {count} documents")
     return [_result(item) for item in items]
 
 
 def rejection_message(engine: str, status: int | None, error: object) -> str:
-    """A sentence for a whole request that was refused.
+    """Return a sentence about a whole request that was refused.
 
-    The engine's own code is shown; any other words are those of a proxy, and may quote the request with
-    its credentials.
+    It contains the engine's error code. Any other text may come from a proxy and may quote the request with its
+    credentials, so it is left out.
     """
-    code = f": {error}" if isinstance(error, str) and _CODE.fullmatch(error) else ""
+    code = f": {error}" if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else ""
     return f"{engine} answered HTTP {status}{code}."
 
 
 def _result(item: object) -> ItemResult:
     outcome = next(iter(item.values()), None) if isinstance(item, dict) else None
     if not isinstance(outcome, dict) or not isinstance(outcome.get("status"), int):
-        raise ValueError("the answer holds a result without a status")  # noqa: TRY004  a value of foreign JSON
+        raise ValueError("the response contains a result without a status")  # noqa: TRY004  a value of foreign JSON
     error = outcome.get("error")
     return ItemResult(status=outcome["status"], reason=None if error is None else _reason(error))
 
 
 def _reason(error: object) -> str:
-    """The cluster's words with those of their cause, which names the field."""
+    """Return the cluster's reason with those of its causes, which name the field."""
     parts: list[str] = []
     while isinstance(error, dict):
         parts.append(f"{error.get('type')}: {error.get('reason')}")

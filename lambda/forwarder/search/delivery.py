@@ -1,4 +1,4 @@
-"""Sends documents to the cluster within the remaining time of an invocation; refused ones go to a queue."""
+"""Delivers documents to the cluster within the remaining time of an invocation. Refused documents go to a queue."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -10,47 +10,167 @@ from msgspec import Struct
 
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError
-from forwarder.invocation import RESERVED_SECONDS, TimeBudget
+from forwarder.invocation import RetryBackoff, TimeBudget
 from forwarder.search.cluster import Cluster, ItemResult
 
-MAX_MESSAGE_BYTES = 256 * 1024
+# The largest bulk request; a batch is halved if the cluster refuses it as too large.
+MAX_DOCUMENTS_PER_REQUEST = 500
+MAX_MESSAGE_BYTES = 256 * 1024  # of SQS
+_MAX_REQUEST_SECONDS = 30.0
+_INITIAL_BACKOFF_SECONDS = 0.2
+_MAX_BACKOFF_SECONDS = 5.0
 _MAX_REASON_LENGTH = 1000
-# SQS takes characters up to U+FFFD and from U+10000: the API reference of SendMessage.
-_ESCAPED = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
+_NO_REASON = "without a reason"
+# SQS refuses a message with U+FFFE or U+FFFF: see the API reference of SendMessage.
+_SQS_ESCAPES = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
 
 
 class Failure(Struct, frozen=True):
-    """A document, or the line it was to become, and why it is not in the cluster."""
+    """A document, or a line that should become one, and why it cannot be indexed."""
 
     document: object
     reason: str
 
 
+class DeliveryResult(Struct, frozen=True, kw_only=True):
+    """The number of indexed documents, and the documents that the cluster will never accept."""
+
+    indexed: int
+    rejected: tuple[Failure, ...] = ()
+
+
+class DocumentWriter(Protocol):
+    """Writes documents to the cluster."""
+
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
+        """Write all documents. Raises DeliveryError if some were not written and a later attempt can succeed."""
+        ...
+
+
 class FailureStore(Protocol):
-    """Keeps what could not be indexed."""
+    """Keeps what cannot be indexed."""
 
     def keep(self, failures: list[Failure]) -> None:
-        """Keep them all. Raises DeliveryError if that fails."""
+        """Keep all failures. Raises DeliveryError if one was not kept."""
         ...
 
 
 class Sqs(Protocol):
-    """The one call of boto3's SQS client that is made."""
+    """The one method of boto3's SQS client that is used."""
 
-    def send_message(self, *, QueueUrl: str, MessageBody: str) -> object:  # noqa: N803  boto3 takes the names of the API
+    def send_message(self, *, QueueUrl: str, MessageBody: str) -> object:  # noqa: N803  the names in the API
         """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/SendMessage ."""
         ...
 
 
+class Delivery:
+    """Delivers documents to one cluster.
+
+    Args:
+        cluster: the cluster.
+        budget: the time for all requests and retries.
+        jitter: returns a number from 0 to 1, which spreads the pauses between retries.
+    """
+
+    def __init__(self, cluster: Cluster, budget: TimeBudget, jitter: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._budget = budget
+        self._jitter = jitter
+
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
+        """Write all documents. Raises DeliveryError if some were not written and a later attempt can succeed."""
+        backoff = RetryBackoff(
+            self._budget,
+            self._jitter,
+            initial_seconds=_INITIAL_BACKOFF_SECONDS,
+            max_seconds=_MAX_BACKOFF_SECONDS,
+            max_request_seconds=_MAX_REQUEST_SECONDS,
+        )
+        indexed = 0
+        rejected: list[Failure] = []
+        forbidden: str | None = None
+        starts = range(0, len(documents), MAX_DOCUMENTS_PER_REQUEST)
+        pending = [list(documents[start : start + MAX_DOCUMENTS_PER_REQUEST]) for start in starts]
+        while pending:
+            batch = pending.pop()
+            try:
+                results = self._cluster.bulk(batch, _request_timeout_seconds(backoff))
+            except ClusterError as error:
+                if error.is_too_large:
+                    pending += _split(batch, rejected, str(error))
+                    continue
+                if not error.is_retryable:
+                    raise
+                _wait(backoff, str(error))
+                pending.append(batch)
+                continue
+            forbidden = forbidden or _forbidden_reason(results)
+            retried = _documents_to_retry(batch, results, rejected)
+            indexed += sum(not result.is_failed for result in results)
+            if retried:
+                _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
+                pending.append(retried)
+            else:
+                backoff.reset()
+        if forbidden is not None:
+            raise DeliveryError(
+                f"The cluster forbids writing some documents, the others are written ({forbidden}): give the "
+                "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
+            )
+        return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
+
+
+def _request_timeout_seconds(backoff: RetryBackoff) -> float:
+    seconds = backoff.request_timeout_seconds()
+    if seconds is None:
+        raise DeliveryError(
+            "The invocation's time was used up before all documents were written: raise the function's timeout."
+        )
+    return seconds
+
+
+def _wait(backoff: RetryBackoff, reason: str) -> None:
+    if not backoff.wait():
+        raise DeliveryError(f"The cluster accepted no documents until the end of the invocation's time: {reason}")
+
+
+def _forbidden_reason(results: list[ItemResult]) -> str | None:
+    return next((result.reason or _NO_REASON for result in results if result.is_forbidden), None)
+
+
+def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
+    """Split a batch that is too large into two; a single document that is too large is added to ``rejected``."""
+    if len(batch) == 1:
+        rejected.append(Failure(_as_json(batch[0]), reason))
+        return []
+    middle = len(batch) // 2
+    return [batch[middle:], batch[:middle]]
+
+
+def _documents_to_retry(batch: list[Document], results: list[ItemResult], rejected: list[Failure]) -> list[Document]:
+    """Return the documents to write again; those that the cluster will never accept are added to ``rejected``."""
+    retried: list[Document] = []
+    for document, result in zip(batch, results, strict=True):
+        if result.is_failed and result.is_retryable:
+            retried.append(document)
+        elif result.is_failed and not result.is_forbidden:
+            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
+    return retried
+
+
+def _as_json(document: Document) -> dict[str, object]:
+    return {"index": document.index, "id": document.id, "fields": document.initial_fields}
+
+
 class SqsFailureStore:
-    """An SQS queue; messages are cut to what SQS takes."""
+    """An SQS queue. Each message is truncated to the size that SQS accepts."""
 
     def __init__(self, queue_url: str, sqs: Sqs) -> None:
         self._queue_url = queue_url
         self._sqs = sqs
 
     def keep(self, failures: list[Failure]) -> None:
-        """One message each."""
+        """Send one message for each failure. Raises DeliveryError."""
         from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
         for failure in failures:
@@ -58,7 +178,7 @@ class SqsFailureStore:
                 self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=message_body(failure))
             except (BotoCoreError, ClientError) as error:
                 raise DeliveryError(
-                    f"The failure queue takes no message ({type(error).__name__}): "
+                    f"The failure queue did not accept a message ({type(error).__name__}): "
                     "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
                 ) from error
 
@@ -67,130 +187,27 @@ class NoFailureStore:
     """Without a queue, a document that cannot be indexed is only counted and logged."""
 
     def keep(self, failures: list[Failure]) -> None:
-        """Nothing is kept."""
+        """Discard the failures."""
 
 
 def message_body(failure: Failure) -> str:
-    """``{"document": …, "reason": …}``, at most 256 KB; a document that is larger goes as cut text."""
-    body = _encoded(failure)
-    return (body if len(body) <= MAX_MESSAGE_BYTES else _truncated(failure)).decode()
+    """Return ``{"document": …, "reason": …}`` of at most 256 KB; a larger document becomes truncated text."""
+    body = _encode(failure)
+    return (body if len(body) <= MAX_MESSAGE_BYTES else _truncated_body(failure)).decode()
 
 
-def _encoded(failure: Failure) -> bytes:
-    """As JSON, in which those characters are escaped that SQS refuses a message for."""
-    return reduce(lambda body, pair: body.replace(*pair), _ESCAPED, msgspec.json.encode(failure))
+def _encode(failure: Failure) -> bytes:
+    """Encode as JSON, with escapes for the characters that SQS refuses."""
+    return reduce(lambda body, pair: body.replace(*pair), _SQS_ESCAPES, msgspec.json.encode(failure))
 
 
-def _truncated(failure: Failure) -> bytes:
-    """With as much of the document as fits: what a character takes in JSON is from one byte to six."""
+def _truncated_body(failure: Failure) -> bytes:
+    """Encode as much of the document as fits; a character takes one to six bytes in JSON, so the length is searched."""
     text = failure.document if isinstance(failure.document, str) else msgspec.json.encode(failure.document).decode()
-    reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is cut)"
+    reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is truncated)"
 
     def body(length: int) -> bytes:
-        return _encoded(Failure(text[:length], reason))
+        return _encode(Failure(text[:length], reason))
 
     lengths = range(min(len(text), MAX_MESSAGE_BYTES) + 1)
     return body(bisect_right(lengths, MAX_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)
-
-
-# One request holds so many documents at most; halved where the cluster finds it too large.
-MAX_DOCUMENTS_PER_REQUEST = 500
-_MIN_REQUEST_SECONDS = 1.0
-_MAX_REQUEST_SECONDS = 30.0
-_INITIAL_BACKOFF_SECONDS = 0.2
-_MAX_BACKOFF_SECONDS = 5.0
-_NO_REASON = "without a reason"
-
-
-class DeliveryResult(Struct, frozen=True, kw_only=True):
-    """How many documents arrived, and those that never will."""
-
-    indexed: int
-    rejected: tuple[Failure, ...] = ()
-
-
-class Delivery:
-    """Delivers to one cluster. ``jitter`` gives a number from 0 to 1 that spreads the pauses."""
-
-    def __init__(self, cluster: Cluster, time: TimeBudget, jitter: Callable[[], float]) -> None:
-        self._cluster = cluster
-        self._time = time
-        self._jitter = jitter
-
-    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        """Write all documents. Raises DeliveryError if some may still arrive, but not in this invocation."""
-        indexed = 0
-        rejected: list[Failure] = []
-        forbidden: str | None = None
-        starts = range(0, len(documents), MAX_DOCUMENTS_PER_REQUEST)
-        waiting = [list(documents[start : start + MAX_DOCUMENTS_PER_REQUEST]) for start in starts]
-        attempts = 0
-        while waiting:
-            batch = waiting.pop()
-            try:
-                results = self._cluster.bulk(batch, self._request_seconds())
-            except ClusterError as error:
-                if error.too_large:
-                    waiting += _split(batch, rejected, str(error))
-                    continue
-                if not error.retryable:
-                    raise
-                attempts += 1
-                self._back_off(attempts, str(error))
-                waiting.append(batch)
-                continue
-            forbidden = forbidden or next((result.reason or _NO_REASON for result in results if result.forbidden), None)
-            again = _partition(batch, results, rejected)
-            indexed += sum(not result.failed for result in results)
-            if again:
-                attempts += 1
-                self._back_off(attempts, next(result.reason or "" for result in results if result.retryable))
-                waiting.append(again)
-            else:
-                attempts = 0
-        if forbidden is not None:
-            raise DeliveryError(
-                f"The cluster forbids writing some documents, the others are written ({forbidden}): give the "
-                "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
-            )
-        return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
-
-    def _request_seconds(self) -> float:
-        left = self._time.remaining_seconds() - RESERVED_SECONDS
-        if left < _MIN_REQUEST_SECONDS:
-            raise DeliveryError(
-                "The invocation's time is up before all documents were written: raise the function's timeout."
-            )
-        return min(left, _MAX_REQUEST_SECONDS)
-
-    def _back_off(self, attempts: int, reason: str) -> None:
-        """Wait longer each time; give up when there would be no time for another request."""
-        longest = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(attempts, 10), _MAX_BACKOFF_SECONDS)
-        pause = longest * (0.5 + self._jitter() / 2)
-        if self._time.remaining_seconds() - RESERVED_SECONDS - pause < _MIN_REQUEST_SECONDS:
-            raise DeliveryError(f"The cluster took no documents to the end of the invocation's time: {reason}")
-        self._time.sleep(pause)
-
-
-def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
-    """Two smaller batches; a single document that is too large is rejected."""
-    if len(batch) == 1:
-        rejected.append(Failure(_as_json(batch[0]), reason))
-        return []
-    middle = len(batch) // 2
-    return [batch[middle:], batch[:middle]]
-
-
-def _partition(batch: list[Document], results: list[ItemResult], rejected: list[Failure]) -> list[Document]:
-    """Put aside what the cluster will never take; returns what is to be tried again."""
-    again: list[Document] = []
-    for document, result in zip(batch, results, strict=True):
-        if result.failed and result.retryable:
-            again.append(document)
-        elif result.failed and not result.forbidden:
-            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
-    return again
-
-
-def _as_json(document: Document) -> dict[str, object]:
-    return {"index": document.index, "id": document.id, "fields": document.initial_fields}

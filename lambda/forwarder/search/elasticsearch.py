@@ -1,4 +1,4 @@
-"""Elasticsearch 7.17 to 9 by the official client."""
+"""Elasticsearch 7.17 to 9, through the official client."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from forwarder.errors import ClusterError
 from forwarder.search.cluster import ItemResult, authorization, bulk_lines, bulk_results, checked_url, rejection_message
 from forwarder.settings import Credentials
 
-# What OpenSearch answers to the media type of Elasticsearch 8.
+# OpenSearch's response to the media type of Elasticsearch 8.
 _NOT_ACCEPTABLE = 406
 _OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
 
 
 class ElasticsearchCluster:
-    """The official client with its own retries off: delivery retries, within the time that is left."""
+    """The official client without its own retries: ``Delivery`` retries, within the remaining time."""
 
     def __init__(self, url: str, credentials: Credentials) -> None:
         headers = authorization(credentials)
@@ -26,18 +26,18 @@ class ElasticsearchCluster:
             )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """One bulk request."""
+        """See ``Cluster``."""
         client = self._client.options(request_timeout=timeout_seconds)
         with _translate_errors():
-            # Lines of text are sent as they are; the client's types know only of objects.
-            answer = client.bulk(operations=bulk_lines(documents))  # type: ignore[arg-type]
-            return bulk_results(answer.body, len(documents))
+            # The client sends lines of text unchanged; its type annotations allow only objects.
+            response = client.bulk(operations=bulk_lines(documents))  # type: ignore[arg-type]
+            return bulk_results(response.body, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """One search."""
+        """See ``Cluster``."""
         with _translate_errors():
-            answer = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
-            found: Mapping[str, object] = answer.body
+            response = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
+            found: Mapping[str, object] = response.body
             return found
 
 
@@ -48,11 +48,11 @@ def _translate_errors() -> Iterator[None]:
     except elasticsearch.ApiError as error:
         hint = _OPENSEARCH_HINT if error.status_code == _NOT_ACCEPTABLE else ""
         message = rejection_message("Elasticsearch", error.status_code, error.error) + hint
-        # Not "from": the client's error holds the whole answer.
+        # Not "from": the client's error contains the whole response.
         raise ClusterError(message, status=error.status_code) from None
     except elasticsearch.UnsupportedProductError as error:
-        raise ClusterError(f"This is no Elasticsearch from 7.14 on.{_OPENSEARCH_HINT}", status=0) from error
+        raise ClusterError(f"The server is not Elasticsearch 7.14 or later.{_OPENSEARCH_HINT}", status=0) from error
     except elasticsearch.TransportError as error:
         raise ClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
     except ValueError as error:
-        raise ClusterError(f"Elasticsearch cannot be understood: {error}.", status=0) from error
+        raise ClusterError(f"Elasticsearch sent an invalid response: {error}.", status=0) from error

@@ -1,4 +1,4 @@
-"""OpenSearch and Amazon OpenSearch Service by opensearch-py."""
+"""OpenSearch and Amazon OpenSearch Service, through opensearch-py."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ _SERVERLESS_HOST = ".aoss."
 
 
 class OpenSearchCluster:
-    """opensearch-py with its own retries off: delivery retries, within the time that is left."""
+    """opensearch-py without its own retries: ``Delivery`` retries, within the remaining time."""
 
     def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
         headers = authorization(credentials)
@@ -33,14 +33,14 @@ class OpenSearchCluster:
             )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """One bulk request."""
+        """See ``Cluster``."""
         body = "\n".join(bulk_lines(documents)) + "\n"
         with _translate_errors():
-            answer = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
-            return bulk_results(answer, len(documents))
+            response = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
+            return bulk_results(response, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """One search."""
+        """See ``Cluster``."""
         with _translate_errors():
             found: Mapping[str, object] = self._client.search(
                 index=index, body=dict(body), params={"request_timeout": timeout_seconds}
@@ -49,7 +49,7 @@ class OpenSearchCluster:
 
 
 def _without_user(url: str) -> str:
-    """opensearch-py prefers a name in the address to the header; Elasticsearch's client does not."""
+    """Remove the user: opensearch-py prefers a user in the address to the header; Elasticsearch's client does not."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -62,13 +62,13 @@ def _translate_errors() -> Iterator[None]:
         raise ClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
     except opensearchpy.TransportError as error:
         status = error.status_code if isinstance(error.status_code, int) else None
-        # Not "from": the client's error holds the whole answer.
+        # Not "from": the client's error contains the whole response.
         raise ClusterError(rejection_message("OpenSearch", status, error.error), status=status) from None
     except ValueError as error:
-        raise ClusterError(f"OpenSearch cannot be understood: {error}.", status=0) from error
+        raise ClusterError(f"OpenSearch sent an invalid response: {error}.", status=0) from error
 
 
-def _signature(url: str, region: str | None) -> Any:  # noqa: ANN401  opensearch-py's own
+def _signature(url: str, region: str | None) -> Any:  # noqa: ANN401  a class of opensearch-py without types
     if region is None:
         raise SettingsError("OPENSEARCH_AWS_AUTH needs a region: set AWS_REGION.")
     import boto3  # in Lambda's runtime; only for SigV4

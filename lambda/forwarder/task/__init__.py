@@ -1,1 +1,1 @@
-"""An ended task: its event, its containers, how it ended, and where its report is."""
+"""A stopped task: its event, its containers, its outcome, and its report in CloudWatch Logs."""

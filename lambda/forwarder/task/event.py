@@ -1,18 +1,22 @@
-"""EventBridge's "ECS Task State Change", parsed once; a field of the wrong type is absent, the rest stays."""
+"""Parses EventBridge's "ECS Task State Change". A field of the wrong type counts as absent, and the others are used."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import Struct
 
-from forwarder.times import parse_time
+from profiler.core.ecs import arn_part, cluster_name, task_id
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.timestamps import parse_datetime
 
 _STOPPED = "STOPPED"
-_SERVICE = "service:"
+_SERVICE_GROUP = "service:"
+_SERVICE_STARTER = "ecs-svc/"
+_REGION_PART, _ACCOUNT_PART = 3, 4
 
 
 class EventContainer(Struct, frozen=True, kw_only=True):
-    """A container of the task, as the event tells of it. Their order means nothing."""
+    """A container in the event. The order of the containers has no meaning."""
 
     name: str
     arn: str | None = None
@@ -24,7 +28,7 @@ class EventContainer(Struct, frozen=True, kw_only=True):
 
 
 class StoppedTask(Struct, frozen=True, kw_only=True):
-    """A task that has ended."""
+    """A task that has stopped."""
 
     arn: str
     cluster: str | None = None
@@ -47,30 +51,31 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """The last part of the ARN."""
-        return self.arn.rsplit("/", 1)[-1]
+        return task_id(self.arn)
 
     @property
     def family(self) -> str | None:
-        """From the task definition's ARN: ``…:task-definition/FAMILY:REVISION``."""
+        """The family in the task definition's ARN: ``…:task-definition/FAMILY:REVISION``."""
         return None if self.definition_arn is None else self.definition_arn.rsplit("/", 1)[-1].rsplit(":", 1)[0]
 
     @property
     def revision(self) -> str | None:
-        """See ``family``."""
+        """The revision in the task definition's ARN."""
         name = (self.definition_arn or "").rsplit("/", 1)[-1]
         return name.rsplit(":", 1)[1] if ":" in name else None
 
     @property
     def is_service_task(self) -> bool:
-        """Whether an ECS service keeps this task."""
-        return (self.group or "").startswith(_SERVICE) or (self.started_by or "").startswith("ecs-svc/")
+        """Whether the task belongs to an ECS service."""
+        return (self.group or "").startswith(_SERVICE_GROUP) or (self.started_by or "").startswith(_SERVICE_STARTER)
 
     @property
     def duration_ms(self) -> float | None:
-        """Start to the end of execution; None if either is unknown or, for a task that crashed at once, negative.
+        """Milliseconds from the start to the end of execution; None if one of them is unknown.
 
-        ``startedAt`` is when the control plane saw the task run, seconds after it did. ``stoppedAt`` is no end of
-        execution: ECS takes some 20 s more to put the task away.
+        None also if the difference is negative, for a task that crashed at once: ``startedAt`` is when the control
+        plane saw the task running, seconds after it started. ``stoppedAt`` is not the end of execution: ECS cleans up
+        for about 20 s more.
         """
         end = self.execution_stopped_at
         if self.started_at is None or end is None or end < self.started_at:
@@ -79,60 +84,45 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
 
 def parse_stopped_task(event: object) -> StoppedTask | None:
-    """The ended task of an event; None for any other event, and for other states of a task."""
-    detail = _mapping(_mapping(event).get("detail"))
-    arn = _text(detail.get("taskArn"))
-    if arn is None or _text(detail.get("lastStatus")) != _STOPPED:
+    """Return the stopped task of an event; None for any other event, and for other states of a task."""
+    root = mapping(event)
+    detail = mapping(root.get("detail"))
+    arn = text(detail.get("taskArn"))
+    if arn is None or text(detail.get("lastStatus")) != _STOPPED:
         return None
-    listed = detail.get("containers")
-    containers = (_container(item) for item in (listed if isinstance(listed, list) else []))
-    cluster = _text(detail.get("clusterArn"))
+    containers = (_container(item) for item in mappings(detail.get("containers")))
     return StoppedTask(
         arn=arn,
-        cluster=None if cluster is None else cluster.rsplit("/", 1)[-1],
-        definition_arn=_text(detail.get("taskDefinitionArn")),
-        region=_text(_mapping(event).get("region")) or _arn_part(arn, 3),
-        account_id=_text(_mapping(event).get("account")) or _arn_part(arn, 4),
-        availability_zone=_text(detail.get("availabilityZone")),
-        launch_type=_text(detail.get("launchType")),
-        group=_text(detail.get("group")),
-        started_by=_text(detail.get("startedBy")),
-        stop_code=_text(detail.get("stopCode")),
-        stopped_reason=_text(detail.get("stoppedReason")),
-        created_at=parse_time(_text(detail.get("createdAt"))),
-        pull_started_at=parse_time(_text(detail.get("pullStartedAt"))),
-        started_at=parse_time(_text(detail.get("startedAt"))),
-        execution_stopped_at=parse_time(_text(detail.get("executionStoppedAt"))),
-        stopped_at=parse_time(_text(detail.get("stoppedAt"))),
+        cluster=cluster_name(text(detail.get("clusterArn"))),
+        definition_arn=text(detail.get("taskDefinitionArn")),
+        region=text(root.get("region")) or arn_part(arn, _REGION_PART),
+        account_id=text(root.get("account")) or arn_part(arn, _ACCOUNT_PART),
+        availability_zone=text(detail.get("availabilityZone")),
+        launch_type=text(detail.get("launchType")),
+        group=text(detail.get("group")),
+        started_by=text(detail.get("startedBy")),
+        stop_code=text(detail.get("stopCode")),
+        stopped_reason=text(detail.get("stoppedReason")),
+        created_at=parse_datetime(text(detail.get("createdAt"))),
+        pull_started_at=parse_datetime(text(detail.get("pullStartedAt"))),
+        started_at=parse_datetime(text(detail.get("startedAt"))),
+        execution_stopped_at=parse_datetime(text(detail.get("executionStoppedAt"))),
+        stopped_at=parse_datetime(text(detail.get("stoppedAt"))),
         containers=tuple(container for container in containers if container is not None),
     )
 
 
-def _container(item: object) -> EventContainer | None:
-    fields = _mapping(item)
-    name = _text(fields.get("name"))
+def _container(fields: Mapping[str, object]) -> EventContainer | None:
+    name = text(fields.get("name"))
     if name is None:
         return None
     exit_code = fields.get("exitCode")
     return EventContainer(
         name=name,
-        arn=_text(fields.get("containerArn")),
-        image=_text(fields.get("image")),
-        image_digest=_text(fields.get("imageDigest")),
-        runtime_id=_text(fields.get("runtimeId")),
+        arn=text(fields.get("containerArn")),
+        image=text(fields.get("image")),
+        image_digest=text(fields.get("imageDigest")),
+        runtime_id=text(fields.get("runtimeId")),
         exit_code=exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None,
-        reason=_text(fields.get("reason")),
+        reason=text(fields.get("reason")),
     )
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _arn_part(arn: str, position: int) -> str | None:
-    parts = arn.split(":")
-    return parts[position] or None if len(parts) > position else None

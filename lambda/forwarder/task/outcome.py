@@ -1,4 +1,4 @@
-"""What an ended task comes to: success, failure, stopped or unknown, and why."""
+"""Determines the outcome of a stopped task: success, failure, stopped or unknown, and why."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ StopCategory = Literal["oom", "spot", "user", "scheduler", "image", "resources",
 _GENERIC_REASONS = frozenset({"essential container in task exited"})
 _EXTERNAL_STOPS = frozenset({"user", "spot"})
 _FAILED_TO_START = "taskfailedtostart"
-# Substrings of reasons in lower case; agents of different ages spell and space them differently.
+# Substrings of reasons in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
 _SPOT = (
     "spot task was interrupted",
@@ -41,7 +41,7 @@ _STOP_CODES: dict[str, StopCategory] = {
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The verdict and its grounds; ``reason`` is what ECS itself said, None if that was nothing."""
+    """The verdict and its cause; ``reason`` is the text from ECS, None if there is none or it says nothing specific."""
 
     verdict: Verdict
     category: StopCategory
@@ -51,10 +51,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def determine_outcome(task: StoppedTask, batch: EventContainer | None) -> Outcome:
-    """The outcome of a task whose batch container is ``batch`` (None if it is not in the event).
+    """Determine the outcome of a task. ``batch`` is its batch container, None if it is not in the event.
 
-    What stopped the task from outside comes before the exit code: a batch that handles SIGTERM
-    well exits 0 without having done its work. Only the batch's own exit code counts.
+    A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
+    work is not done. Only the batch's own exit code counts.
     """
     reasons = " ".join(
         text.lower() for text in (task.stopped_reason, *(container.reason for container in task.containers)) if text
@@ -84,10 +84,10 @@ def _verdict(category: StopCategory, exit_code: int | None, *, failed: bool) -> 
 
 
 def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_memory: bool) -> StopCategory:
-    """The first that fits; an image or a resource was missing only if nothing ran."""
+    """Return the first matching category. A missing image or resource can be the cause only if nothing ran."""
     by_code = _STOP_CODES.get((task.stop_code or "").lower())
     nothing_ran = exit_code is None
-    fits: tuple[tuple[StopCategory, bool], ...] = (
+    matches: tuple[tuple[StopCategory, bool], ...] = (
         ("spot", by_code == "spot" or _contains_any(reasons, _SPOT)),
         ("user", by_code == "user" or _contains_any(reasons, _USER)),
         ("oom", out_of_memory),
@@ -96,13 +96,13 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
         ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
         ("exit", not nothing_ran),
     )
-    return next((category for category, fit in fits if fit), "unknown")
+    return next((category for category, is_match in matches if is_match), "unknown")
 
 
 def _specific_reason(task: StoppedTask, batch: EventContainer | None) -> str | None:
-    """ECS's own words, unless they only say that something ended."""
-    said = (batch.reason if batch is not None else None) or task.stopped_reason
-    return None if said is None or said.lower() in _GENERIC_REASONS else said
+    """Return the reason from ECS, unless it says only that a container exited."""
+    reason = (batch.reason if batch is not None else None) or task.stopped_reason
+    return None if reason is None or reason.lower() in _GENERIC_REASONS else reason
 
 
 def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.core.timestamps import format_ms, parse_ns
+from profiler.core.timestamps import format_datetime, format_ms, parse_datetime, parse_ns, subtract_ms
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,42 @@ def test_anything_else_is_no_time(text: object) -> None:
 @given(st.text())
 def test_never_raises(text: str) -> None:
     parse_ns(text)
+    parse_datetime(text)
+    parse_datetime(text, default_zone=UTC)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+def test_a_time_outside_the_calendar_is_no_time(text: str) -> None:
+    assert parse_ns(text) is None
+    assert parse_datetime(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-03-01T10:00:03+01:00", datetime(2026, 3, 1, 9, 0, 3, tzinfo=UTC)),
+        ("2026-03-01T10:00:03.123456789Z", datetime(2026, 3, 1, 10, 0, 3, 123456, tzinfo=UTC)),
+        ("1969-12-31T23:59:59Z", datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
+        ("2026-03-01T10:00:03", None),
+        ("2026-03-01", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_time_needs_a_zone_or_a_default(text: str | None, moment: datetime | None) -> None:
+    assert parse_datetime(text) == moment
+    assert parse_datetime("2026-03-01T10:00:03", default_zone=UTC) == datetime(2026, 3, 1, 10, 0, 3, tzinfo=UTC)
+
+
+def test_what_is_outside_the_calendar_is_not_subtracted() -> None:
+    first = datetime(1, 1, 1, tzinfo=UTC)
+    assert subtract_ms(first, 1) == first
+    assert subtract_ms(first, 1e300) == first
+    assert subtract_ms(datetime(2026, 1, 1, tzinfo=UTC), None) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_datetime_is_written_with_milliseconds() -> None:
+    assert format_datetime(datetime(2026, 3, 1, 10, 0, 3, 123999, tzinfo=UTC)) == "2026-03-01T10:00:03.123Z"
 
 
 @given(st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2200, 1, 1)))  # noqa: DTZ001  hypothesis wants naive bounds

@@ -134,7 +134,7 @@ def test_a_report_is_read() -> None:
 def test_a_broken_report_says_why(line: str) -> None:
     broken = read_line(line)
     assert isinstance(broken, InvalidReport)
-    assert "no valid report" in broken.reason
+    assert "not a valid report" in broken.reason
 
 
 def test_huge_and_wide_lines_are_read_or_refused() -> None:

@@ -1,14 +1,15 @@
-"""What the forwarder adds up for the cluster is what the profiler finds in the record."""
+"""The forwarder writes into the document what the profiler calculates from the record."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.task_need import task_requirements
-from profiler.record.model import Container, Distribution, Metrics, OtherContainer, Record, TaskSize
+from forwarder.documents import Document, report_document
+from profiler.record.model import Container, Distribution, Metrics, OtherContainer, Record, Report, TaskSize
 from profiler.sizing.requirements import requirements_of
 
 numbers = st.none() | st.floats(min_value=0, max_value=200_000)
@@ -32,19 +33,28 @@ records = st.builds(
 )
 
 
+def task_fields(record: Record) -> dict[str, Any]:
+    """``usage.task`` of the record's document; fields without a value are left out."""
+    report = Report(time="2026-03-01T10:00:03Z", type="task.report", record=record)
+    document = report_document(report, "", prefix="task")
+    assert isinstance(document, Document)
+    fields: dict[str, Any] = document.fields.get("usage", {}).get("task", {})
+    return fields
+
+
 @given(records)
 def test_both_say_the_same(record: Record) -> None:
     need = requirements_of(record)
-    told = task_requirements(record)
-    assert told["memory_mb"] == (None if need.memory_mb is None else pytest.approx(need.memory_mb))
-    assert told["vcpu_p95"] == (None if need.vcpu is None else pytest.approx(need.vcpu))
+    told = task_fields(record)
+    assert told.get("memory_mb") == (None if need.memory_mb is None else pytest.approx(need.memory_mb))
+    assert told.get("vcpu_p95") == (None if need.vcpu is None else pytest.approx(need.vcpu))
 
 
 def test_a_batch_alone_needs_nothing_said_beside_its_own_numbers() -> None:
     alone = Record(
         task_id="1", container=Container(name="batch"), status="success", metrics=Metrics(max_memory_used_mb=5)
     )
-    assert task_requirements(alone) == {}
+    assert task_fields(alone) == {}
 
 
 @pytest.mark.parametrize("kind", ["reports", "checkpoints"])

@@ -46,7 +46,7 @@ class FakeCluster:
         answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         results = answer(documents)
         for document, result in zip(documents, results, strict=True):
-            if not result.failed:
+            if not result.is_failed:
                 self.taken[document.id] = document
         return results
 
@@ -203,7 +203,7 @@ def test_a_bulk_answer_is_read_item_by_item() -> None:
     }
     answer = {"errors": True, "items": [{"update": {"status": 201}}, {"update": {"status": 400, "error": error}}]}
     first, second = bulk_results(answer, 2)
-    assert not first.failed
+    assert not first.is_failed
     assert (
         second.reason == "mapper_parsing_exception: failed to parse field [x], because illegal_argument_exception: bad"
     )
