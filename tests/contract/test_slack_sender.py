@@ -155,13 +155,17 @@ def test_without_time_nothing_is_sent(slack: FakeSlack) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (404, "no_service", "make a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
-        (403, "invalid_token", "make a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
+        (404, "no_service", "create a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
+        (403, "invalid_token", "create a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
         (403, "action_prohibited", "administrators forbid it; ask them, or set SLACK_SUCCESS_WEBHOOK_URL"),
-        (410, "channel_is_archived", "its channel is archived; make a webhook for another channel and set SLACK_SUC"),
-        (404, "channel_not_found", "its channel is gone; make a webhook for another channel and set SLACK_SUCCESS_"),
-        (400, "invalid_blocks", "the notice itself is at fault and not SLACK_SUCCESS_WEBHOOK_URL"),
-        (400, "no_text", "the notice itself is at fault and not SLACK_SUCCESS_WEBHOOK_URL"),
+        (410, "channel_is_archived", "its channel is archived; create a webhook for another channel and set SLACK_SUC"),
+        (
+            404,
+            "channel_not_found",
+            "its channel does not exist; create a webhook for another channel and set SLACK_SUCCESS_",
+        ),
+        (400, "invalid_blocks", "the cause is the notice itself, not SLACK_SUCCESS_WEBHOOK_URL"),
+        (400, "no_text", "the cause is the notice itself, not SLACK_SUCCESS_WEBHOOK_URL"),
         (404, "<html>hunter2</html>", "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
         (200, "<html>Sign in</html>", "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
         (418, "hunter2", "HTTP 418"),

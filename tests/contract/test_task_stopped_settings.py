@@ -19,11 +19,11 @@ WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {
     "a missing secret": ({"ELASTICSEARCH_SECRET_ID": "missing"}, "The secret missing cannot be read"),
     "an odd secret": ({"ELASTICSEARCH_SECRET_ID": "odd"}, "The secret odd is not JSON"),
     "an address without a scheme": ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is no address"),
-    "a user without a password": ({"ELASTICSEARCH_USERNAME": SECRET}, "set both or none"),
+    "a user without a password": ({"ELASTICSEARCH_USERNAME": SECRET}, "set both or neither"),
     "a key with a line break": ({"ELASTICSEARCH_API_KEY": f"{SECRET}\n{SECRET}"}, "ELASTICSEARCH_API_KEY"),
     "an engine that is none": ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE is neither"),
     "a prefix that is none": ({"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX cannot"),
-    "nobody to sign for": ({"OPENSEARCH_AWS_AUTH": "true"}, "OPENSEARCH_AWS_AUTH signs for OpenSearch only"),
+    "nobody to sign for": ({"OPENSEARCH_AWS_AUTH": "true"}, "OPENSEARCH_AWS_AUTH works with OpenSearch only"),
 }
 WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
     "a missing secret": ({"SLACK_SECRET_ID": "missing"}, "The secret missing cannot be read"),

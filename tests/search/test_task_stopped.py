@@ -165,7 +165,7 @@ def test_the_cluster_down_is_raised_after_slack_was_told(
     reset()
     put(aws, run_report(status="failure", exitCode=1))
     for _ in range(2):
-        with pytest.raises(DeliveryError, match="took no documents"):
+        with pytest.raises(DeliveryError, match="accepted no documents"):
             handler.task_stopped(task_event(), LambdaContext(14))
     assert len(slack.messages) == 1
     reset()

@@ -71,10 +71,13 @@ def cut(document: object) -> dict[str, Any]:
         ([], "no awslogs.data"),
         ({"awslogs": {"data": "no base64!"}}, "not base64"),
         ({"awslogs": {"data": base64.b64encode(b"plain").decode()}}, "neither gzip nor zlib"),
-        (cut(DOCUMENT), "cut short"),
-        (event([1, 2]), "no CloudWatch Logs document"),
-        (event({"logEvents": [{"id": [5]}]}), "no CloudWatch Logs document"),
-        ({"awslogs": {"data": base64.b64encode(gzip.compress(b"{not json")).decode()}}, "no CloudWatch Logs document"),
+        (cut(DOCUMENT), "is incomplete"),
+        (event([1, 2]), "not a CloudWatch Logs document"),
+        (event({"logEvents": [{"id": [5]}]}), "not a CloudWatch Logs document"),
+        (
+            {"awslogs": {"data": base64.b64encode(gzip.compress(b"{not json")).decode()}},
+            "not a CloudWatch Logs document",
+        ),
     ],
 )
 def test_what_cannot_be_decoded_is_said_in_a_sentence(bad: Any, said: str) -> None:

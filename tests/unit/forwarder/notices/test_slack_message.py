@@ -103,7 +103,7 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     assert "❌ Failure · etl_daily:7" in text
     assert "*Exit code*\n137 (SIGKILL)" in text
     assert "Memory: measured peak 993.3 MB, limit 1024 MB." in text
-    assert "ECS says: OutOfMemoryError: Container killed due to memory usage" in text
+    assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
     assert "Size to try next: 2048 MB memory (costs 20 % more).\n• Memory was short." in text
 
 
@@ -126,13 +126,13 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
 @pytest.mark.parametrize(
     ("category", "words"),
     [
-        ("spot", "AWS took the Spot capacity back."),
-        ("user", "Somebody, or a program, stopped the task."),
+        ("spot", "AWS reclaimed the Spot capacity."),
+        ("user", "A person or a program stopped the task."),
         ("scheduler", "The ECS scheduler stopped the task."),
         ("image", "image could not be pulled"),
-        ("resources", "could not get what the task needs"),
-        ("exit", "ended with exit code 1."),
-        ("unknown", "ECS says: why"),
+        ("resources", "could not get the resources that the task needs"),
+        ("exit", "exited with code 1."),
+        ("unknown", "Reason from ECS: why"),
     ],
 )
 def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
@@ -140,21 +140,21 @@ def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
 
 
 def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
-    assert "ECS says" not in said(replace(NOTICE, reason="Essential container in task exited"))
-    assert "killed for memory, but" in said(replace(NOTICE, category="oom"))
+    assert "Reason from ECS" not in said(replace(NOTICE, reason="Essential container in task exited"))
+    assert "because memory ran out, but" in said(replace(NOTICE, category="oom"))
 
 
 @pytest.mark.parametrize(
     ("killed", "words"),
     [
-        (KilledProcesses(count=1), "The kernel killed one of its processes for want of memory."),
+        (KilledProcesses(count=1), "The kernel killed one of its processes because memory ran out."),
         (
             KilledProcesses(count=1, names=("worker",)),
-            "The kernel killed one of its processes for want of memory: worker.",
+            "The kernel killed one of its processes because memory ran out: worker.",
         ),
         (
             KilledProcesses(count=7, names=("sort", "sort", "<b>")),
-            "killed 7 of its processes for want of memory: sort, &lt;b&gt;.",
+            "killed 7 of its processes because memory ran out: sort, &lt;b&gt;.",
         ),
     ],
 )
@@ -172,12 +172,12 @@ def test_what_is_not_known_is_left_out() -> None:
     assert texts(sent.blocks) == [
         "❔ Ended, result unknown · f",
         "task 1",
-        "No report of the run was found: only what ECS says is shown.",
+        "No report of the run was found: these numbers are from ECS alone.",
     ]
 
 
 def test_numbers_of_a_checkpoint_are_called_so() -> None:
-    assert "numbers of its last checkpoint" in said(replace(NOTICE, is_complete=False))
+    assert "numbers are from its last checkpoint" in said(replace(NOTICE, is_complete=False))
     assert "checkpoint" not in said(NOTICE)
 
 
@@ -189,7 +189,7 @@ def test_numbers_of_a_checkpoint_are_called_so() -> None:
             "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 12000 MB",
         ),
         (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
-        (AcceleratorUse(count=1), "*1 GPU*  use not known"),
+        (AcceleratorUse(count=1), "*1 GPU*  use unknown"),
     ],
 )
 def test_gpus(used: AcceleratorUse, line: str) -> None:

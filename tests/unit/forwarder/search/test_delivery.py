@@ -109,14 +109,14 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
 
 def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
     time = FakeInvocationTime(20)
-    with pytest.raises(DeliveryError, match="took no documents to the end"):
+    with pytest.raises(DeliveryError, match="accepted no documents until the end"):
         Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
     assert time.left > RESERVED_SECONDS
 
 
 def test_without_time_no_request_is_begun() -> None:
     cluster = FakeCluster(takes_all)
-    with pytest.raises(DeliveryError, match="time is up"):
+    with pytest.raises(DeliveryError, match="time was used up"):
         deliver(cluster, seconds=3.5)
     assert cluster.requests == []
 
@@ -214,7 +214,7 @@ def test_a_bulk_answer_is_read_item_by_item() -> None:
     [None, {}, {"items": []}, {"items": [{"update": {}}]}, {"items": [5]}, {"items": [{"update": {"status": "201"}}]}],
 )
 def test_an_answer_that_does_not_fit_is_refused(answer: object) -> None:
-    with pytest.raises(ValueError, match="the answer"):
+    with pytest.raises(ValueError, match="the response"):
         bulk_results(answer, 1)
 
 
@@ -272,7 +272,7 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
         if kept != {"document": document, "reason": reason}:
             text = document if isinstance(document, str) else msgspec.json.encode(document).decode()
             assert text.startswith(kept["document"])
-            assert kept["reason"] == f"{reason[:1000]} (the document is cut)"
+            assert kept["reason"] == f"{reason[:1000]} (the document is truncated)"
             is_whole = kept["document"] == text  # the reason alone was too long
             assert is_whole or size > MAX_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER
 
