@@ -18,7 +18,7 @@ SECRET = "hunter2-hunter2"
 WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {
     "a missing secret": ({"ELASTICSEARCH_SECRET_ID": "missing"}, "The secret missing cannot be read"),
     "an odd secret": ({"ELASTICSEARCH_SECRET_ID": "odd"}, "The secret odd is not JSON"),
-    "an address without a scheme": ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is no address"),
+    "an address without a scheme": ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is not the address"),
     "a user without a password": ({"ELASTICSEARCH_USERNAME": SECRET}, "set both or neither"),
     "a key with a line break": ({"ELASTICSEARCH_API_KEY": f"{SECRET}\n{SECRET}"}, "ELASTICSEARCH_API_KEY"),
     "an engine that is none": ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE is neither"),
@@ -33,7 +33,7 @@ WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
         "SLACK_FAILURE_CHANNEL is set without SLACK_BOT_TOKEN",
     ),
     "a choice that is none": ({"NOTIFY": "never"}, "NOTIFY is neither"),
-    "a wait that is none": ({"REPORT_WAIT_SECONDS": "soon"}, "REPORT_WAIT_SECONDS is no number"),
+    "a wait that is none": ({"REPORT_WAIT_SECONDS": "soon"}, "REPORT_WAIT_SECONDS is not a number"),
     "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing"}, "IDEMPOTENCY_TABLE"),
 }
 

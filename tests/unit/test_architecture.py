@@ -31,6 +31,18 @@ LAYERS = (
 LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 # The part of the profiler that ships in the Lambda zip.
 SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
+# The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
+FORWARDER_ROOMS = (
+    ("errors", "invocation", "settings"),
+    ("lines",),
+    ("task",),
+    ("documents",),
+    ("search",),
+    ("notices",),
+    ("subscription", "task_stopped"),
+    ("preview", "handler"),
+)
+FORWARDER_LEVELS = {room: level for level, rooms in enumerate(FORWARDER_ROOMS) for room in rooms}
 MAX_FUNCTION_LINES = 60
 MAX_NESTING = 4
 MAX_CONSTRUCTOR_PARAMETERS = 8
@@ -120,6 +132,31 @@ def test_the_forwarder_imports_only_what_its_zip_ships() -> None:
         for name in imports(path):
             if name.split(".")[0] == "profiler":
                 assert name in SHIPPED or name.startswith(tuple(f"{shipped}." for shipped in SHIPPED[1:])), (path, name)
+
+
+@cache
+def forwarder_imports() -> dict[str, set[str]]:
+    """The modules of the forwarder, each with those that it imports; ``handler`` stands for lambda/handler.py."""
+    found = {"handler": FORWARDER.parent / "handler.py"}
+    for path in FORWARDER.rglob("*.py"):
+        parts = path.relative_to(FORWARDER).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    del found[""]
+    return {
+        module: {name.removeprefix("forwarder.") for name in imports(path)} & set(found) - {module}
+        for module, path in found.items()
+    }
+
+
+def test_the_forwarder_has_no_import_cycles() -> None:
+    TopologicalSorter(forwarder_imports()).prepare()
+
+
+def test_no_arrow_of_the_forwarder_points_upward() -> None:
+    assert {module.split(".")[0] for module in forwarder_imports()} == set(FORWARDER_LEVELS)
+    for module, targets in forwarder_imports().items():
+        level = FORWARDER_LEVELS[module.split(".")[0]]
+        assert not {name for name in targets if FORWARDER_LEVELS[name.split(".")[0]] > level}, module
 
 
 def test_the_shipped_part_imports_nothing_else() -> None:
