@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from forwarder.invocation import TimeBudget, sleep_before_deadline
@@ -89,13 +88,14 @@ class EcsDefinitions:
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
         """Return the task definition; None, with a warning, if it cannot be read."""
+        from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
+
         try:
-            definition: Mapping[str, object] = self._client.describe_task_definition(taskDefinition=arn)[
-                "taskDefinition"
-            ]
+            response = self._client.describe_task_definition(taskDefinition=arn)
         except (ClientError, BotoCoreError) as error:
             self._warn(f"The task definition cannot be read ({_code(error)}): allow ecs:DescribeTaskDefinition.")
             return None
+        definition: Mapping[str, object] = response["taskDefinition"]
         return definition
 
 
@@ -108,6 +108,8 @@ class CloudWatchTail:
 
     def newest(self, stream: LogStream) -> Sequence[str]:
         """See ``LogTail``. A log group that cannot be read is logged as a warning."""
+        from botocore.exceptions import BotoCoreError, ClientError  # as above
+
         try:
             response = self._client_for(stream.region).get_log_events(
                 logGroupName=stream.group, logStreamName=stream.stream, limit=_NEWEST_LINES, startFromHead=False
@@ -119,7 +121,9 @@ class CloudWatchTail:
         return [str(event["message"]) for event in response["events"]]
 
 
-def _code(error: ClientError | BotoCoreError) -> str:
-    if isinstance(error, ClientError):
-        return str(error.response.get("Error", {}).get("Code", "unknown"))
-    return type(error).__name__
+def _code(error: Exception) -> str:
+    """Return the error code in the response of AWS; without a response, the name of botocore's error."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return type(error).__name__
+    return str(response.get("Error", {}).get("Code", "unknown"))
