@@ -1,4 +1,4 @@
-"""How the forwarder signs in: secrets by name (moto), API key, basic and SigV4 as they go over the wire."""
+"""How the forwarder signs in: secrets by name (moto), and API key, basic and SigV4 in the HTTP requests."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_a_missing_secret_is_named(aws: None, name: str) -> None:
 
 
 class Played(FakeHttpServer):
-    """A cluster that keeps the Authorization header of each request and answers as it is told."""
+    """A cluster that keeps the Authorization header of each request and sends a given answer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The dead-letter queues' events, sent again through moto."""
+"""Events in the dead-letter queues are sent again, with moto."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from tests.integration.test_lambda_zip import subscription_event
 from tests.unit.forwarder.task.test_event import EVENT
 from tools.redrive import event_in, main, redrive
 
-# What Lambda puts into an on-failure destination; shape from "Capturing records of Lambda asynchronous invocations".
+# What Lambda sends to an on-failure destination; the shape is from "Capturing records of Lambda asynchronous invocations".
 RECORD = {
     "version": "1.0",
     "timestamp": "2026-03-01T10:15:00.000Z",
@@ -35,7 +35,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 class Functions:
-    """Takes events until it is told not to."""
+    """Accepts a number of events, then throttles."""
 
     def __init__(self, takes: int = 1000) -> None:
         self.calls: list[dict[str, Any]] = []

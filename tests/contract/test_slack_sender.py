@@ -1,4 +1,4 @@
-"""Sending through slack_sdk to a server that answers as Slack does."""
+"""Sending through slack_sdk to a server with Slack's answers."""
 
 import logging
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlack]:
 
 @pytest.fixture(autouse=True)
 def no_secret_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """In every test of this file, with all loggers at their loudest."""
+    """Check the log in every test of this file, with all loggers at level DEBUG."""
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, logger="slack_sdk")
     yield
@@ -60,7 +60,7 @@ def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 
 
 
 def refused(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> str:
-    """The error's sentence, which holds no secret; nor does what Python would print of it."""
+    """Return the error's sentence. Neither the sentence nor the traceback contains a secret."""
     with pytest.raises(NoticeError) as error:
         send(target, message, seconds)
     assert isinstance(error.value, DeliveryError)

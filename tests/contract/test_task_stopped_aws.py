@@ -1,4 +1,4 @@
-"""What task_stopped asks of AWS, played by moto: definitions, log tails, and the once in DynamoDB."""
+"""The AWS calls of task_stopped, with moto: definitions, newest log lines, and idempotency in DynamoDB."""
 
 import json
 import time
@@ -19,7 +19,7 @@ PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
 
 class Context:
-    """What Powertools uses of Lambda's context."""
+    """The part of Lambda's context that Powertools uses."""
 
     function_name = "task_stopped"
 
@@ -59,7 +59,7 @@ def test_the_newest_lines_oldest_first() -> None:
     assert tail.newest(PLACE) == ()
     client.create_log_group(logGroupName=PLACE.group)
     client.create_log_stream(logGroupName=PLACE.group, logStreamName=PLACE.stream)
-    now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch takes no lines of long ago
+    now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch rejects old log events
     events = [{"timestamp": now_ms + number, "message": f"line {number}"} for number in range(300)]
     client.put_log_events(logGroupName=PLACE.group, logStreamName=PLACE.stream, logEvents=events[-150:])
     newest = tail.newest(PLACE)
@@ -152,7 +152,7 @@ def test_a_secret_may_hold_what_is_unset_and_what_is_others() -> None:
 
 
 def test_a_number_in_a_secret_is_not_passed_over() -> None:
-    """Slack refuses it and the notice's error names the setting; as unset, the channel would be off without a word."""
+    """Slack refuses it, and the error names the setting. If it counted as unset, the channel would be off silently."""
     targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: '{"slack_failure_webhook_url": 5}')
     assert targets == {"failure": SlackWebhook(url="5", setting="SLACK_FAILURE_WEBHOOK_URL")}
 

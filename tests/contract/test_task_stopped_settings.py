@@ -1,4 +1,4 @@
-"""``handler.task_stopped`` with a cluster or a Slack that is set up wrong: the other gets what it should."""
+"""``handler.task_stopped`` with invalid settings of the cluster or of Slack: the other one still works."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
 
 
 class Context:
-    """An invocation with time."""
+    """An invocation with enough time."""
 
     function_name = "task_stopped"
 
@@ -63,7 +63,7 @@ def slack() -> Iterator[FakeSlack]:
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack) -> Iterator[None]:
-    """A sound cluster, a sound Slack, and a task definition that can be read."""
+    """A cluster and a Slack that work, and a task definition that can be read."""
     settings = {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
@@ -88,7 +88,7 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
 
 
 def forget() -> None:
-    """A fresh Lambda environment."""
+    """Clear all caches, as in a new Lambda environment."""
     for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client):
         kept.cache_clear()
     handler._client_cache.key = handler._client_cache.cluster = None

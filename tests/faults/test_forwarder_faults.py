@@ -1,4 +1,4 @@
-"""The forwarder on a real socket when the cluster is silent and the invocation's time runs out."""
+"""The forwarder on a real socket while the cluster does not respond and the invocation's time runs out."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from tests.served import FakeElasticsearch
 
 
 class Cluster(FakeElasticsearch):
-    """Takes documents, but while it is silent it answers nothing."""
+    """Accepts documents; while it is silent, it does not respond."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Cluster(FakeElasticsearch):
 
 
 class Context:
-    """An invocation whose time goes by as it is looked at."""
+    """An invocation whose remaining time falls with each reading."""
 
     def __init__(self, milliseconds: int) -> None:
         self.left_ms = milliseconds

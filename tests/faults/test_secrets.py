@@ -1,7 +1,7 @@
-"""Secrets are in no log, no error, no document and no message, whatever works and whatever fails.
+"""No log, error, document or message contains a secret, with any failure and without one.
 
-Every secret here holds one word, and what the programs leave behind is searched for it. Servers
-that refuse quote what they were sent, as some do.
+Every secret here contains the same word, and everything that the programs write is searched for it. Servers that refuse
+a request quote it, as some real servers do.
 """
 
 import json
@@ -34,7 +34,7 @@ def test_the_played_secrets_hold_the_word_that_is_searched_for() -> None:
 
 
 class Cluster(FakeElasticsearch):
-    """Takes what it is sent, or refuses it and quotes how the caller signed in."""
+    """Accepts each request, or refuses it and quotes its authorization."""
 
     def __init__(self, refusal: str | None) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Cluster(FakeElasticsearch):
 
 
 class Context:
-    """An invocation whose time is soon up, so that what may pass is not waited for long."""
+    """An invocation with little time left, so that retries end soon."""
 
     function_name = "forwarder"
 
@@ -76,7 +76,7 @@ def forget() -> None:
 
 
 class Left:
-    """All that a program left behind."""
+    """Everything that a program wrote."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
         self._capfd, self._caplog = capfd, caplog
@@ -104,7 +104,7 @@ def left(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) ->
 
 @pytest.fixture(scope="module")
 def fake_aws() -> Iterator[None]:
-    """Its secrets, and a queue; credentials hold the word, too."""
+    """AWS with the secrets and a queue. The credentials contain the word, too."""
     with pytest.MonkeyPatch.context() as environment, mock_aws():
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
             environment.setenv(name, f"{SECRET}-{name}")
@@ -124,7 +124,7 @@ def fake_aws() -> Iterator[None]:
 
 @pytest.fixture
 def aws(fake_aws: None) -> Iterator[None]:
-    """A fresh Lambda environment."""
+    """Clear all caches, as in a new Lambda environment."""
     forget()
     yield
     forget()
@@ -270,7 +270,7 @@ CREDENTIALS = {
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_the_monitor_shows_no_secret(status: int) -> None:
-    """AWS quotes the request that a signature should have been made of, with the session token in it."""
+    """AWS quotes the canonical request of a wrong signature, which contains the session token."""
     logs, endpoint = LogApi(), FaultyEndpoint(FaultyTask())
     logs.manner = Manner(status=status, takes=status == 200, quotes=True)
     try:

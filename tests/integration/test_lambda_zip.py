@@ -1,4 +1,4 @@
-"""The zip alone, run by the real Lambda runtime client against a tiny Runtime API and a played cluster."""
+"""The zip alone, run by the real Lambda runtime client with a minimal Runtime API and a fake cluster."""
 
 import base64
 import gzip
@@ -48,7 +48,7 @@ def encoded(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class RuntimeApi(FakeHttpServer):
-    """Hands out one invocation after the other and keeps the answers."""
+    """Returns one invocation after the other and keeps the answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class RuntimeApi(FakeHttpServer):
                 "Lambda-Runtime-Aws-Request-Id": "1",
                 "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 30_000),
                 "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:eu-west-1:111122223333:function:forwarder",
-                # The runtime client's native part takes these for granted.
+                # The native part of the runtime client requires these.
                 "Lambda-Runtime-Trace-Id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Sampled=0",
                 "Lambda-Runtime-Client-Context": "",
                 "Lambda-Runtime-Cognito-Identity": "",
@@ -81,7 +81,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Lambda's own machine holds: the runtime client and boto3, and nothing of this project's environment."""
+    """Install what Lambda's runtime contains: the runtime client and boto3, without this project's environment."""
     folder = tmp_path_factory.mktemp("runtime")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "awslambdaric", "boto3"]
     subprocess.run([*command, "--disable-pip-version-check"], check=True)
@@ -110,7 +110,7 @@ def unpacked(built: Path, tmp_path: Path) -> Path:
 
 
 def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settings: str) -> subprocess.Popen[str]:
-    """The runtime client as on Lambda: its own folder and the zip's, nothing else."""
+    """Start the runtime client as Lambda does: with its own folder and the zip's, and nothing else."""
     code = _RUNNER.format(paths=[str(unpacked), str(runtime)], handler=handler)
     environment = {
         "PATH": os.environ["PATH"],

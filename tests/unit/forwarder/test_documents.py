@@ -1,4 +1,4 @@
-"""From a report to the document, and the document against the index templates."""
+"""From a report to its document, and the document compared with the index templates."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -163,7 +163,7 @@ def test_the_names_are_those_of_the_contract() -> None:
 
 
 def test_the_index_is_the_month_in_which_the_pull_began() -> None:
-    """Started at 00:00:10 on the first of March, pulled for 30 s before that."""
+    """The run started at 00:00:10 on March 1, after 30 s of image pull."""
     made = document()
     assert (made.index, made.id) == ("task-reports-2026.02", "0123/batch")
 

@@ -1,4 +1,4 @@
-"""One run's document, whoever writes first: merged as a cluster merges ``doc``, ``doc_as_upsert`` and ``upsert``."""
+"""One run's document, in any order of writes: merged as a cluster merges ``doc``, ``doc_as_upsert``, ``upsert``."""
 
 from collections.abc import Mapping
 from itertools import permutations
@@ -23,7 +23,7 @@ KILLED = task(containers=[{"name": "batch", "exitCode": 143}], stopCode="UserIni
 
 
 class Cluster:
-    """What a bulk of updates does to one document."""
+    """Apply a bulk request of updates to one document."""
 
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str], dict[str, Any]] = {}

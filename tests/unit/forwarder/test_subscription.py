@@ -1,4 +1,4 @@
-"""Decoding what a subscription delivers, good and bad."""
+"""Decoding of subscription payloads, valid and invalid."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""From an ended task to its document and its notice, with fakes for everything outside."""
+"""From a stopped task to its document and its notice, with fakes for all external services."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def report(kind: str = "task.report", **record: Any) -> str:
 
 
 class World:
-    """Fakes around the handling of ended tasks."""
+    """The fakes that a handler of stopped tasks works with."""
 
     def __init__(
         self, lines: dict[str, list[str]] | None = None, described: Mapping[str, Any] | None = WITH_MONITOR

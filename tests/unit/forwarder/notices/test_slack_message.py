@@ -1,4 +1,4 @@
-"""What a notice says, and that Slack takes it whatever the notice holds."""
+"""The text of a notice, and that Slack accepts the message for any content."""
 
 import json
 import re
@@ -58,7 +58,7 @@ OOM = replace(
 
 
 def texts(value: Any) -> list[str]:
-    """All text of all text objects."""
+    """Return the text of all text objects."""
     if isinstance(value, dict):
         own = [value["text"]] if value.get("type") in ("plain_text", "mrkdwn") else []
         return own + [text for key, each in value.items() if key != "url" for text in texts(each)]
@@ -259,7 +259,7 @@ def test_foreign_text_never_meets_slacks_markup() -> None:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """All text objects."""
+    """Return all text objects."""
     if isinstance(value, list):
         return [found for each in value for found in objects(each)]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Delivery against a cluster that misbehaves as clusters do."""
+"""Delivery to a cluster with the failures that real clusters have."""
 
 import json
 import re
@@ -30,7 +30,7 @@ Answer = Callable[[Sequence[Document]], list[ItemResult]]
 
 
 class FakeCluster:
-    """Answers each request as the next of its script says, the last for ever; keeps what it took."""
+    """Answers each request with the next item of its script, and repeats the last one; keeps the written documents."""
 
     def __init__(self, *script: Answer) -> None:
         self._script = list(script)
@@ -67,7 +67,7 @@ def fails(status: int | None) -> Answer:
 
 
 def items(**statuses: int) -> Answer:
-    """A status by document id; 200 for the others."""
+    """Return a script item with a status for each document id, and 200 for all others."""
     return lambda batch: [
         ItemResult(status=status, reason="because" if status >= 300 else None)
         for status in (statuses.get(f"n{document.id}", 200) for document in batch)
@@ -258,7 +258,7 @@ def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     assert set(cluster.taken) == {"e1"}
 
 
-MOST_BYTES_OF_A_CHARACTER = 6  # a control character, in JSON
+MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON
 
 
 @given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
@@ -274,7 +274,7 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
             assert text.startswith(kept["document"])
             assert kept["reason"] == f"{reason[:1000]} (the document is truncated)"
             is_whole = kept["document"] == text  # the reason alone was too long
-            assert is_whole or size > MAX_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER
+            assert is_whole or size > MAX_MESSAGE_BYTES - MAX_BYTES_PER_CHARACTER
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("\ufffe\uffff\x00\x1f\x7f\\u")))
@@ -287,7 +287,7 @@ def test_a_message_to_the_queue_holds_no_character_that_sqs_refuses(text: str) -
 @pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "\uffff", "😀"])
 def test_a_document_is_cut_between_two_characters(character: str) -> None:
     body = message_body(Failure(character * 300_000, "too large"))
-    assert MAX_MESSAGE_BYTES - MOST_BYTES_OF_A_CHARACTER < len(body.encode()) <= MAX_MESSAGE_BYTES
+    assert MAX_MESSAGE_BYTES - MAX_BYTES_PER_CHARACTER < len(body.encode()) <= MAX_MESSAGE_BYTES
     assert set(json.loads(body)["document"]) == {character}
 
 

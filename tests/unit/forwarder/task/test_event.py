@@ -1,4 +1,4 @@
-"""Events of ended tasks: parsed, judged, and the batch chosen. Shapes are those of real events."""
+"""Events of stopped tasks: parsing, the outcome, and the choice of the batch. The events have the shape of real ones."""
 
 import json
 import os
@@ -100,7 +100,7 @@ def test_other_events_are_none(other: object) -> None:
 
 
 def test_an_end_before_the_start_gives_no_duration() -> None:
-    """startedAt is when the control plane saw the task run: a crash at once ends before it."""
+    """startedAt is when the control plane saw the task running; a task that crashes at once ends before that."""
     assert task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms is None
     assert task(startedAt=None).duration_ms is None
 
@@ -345,7 +345,7 @@ def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essenti
     ],
 )
 def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
-    """Even where nothing else is essential; nobody is guessed then."""
+    """Not even if no other container is essential; the batch is unknown then."""
     chosen = identify_containers(definition(container("watch", **started), container("batch", essential=False)), task())
     assert (chosen.batch, chosen.has_monitor) == (None, True)
 
