@@ -14,7 +14,7 @@ from tests.integration.test_lambda_zip import subscription_event
 from tests.unit.forwarder.task.test_event import EVENT
 from tools.redrive import event_in, main, redrive
 
-# What Lambda sends to an on-failure destination; the shape is from "Capturing records of Lambda asynchronous invocations".
+# What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".
 RECORD = {
     "version": "1.0",
     "timestamp": "2026-03-01T10:15:00.000Z",

@@ -1,4 +1,4 @@
-"""Events of stopped tasks: parsing, the outcome, and the choice of the batch. The events have the shape of real ones."""
+"""Events of stopped tasks: parsing, outcome, and the choice of the batch. The events have the shape of real ones."""
 
 import json
 import os
