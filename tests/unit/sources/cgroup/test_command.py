@@ -18,7 +18,7 @@ from profiler.sources.cgroup.counters import (
     MemoryFiles,
     MemoryReading,
     parse_cpu_stat_ns,
-    parse_usage_ns,
+    parse_number,
     read_memory,
     read_oom_kills,
 )
@@ -132,14 +132,14 @@ def test_a_group_that_is_gone_tells_nothing(tmp_path: Path, files: MemoryFiles) 
 
 
 def test_cpu_time() -> None:
-    assert parse_usage_ns(b"1276795140123\n") == 1_276_795_140_123
+    assert parse_number(b"1276795140123\n") == 1_276_795_140_123
     assert parse_cpu_stat_ns(_CPU_STAT.encode()) == 1_276_795_000
     assert parse_cpu_stat_ns(b"user_usec 5\n") is None
 
 
 @given(st.binary())
 def test_parsers_survive_anything(text: bytes) -> None:
-    for parsed in (parse_usage_ns(text), parse_cpu_stat_ns(text)):
+    for parsed in (parse_number(text), parse_cpu_stat_ns(text)):
         assert parsed is None or parsed >= 0
 
 
