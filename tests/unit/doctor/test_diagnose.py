@@ -172,7 +172,7 @@ def test_a_control_group_that_another_user_may_not_read_is_a_note() -> None:
 
 @pytest.mark.parametrize(
     ("step_seconds", "level", "text"),
-    [(1, "ok", "every 1.0 s"), (10, "note", "every 10.0 s"), (60, "note", "not move")],
+    [(1, "ok", "every 1.0 s"), (10, "note", "every 10.0 s"), (60, "note", "not refreshed within")],
 )
 def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) -> None:
     one = patient(step_seconds=step_seconds)
@@ -216,7 +216,7 @@ def test_gpus_are_named_and_whose_they_are() -> None:
     findings = found(patient(), replace(probes, visible_devices=lambda _: "GPU-a"))
     assert only(findings, "batch's GPUs").text == "The batch's are GPU-a."
     findings = found(patient(), replace(probes, visible_devices=lambda _: "all"))
-    assert only(findings, "batch's GPUs").text == "All of them are the batch's."
+    assert only(findings, "batch's GPUs").text == "All GPUs belong to the batch."
     chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
     assert only(found(patient(settings=chosen), probes), "batch's GPUs").level == "ok"
 

@@ -65,12 +65,12 @@ def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() 
         (b'{"a": NaN}', "not valid JSON"),
         (b"\xff\xfe\xfa", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
-        (b"[]", "no task definition"),
-        (b"{}", "no task definition"),
-        (b'{"containerDefinitions": []}', "no task definition"),
-        (b'{"containerDefinitions": ["batch"]}', "no task definition"),
-        (b'{"taskDefinition": {"family": "x"}}', "no task definition"),
-        (b'{"ContainerDefinitions": [{"Name": "batch"}]}', "no task definition"),
+        (b"[]", "not a task definition"),
+        (b"{}", "not a task definition"),
+        (b'{"containerDefinitions": []}', "not a task definition"),
+        (b'{"containerDefinitions": ["batch"]}', "not a task definition"),
+        (b'{"taskDefinition": {"family": "x"}}', "not a task definition"),
+        (b'{"ContainerDefinitions": [{"Name": "batch"}]}', "not a task definition"),
     ],
 )
 def test_anything_else_is_refused_in_a_sentence_that_names_it(data: bytes, said: str) -> None:
