@@ -186,6 +186,6 @@ def _neuron_notes(batch: Container) -> Iterator[str]:
     if batch.uses_neuron and not batch.neuron_devices:
         yield (
             f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, which ECS allows for "
-            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor will "
-            "not see them."
+            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor "
+            "will not see them."
         )

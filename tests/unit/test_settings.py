@@ -159,7 +159,7 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
     assert all(name in problem for name in METRIC_NAMES)
 
 
-def test_the_message_of_all_bad_values_at_once_stands_whole_in_the_record() -> None:
+def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
     words = (
         "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS PROCESS_ARGUMENTS EMF EMF_METRICS PROMETHEUS_PORT GPU NEURON "
         "GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"

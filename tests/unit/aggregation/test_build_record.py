@@ -109,7 +109,7 @@ def test_what_was_measured_is_shown_against_what_bounds_it() -> None:
 
 
 def test_what_was_not_measured_is_absent() -> None:
-    """No sample at all, and one that says nothing."""
+    """No sample, and a sample without values."""
     silent = ContainerUsage(seconds(1))
     silent.add(sample(START_NS), docker_id="b", received_ns=0, started_ns=None)
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)

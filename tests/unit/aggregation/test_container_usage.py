@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 class Feed:
-    """Feeds samples whose ``read`` moves with the monotonic clock, unless told otherwise."""
+    """Feeds samples whose ``read`` moves with the monotonic clock, by default."""
 
     def __init__(self, started: float | None = 0) -> None:
         self.usage = ContainerUsage(seconds(1))
@@ -122,7 +122,7 @@ def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time() -> None:
         assert feed.usage.max_step_ms == 1000
 
 
-def test_memory_counts_for_the_step_it_stands_for() -> None:
+def test_memory_is_weighted_by_its_step() -> None:
     feed = Feed()
     feed.add(1, memory_mib=100)
     feed.add(11, memory_mib=200)
@@ -132,7 +132,7 @@ def test_memory_counts_for_the_step_it_stands_for() -> None:
     assert feed.usage.memory_max_bytes == 200 * MIB
 
 
-def test_memory_that_nobody_saw_is_not_made_up() -> None:
+def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes; stats are 20 s old at most."""
     feed = Feed()
     feed.add(3600, cpu=1800.0, memory_mib=1000)

@@ -61,7 +61,7 @@ def test_a_batch_that_goes_on_has_no_end() -> None:
         (running_outcome(1), 0.95 * GIB, GIB, 3, None),
     ],
 )
-def test_out_of_memory_is_said_only_with_evidence(
+def test_out_of_memory_requires_evidence(
     *, end: Outcome, peak: float | None, size: float | None, hits: int | None, verdict: bool | None
 ) -> None:
     assert (

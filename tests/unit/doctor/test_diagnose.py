@@ -89,7 +89,7 @@ def test_a_healthy_task_has_no_problem() -> None:
     assert only(findings, "memory limit").text == "The batch may use 1024 MB, its own limit."
 
 
-def test_whatever_is_no_good_comes_with_an_advice() -> None:
+def test_every_problem_has_an_advice() -> None:
     probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: DeliveryFailure("It may not."))
     two = replace(TASK, containers=(BATCH, replace(BATCH, name="other", docker_id="o"), OWN))
     for findings in (found(None), found(patient(two), probes), found(patient(Unavailable("HTTP 500")))):
@@ -98,7 +98,7 @@ def test_whatever_is_no_good_comes_with_an_advice() -> None:
                 assert finding.advice or finding.level != "problem"
 
 
-def test_outside_of_ecs_it_says_what_works_there() -> None:
+def test_outside_of_ecs_the_findings_name_what_works_there() -> None:
     finding = only(found(None), "task metadata")
     assert finding.level == "note"
     assert "task-profiler run -- CMD" in (finding.advice or "")
@@ -151,7 +151,7 @@ def test_what_bounds_the_batch(own_mib: int | None, task_mib: int | None, level:
     assert text in finding.text
 
 
-def test_a_monitor_without_a_limit_is_told_to_have_one() -> None:
+def test_a_monitor_without_a_memory_limit_is_noted() -> None:
     finding = only(found(patient(own=replace(OWN, memory_limit_bytes=None))), "own limit")
     assert '"memory": 128' in (finding.advice or "")
 

@@ -1,4 +1,4 @@
-"""The history file and its settings."""
+"""The history file."""
 
 import os
 import sqlite3
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.cli.history import duration, memory
 from profiler.cli.output import printable
-from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.history.recorder import DEFAULT_RUNS, history_path, runs_to_keep
+from profiler.core.errors import TaskProfilerError
 from profiler.history.store import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
 from profiler.record.model import Container, Record, Report, Status, encode
@@ -25,7 +24,7 @@ NEXT_VERSION = (*MIGRATIONS, ("ALTER TABLE run ADD COLUMN host TEXT", "UPDATE ru
 
 
 class ImpatientClock(FakeClock):
-    """Much time passes whenever it is looked at: nobody is waited for."""
+    """A clock that advances far with every reading, so that no wait lasts."""
 
     def monotonic_ns(self) -> int:
         self.advance(60)
@@ -73,7 +72,7 @@ def change(file: Path, *statements: str) -> None:
 # --- runs and points -----------------------------------------------------------------------------
 
 
-def test_a_run_comes_back_as_it_was_written(history: HistoryStore) -> None:
+def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
     one = report("a")
     keep(history, one)
     (run,) = history.runs()
@@ -164,7 +163,7 @@ def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore
 
 
 @pytest.mark.parametrize("damage", ["'{}'", "'[[1]]'", "CAST(x'ff00' AS TEXT)", "''"])
-def test_points_that_cannot_be_read_are_none(history: HistoryStore, file: Path, damage: str) -> None:
+def test_unreadable_points_are_omitted(history: HistoryStore, file: Path, damage: str) -> None:
     keep(history, report("a"))
     change(file, f"UPDATE run SET points = {damage}")
     assert history.points(report("a")) == ()
@@ -178,7 +177,9 @@ def test_points_that_cannot_be_read_are_none(history: HistoryStore, file: Path, 
                        gpu_percent=st.none() | st.floats(0, 100),
                        gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
 )  # fmt: skip
-def test_any_points_come_back(tmp_path_factory: pytest.TempPathFactory, points: list[Point]) -> None:
+def test_any_points_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, points: list[Point]
+) -> None:
     history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
     assert history.add(encode(report("a")), points, max_runs=1) is None
     assert history.points(report("a")) == tuple(points)
@@ -344,41 +345,7 @@ def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -
         assert "writable" in answer.reason
 
 
-# --- settings and words --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("option", "environment", "expected"),
-    [
-        ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
-        (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
-        (None, {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"}, "/data/task-profiler/history.sqlite3"),
-        (None, {"XDG_DATA_HOME": "data", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
-        (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
-    ],
-)
-def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
-    assert history_path(option, environment) == Path(expected)
-
-
-def test_no_place_for_a_history() -> None:
-    with pytest.raises(TaskProfilerError, match="HOME"):
-        history_path(None, {"HOME": ""})
-    with pytest.raises(UsageError):
-        history_path("", {"HOME": "/me"})
-
-
-@pytest.mark.parametrize(("text", "expected"), [(" 7 ", 7), ("0", 0), ("", DEFAULT_RUNS), ("999999999", 999_999_999)])
-def test_how_many_runs_are_kept(text: str, expected: int) -> None:
-    assert runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text}) == (expected, None)
-
-
-@pytest.mark.parametrize("text", ["-1", "many", "1.5", "1e3", "9" * 5000, "²", "1_000"])
-def test_a_bad_number_of_runs_is_told(text: str) -> None:
-    kept, complaint = runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text})
-    assert kept == DEFAULT_RUNS
-    assert complaint is not None
-    assert "TASK_PROFILER_HISTORY_RUNS" in complaint
+# --- words ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_no_samples_no_points() -> None:
     assert timeline() == ()
 
 
-def test_a_repeated_sample_is_none() -> None:
+def test_a_repeated_sample_is_ignored() -> None:
     assert shown(timeline((1, 0.5, 10), (1, 0.5, 99), (0.5, 0.1, 99))) == [(1000, 0.5, 10)]
 
 
@@ -131,7 +131,7 @@ def test_what_was_read_and_written_is_the_growth_of_the_counters() -> None:
     assert io((1, 100, 7), (2, 100, 10), (3, 350, 10)) == [(100, 7), (0, 3), (250, 0)]
 
 
-def test_growth_that_was_not_seen_comes_with_the_next_point_that_knows_it() -> None:
+def test_unknown_growth_is_added_to_the_next_known_point() -> None:
     assert io((1, 100, None), (2, None, None), (3, 350, 9)) == [(100, None), (None, None), (250, 9)]
 
 
@@ -173,11 +173,11 @@ def gpus(*samples: tuple[Sequence[GpuReading], float], max_points: int = MAX_POI
     return [(point.gpu_percent, point.gpu_memory_bytes) for point in collected.points(START_NS)]
 
 
-def test_a_reading_of_the_gpus_belongs_to_the_step_in_which_it_comes() -> None:
+def test_a_gpu_reading_belongs_to_the_step_in_which_it_arrives() -> None:
     assert gpus(([(50.0, 10), (80.0, 30)], 1), ([], 2), ([(0.0, 0)], 3)) == [(65.0, 30), (None, None), (0.0, 0)]
 
 
-def test_what_was_not_measured_of_the_gpus_is_none() -> None:
+def test_unmeasured_gpu_values_are_none() -> None:
     assert gpus(([(None, 10), (40.0, None)], 1), ([(None, None)], 2)) == [(40.0, 10), (None, None)]
 
 

@@ -126,7 +126,7 @@ def test_memory_is_without_inactive_files_and_tmpfs_is_no_cache(
 
 
 @pytest.mark.parametrize("files", [V1_MEMORY, V2_MEMORY])
-def test_a_group_that_is_gone_tells_nothing(tmp_path: Path, files: MemoryFiles) -> None:
+def test_a_removed_group_has_no_readings(tmp_path: Path, files: MemoryFiles) -> None:
     assert read_memory(tmp_path, files) is None
     assert read_oom_kills(tmp_path, files) is None
 
@@ -187,7 +187,7 @@ def test_a_memory_limit_is_repeated_for_those_who_look_in_their_own_group_only(t
 
 
 @pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])
-def test_a_limit_that_would_be_out_of_sight_is_not_hidden(tmp_path: Path, limit: tuple[str, str]) -> None:
+def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: tuple[str, str]) -> None:
     filesystem = FakeFolders(_V2_CHILD)
     name, value = limit
     own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), filesystem)
@@ -266,7 +266,7 @@ def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=10))
-def test_an_answer_that_is_cut_short_is_survived(answer: bytes) -> None:
+def test_an_incomplete_message_raises_nothing(answer: bytes) -> None:
     own = CommandCgroup()
     own.on_started(answer)
     assert not own.is_used
@@ -307,10 +307,10 @@ def test_what_still_runs_is_moved_up(tmp_path: Path) -> None:
     (group / "cgroup.procs").write_text("0\n4242\n")
     own.remove(_sleeps.append)
     assert (tmp_path / "u/user/job.scope/cgroup.procs").read_text().startswith("4242")
-    assert group.exists()  # the fake moves nobody: what cannot be moved keeps its group
+    assert group.exists()  # the fake moves no process, so the group stays
 
 
-# --- stepping aside ------------------------------------------------------------------------------
+# --- delegation ------------------------------------------------------------------------------
 
 
 def _delegated(root: Path, **files: str) -> Path:
@@ -351,7 +351,7 @@ def test_what_is_not_ours_alone_is_not_changed(tmp_path: Path, files: dict[str, 
     assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
 
 
-def test_a_group_with_groups_in_it_is_somebody_elses_too(tmp_path: Path) -> None:
+def test_a_group_with_groups_in_it_is_not_exclusive(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
     (group / "other").mkdir()
     assert delegate_controller(group, 1, "aside", "memory", FakeFolders(_V2_CHILD)) is None
@@ -364,11 +364,11 @@ def test_a_refused_controller_brings_us_back(tmp_path: Path) -> None:
     assert not (group / "aside").exists()
 
 
-# --- what it says --------------------------------------------------------------------------------
+# --- readings --------------------------------------------------------------------------------
 
 
 class _Cgroup(CommandCgroup):
-    """A group as told."""
+    """A fake group with given readings."""
 
     def __init__(self, readings: Sequence[MemoryReading | None], *, outside: Sequence[int] = ()) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadat
         ContainerMetadata(name="monitor-2", docker_id="2", image="task-profiler@sha256:0123"),
     ],
 )
-def test_a_second_monitor_is_no_candidate_beside_a_batch(second: ContainerMetadata) -> None:
+def test_a_second_monitor_is_not_a_candidate_if_there_is_a_batch(second: ContainerMetadata) -> None:
     assert select_batch(task(second, BATCH, OWN), requested=None, own=OWN).names == ("batch",)
 
 

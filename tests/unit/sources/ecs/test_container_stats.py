@@ -162,7 +162,7 @@ def test_the_entries_of_one_mapped_device_are_one_device() -> None:
     assert changed(CGROUP_V1, blkio_stats=blocks).block_read_bytes == 500
 
 
-def test_a_block_entry_without_value_or_device_is_survived() -> None:
+def test_a_block_entry_without_value_or_device_raises_nothing() -> None:
     entries = [
         {"op": "read", "value": 5},
         {"major": 8, "minor": 0, "op": "read"},

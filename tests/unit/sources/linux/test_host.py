@@ -11,8 +11,10 @@ from profiler.sources.ecs.task_metadata import TaskMetadata
 from profiler.sources.linux.host import (
     MAX_DISKS,
     SwapCounters,
+    architecture,
     disk_mounts,
     parse_memory,
+    parse_memory_total,
     parse_swap_counters,
     read_instance,
     read_own_usage,
@@ -46,12 +48,12 @@ def test_swap_counts_pages() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"pswpin 3\n", b"pswpin 3\npswpout -1\n", b"pswpin 3 4\npswpout 5\n"])
-def test_a_kernel_that_does_not_count_swap_tells_nothing(text: bytes) -> None:
+def test_a_kernel_without_swap_counters_gives_none(text: bytes) -> None:
     assert parse_swap_counters(text, 4096) is None
 
 
 @given(st.binary(max_size=200))
-def test_any_text_of_counters_is_survived(text: bytes) -> None:
+def test_swap_counters_of_any_text_raise_nothing(text: bytes) -> None:
     parse_swap_counters(text, 4096)
 
 
@@ -63,9 +65,25 @@ def test_sizes_of_memory_are_kibibytes() -> None:
 
 
 @given(st.dictionaries(st.text(string.ascii_letters, min_size=1), st.integers(0, 2**40)))
-def test_sizes_of_memory_come_back(sizes: dict[str, int]) -> None:
+def test_sizes_of_memory_are_parsed_as_written(sizes: dict[str, int]) -> None:
     text = "".join(f"{name}:  {kib} kB\n" for name, kib in sizes.items())
     assert parse_memory(text) == {name: kib * 1024 for name, kib in sizes.items()}
+
+
+def test_the_total_memory_is_known_only_from_a_complete_line() -> None:
+    assert parse_memory_total("MemFree: 1 kB\nMemTotal:       24684092 kB\n") == 24684092 * 1024
+    assert parse_memory_total("MemTotal: kB\n") is None
+
+
+@given(st.text())
+def test_any_text_of_memory_sizes_raises_nothing(text: str) -> None:
+    parse_memory_total(text)
+
+
+def test_the_architecture_has_the_name_that_ecs_uses() -> None:
+    assert architecture("x86_64") == "X86_64"
+    assert architecture("aarch64") == "ARM64"
+    assert architecture("riscv64") == "riscv64"
 
 
 def test_this_machine_can_be_read() -> None:
@@ -114,7 +132,7 @@ def test_a_disk_whose_file_system_has_no_device_is_one(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
-def test_what_can_hang_is_never_asked_nor_what_is_below_it_or_below_that_hides_a_disk(kind: str) -> None:
+def test_a_mount_that_can_hang_and_the_mounts_below_it_are_never_accessed(kind: str) -> None:
     asked: list[str] = []
 
     def is_folder(path: str) -> bool:
@@ -191,5 +209,5 @@ def test_without_swapping_during_the_run_there_is_nothing_to_say(
 
 
 @pytest.mark.parametrize("launch_type", ["FARGATE", None])
-def test_swap_is_not_spoken_of_where_there_is_no_instance(launch_type: str | None) -> None:
+def test_swap_is_not_reported_without_an_instance(launch_type: str | None) -> None:
     assert notes(swap_counters(0, 0), swap_counters(50, 50), TaskMetadata(launch_type=launch_type)) == ()

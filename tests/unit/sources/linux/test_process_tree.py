@@ -138,7 +138,7 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
 
 
 @given(st.tuples(*[st.integers(1, 1000)] * 3), st.integers(0, 2), st.integers(1, 4000), st.integers(1, _MOMENTS - 1))
-def test_a_spike_of_one_process_beside_steady_ones_is_found_whole(
+def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
     held_mib: tuple[int, ...], spiking: int, spike_mib: int, spike_at: int
 ) -> None:
     simulated = Simulated([Step(held_mib, 0, 0, 1), Step(held_mib, spiking, spike_mib, spike_at)])
@@ -146,7 +146,7 @@ def test_a_spike_of_one_process_beside_steady_ones_is_found_whole(
 
 
 @given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
-def test_a_spike_beside_a_process_that_moves_a_little_is_found_to_99_percent(
+def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
     held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
 ) -> None:
     steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
@@ -156,7 +156,7 @@ def test_a_spike_beside_a_process_that_moves_a_little_is_found_to_99_percent(
 
 
 @pytest.mark.parametrize("helper", ["ends", "begins"])
-def test_a_spike_is_found_although_a_helper_comes_or_goes_in_the_same_step(helper: str) -> None:
+def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
     """With the helper the batch's share is what it has alone, without it all that it has."""
     memory = TreeMemory()
     batch = ProcessReading(
