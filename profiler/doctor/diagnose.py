@@ -239,7 +239,7 @@ def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelecti
     elif selection.selectors is None:
         yield ok(_SCOPE, "All GPUs belong to the batch.")
     else:
-        yield ok(_SCOPE, f"The batch's are {', '.join(sorted(selection.selectors)) or 'none of them'}.")
+        yield ok(_SCOPE, f"GPUs of the batch: {', '.join(sorted(selection.selectors)) or 'none'}.")
 
 
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:

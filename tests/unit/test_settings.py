@@ -66,7 +66,7 @@ def test_all_settings() -> None:
     )
 
 
-def test_v4_is_preferred_and_v3_will_do() -> None:
+def test_v4_is_preferred_to_v3() -> None:
     v3 = {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"}
     assert read_settings({**v3, **V4}).endpoint_version == 4
     assert read_settings(v3).endpoint_version == 3

@@ -97,7 +97,7 @@ def test_a_new_docker_id_restarts_the_counters_even_if_they_are_larger() -> None
 
 
 @pytest.mark.parametrize(("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)])
-def test_the_tasks_own_network_goes_on_when_a_container_is_replaced(
+def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     *, shares_network: bool, received: int, sent: int
 ) -> None:
     feed = Feed()
@@ -169,7 +169,7 @@ def test_an_interval_ends_with_its_checkpoint_and_the_run_goes_on() -> None:
     assert feed.usage.run.cpu_seconds == 1.5
 
 
-def test_what_was_never_measured_stays_absent() -> None:
+def test_unmeasured_values_are_absent() -> None:
     feed = Feed()
     feed.add(1)
     usage = feed.usage

@@ -98,7 +98,7 @@ def test_memory_does_not_grow_with_the_number_of_values() -> None:
     series = TimeWeightedStatistics()
     for step in range(200_000):
         series.add(1.0 + step % 977, 1_000_000_000)
-    # CPython's lists of the sketch: a few thousand bins at most, however many values.
+    # CPython's lists of the sketch: at most a few thousand bins for any number of values.
     assert len(series._sketch._store.bins) <= 2048
     assert not hasattr(series, "__dict__")
 

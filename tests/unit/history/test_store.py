@@ -80,7 +80,7 @@ def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
     assert history.points(one) == (POINT,)
 
 
-def test_a_missing_file_holds_nothing_and_is_not_made(history: HistoryStore, file: Path) -> None:
+def test_a_missing_file_has_no_runs_and_is_not_created(history: HistoryStore, file: Path) -> None:
     assert ids(history) == []
     assert history.points(report("a")) == ()
     assert not file.parent.exists()
@@ -101,7 +101,7 @@ def test_the_newest_start_is_first_whenever_it_was_added(history: HistoryStore) 
     assert ids(history) == ["c2", "c", "b", "a"]
 
 
-def test_more_runs_than_are_read_at_once(history: HistoryStore) -> None:
+def test_more_runs_than_fit_on_one_page(history: HistoryStore) -> None:
     keep(history, *(report(str(number), day=1 + number % 3) for number in range(450)), max_runs=1000)
     assert len(set(ids(history))) == 450
 
@@ -139,14 +139,14 @@ def test_filters(
     assert ids(history, families, statuses) == expected
 
 
-def test_the_oldest_go_when_there_are_too_many(history: HistoryStore) -> None:
+def test_the_oldest_runs_beyond_the_limit_are_deleted(history: HistoryStore) -> None:
     keep(history, *(report(str(day), day=day) for day in (3, 1, 2, 5)), max_runs=3)
     assert ids(history) == ["5", "3", "2"]
     keep(history, report("6", day=6), max_runs=1)
     assert ids(history) == ["6"]
 
 
-def test_a_run_with_a_clock_that_was_late_is_not_lost_at_once(history: HistoryStore) -> None:
+def test_a_run_with_an_early_start_time_is_not_deleted_at_once(history: HistoryStore) -> None:
     keep(history, report("b", day=8), report("a", day=1), max_runs=1)
     assert ids(history) == ["a"]
 
@@ -188,7 +188,7 @@ def test_any_points_are_read_as_they_were_written(
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_what_is_made_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
+def test_a_new_file_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
         keep(history, report("a"))
@@ -199,7 +199,7 @@ def test_what_is_made_is_private(history: HistoryStore, file: Path, tmp_path: Pa
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_the_rights_of_what_was_there_stay(tmp_path: Path) -> None:
+def test_the_permissions_of_an_existing_file_do_not_change(tmp_path: Path) -> None:
     file = tmp_path / "h"
     file.touch()
     file.chmod(0o640)
@@ -215,14 +215,14 @@ def test_a_link_to_a_history_is_followed(history: HistoryStore, file: Path, tmp_
     assert ids(HistoryStore(tmp_path / "link", FakeClock())) == ["a"]
 
 
-def test_an_odd_name_is_only_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusual_name_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (":memory:", "file:x?mode=memory", "a b%20\udcff"):
         keep(HistoryStore(Path(name), FakeClock()), report("a"))
         assert (tmp_path / name).stat().st_size > 0
 
 
-def test_an_older_file_is_brought_up_to_date_by_writing(history: HistoryStore, file: Path) -> None:
+def test_writing_migrates_an_older_file(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     newer = HistoryStore(file, FakeClock(), NEXT_VERSION)
     keep(newer, report("b", day=2))
@@ -231,7 +231,7 @@ def test_an_older_file_is_brought_up_to_date_by_writing(history: HistoryStore, f
     assert ids(newer) == ["b", "a"]
 
 
-def test_an_older_file_is_brought_up_to_date_by_reading(history: HistoryStore, file: Path) -> None:
+def test_reading_migrates_an_older_file(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     assert ids(HistoryStore(file, FakeClock(), NEXT_VERSION)) == ["a"]
     assert asked(file, "SELECT host FROM run") == [("here",)]
@@ -261,12 +261,12 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
     return answer.reason
 
 
-def test_a_newer_file_is_left_alone(history: HistoryStore, file: Path) -> None:
+def test_a_file_of_a_newer_version_is_not_changed(history: HistoryStore, file: Path) -> None:
     keep(HistoryStore(file, FakeClock(), NEXT_VERSION), report("a"))
     assert "newer Task Profiler" in refused(file)
 
 
-def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "h"
     change(file, "CREATE TABLE bookmark (name TEXT)")
     assert "another program's" in refused(file)
@@ -275,20 +275,20 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"x", b"hello\n" * 1000, bytes(5000)], ids=["byte", "text", "zeros"])
-def test_what_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "h"
     file.write_bytes(content)
     assert "move it away" in refused(file)
 
 
 @pytest.mark.parametrize("kept", [50, 100, 4096, 9000, 12288, -1])
-def test_a_truncated_file_is_left_alone(history: HistoryStore, file: Path, kept: int) -> None:
+def test_a_truncated_file_is_not_changed(history: HistoryStore, file: Path, kept: int) -> None:
     keep(history, report("a"))
     file.write_bytes(file.read_bytes()[:kept])
     assert "move it away" in refused(file)
 
 
-def test_an_overwritten_page_is_left_alone(history: HistoryStore, file: Path) -> None:
+def test_a_file_with_an_overwritten_page_is_not_changed(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     content = bytearray(file.read_bytes())
     content[4096:8192] = b"\xaa" * 4096

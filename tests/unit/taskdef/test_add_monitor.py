@@ -125,13 +125,13 @@ def test_pid_shares_process_ids_in_the_task(present: dict[str, str], expected: s
     assert added(definition(BATCH, **present)).definition.get("pidMode") == present.get("pidMode")
 
 
-def test_pid_leaves_a_wider_sharing_as_it_is() -> None:
+def test_pid_does_not_change_pid_mode_host() -> None:
     result = added(definition(BATCH, pidMode="host"), shared_pids=True)
     assert result.definition["pidMode"] == "host"
     assert "pidMode is host" in result.notes[0]
 
 
-def test_the_log_options_are_the_batchs_but_for_those_that_join_lines() -> None:
+def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> None:
     options = {
         **LOGS["options"],  # type: ignore[dict-item]
         "mode": "non-blocking",
@@ -150,7 +150,7 @@ def test_the_log_options_are_the_batchs_but_for_those_that_join_lines() -> None:
 
 
 @pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
-def test_a_batch_without_awslogs_is_warned_of(logs: dict[str, Any] | None) -> None:
+def test_a_batch_without_awslogs_is_noted(logs: dict[str, Any] | None) -> None:
     result = added(definition({**BATCH, "logConfiguration": logs}))
     assert "logConfiguration" not in monitor_in(result)
     (note,) = result.notes
@@ -158,7 +158,7 @@ def test_a_batch_without_awslogs_is_warned_of(logs: dict[str, Any] | None) -> No
     assert "'batch'" in note
 
 
-def test_a_task_without_a_network_is_warned_of() -> None:
+def test_a_task_without_a_network_is_noted() -> None:
     (note,) = added({**definition(BATCH), "networkMode": "none"}).notes
     assert "reaches neither the task metadata endpoint nor CloudWatch Logs" in note
 
@@ -265,7 +265,7 @@ def test_a_task_with_memory_left_is_not(batch_sizes: dict[str, int], task_memory
     assert len(result.notes) == notes
 
 
-def test_a_batch_that_waits_for_a_monitor_that_is_not_there_would_wait_in_a_circle() -> None:
+def test_a_batch_that_depends_on_the_monitor_is_refused() -> None:
     first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
     second = {**HELPER, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
     assert "depends on task-monitor" in refusal(definition(first, second))
@@ -307,13 +307,13 @@ def test_another_image_is_all_that_another_run_changes() -> None:
     assert after == definition({**own, "image": "new:2"}, BATCH, memory="128")
 
 
-def test_the_stricter_order_of_a_monitor_that_is_there_stays() -> None:
+def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
     monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
     batch = {**BATCH, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
     assert added(definition(batch, monitor)).definition == definition(batch, monitor)
 
 
-def test_a_monitor_that_is_there_is_not_made_anew_for_another_container() -> None:
+def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
     once = added(definition(BATCH, SECOND), container="second")
     again = added(dict(once.definition), container="batch")
     assert again.definition == once.definition
@@ -322,7 +322,7 @@ def test_a_monitor_that_is_there_is_not_made_anew_for_another_container() -> Non
     assert "'missing'" in refusal(dict(once.definition), container="missing")
 
 
-# Foreign definitions of every kind that can be had a monitor.
+# Definitions of all kinds to which a monitor can be added.
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -44,7 +44,7 @@ def test_what_ecs_describes_becomes_what_it_registers(answer: dict[str, Any]) ->
     assert (document.is_from_ecs, document.arn) == (True, ARN)
 
 
-def test_tags_are_kept_but_for_those_that_only_aws_may_write() -> None:
+def test_tags_are_kept_except_for_those_of_aws() -> None:
     tags = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name", "value": "x"}]
     document = read_document(encoded({"taskDefinition": DESCRIBED, "tags": tags}), "a.json")
     assert document.definition == {**PLAIN, "tags": tags[:1]}

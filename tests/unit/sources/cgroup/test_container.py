@@ -127,7 +127,7 @@ def test_without_the_memory_controller_there_is_cpu_time(tmp_path: Path) -> None
     assert (reading.memory, reading.cpu_ns) == (None, 4_200_000_000)
 
 
-def test_what_is_not_ours_to_read_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
+def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
     before = len(all_pids("/proc/self/fd"))
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
     process(tmp_path, V2_CGROUP, "", V2_FILES)
@@ -150,7 +150,7 @@ def test_any_path_has_a_group_or_none(path: str) -> None:
     assert container_group(path, ID) is None or ID in path
 
 
-def test_a_mark_is_of_processes_only_next_to_no_page_cache() -> None:
+def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> None:
     assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
     assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
     assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()

@@ -274,7 +274,7 @@ def test_an_entry_that_cannot_be_read_costs_only_itself() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b"\xff\xfe", b"[" * 100_000])
-def test_a_broken_answer_is_a_reason(body: bytes) -> None:
+def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
     reading = decode_stats(body)
     assert isinstance(reading, Unavailable)
     assert reading.reason.startswith("/task/stats answered with something else than a JSON object: ")

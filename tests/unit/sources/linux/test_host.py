@@ -22,7 +22,7 @@ from profiler.sources.linux.host import (
 
 MIB = 2**20
 # As in a container on an EC2 instance: overlay root, volumes of which two are on the instance's disk and two on one of
-# their own, an EFS volume, files that Docker and the NVIDIA runtime bring along, folders of ECS's.
+# their own, an EFS volume, files that Docker and the NVIDIA runtime mount, folders of ECS.
 MOUNTS = r"""
 532 433 0:54 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
 533 532 0:57 / /proc rw,nosuid - proc proc rw
@@ -202,7 +202,7 @@ def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount() -> N
         (swap_counters(900, 900), swap_counters(0, 0)),
     ],
 )
-def test_without_swapping_during_the_run_there_is_nothing_to_say(
+def test_without_swapping_during_the_run_there_is_no_warning(
     before: SwapCounters | None, after: SwapCounters | None
 ) -> None:
     assert notes(before, after) == ()

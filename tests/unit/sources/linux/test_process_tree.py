@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.sources.linux.process_tree import ProcessReading, TreeMemory
 
 MIB = 2**20
-_MOMENTS = 10  # so finely the truth is known between two readings
+_MOMENTS = 10  # known values between two readings
 
 
 class Step(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Step(Struct, frozen=True):
 
 
 class Simulated:
-    """Processes that go evenly from one reading to the next, but for one spike in each step."""
+    """Processes whose memory changes linearly between readings, with one spike in each step."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.memory = TreeMemory()
@@ -94,7 +94,7 @@ class Forked(Struct, frozen=True):
 
 @st.composite
 def _forked(draw: st.DrawFn) -> tuple[int, list[Forked]]:
-    """Workers forked from one process before the first reading, that let go of its data in any order."""
+    """Workers forked from one process before the first reading, that release its data in any order."""
     count = draw(st.integers(2, 4))
     holders = frozenset(range(count))
     steps: list[Forked] = []
@@ -157,7 +157,7 @@ def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
 
 @pytest.mark.parametrize("helper", ["ends", "begins"])
 def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
-    """With the helper the batch's share is what it has alone, without it all that it has."""
+    """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""
     memory = TreeMemory()
     batch = ProcessReading(
         pid=1, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=650 * MIB, peak_bytes=650 * MIB
