@@ -1,4 +1,4 @@
-"""``python -m profiler`` is ``task-profiler``."""
+"""``python -m profiler`` runs the command ``task-profiler``."""
 
 from profiler.cli import main
 

@@ -1,7 +1,7 @@
-"""The monitor's settings, read once from the environment.
+"""The settings in the environment.
 
-A bad value never stops the monitor: it runs with the default, and all bad values are named in
-one message. An empty value counts as unset.
+An invalid value never stops the monitor: it uses the default, and one message names all invalid
+values. An empty value counts as unset.
 """
 
 import math
@@ -21,6 +21,10 @@ Arguments = Literal["off", "redacted", "all"]
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_SECONDS = 86_400.0
+_SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
+_ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
+_EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
+_MAX_PORT = 65535
 _PREFIX = "TASK_PROFILER_"
 _UUID_PREFIXES = ("GPU-", "MIG-")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
@@ -30,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class AcceleratorSettings(Struct, frozen=True, kw_only=True):
-    """Which accelerators to look for, and which GPUs are the batch's if that was told."""
+    """Which accelerators to read, and the GPUs of the batch if they are set. ``problems`` are the invalid values."""
 
     gpu: Switch = "auto"
     neuron: Switch = "auto"
@@ -39,7 +43,7 @@ class AcceleratorSettings(Struct, frozen=True, kw_only=True):
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
-    """What the sidecar was told. ``problems`` are the bad values, as sentences."""
+    """The settings of the monitor. ``problems`` describes the invalid values."""
 
     endpoint_address: str
     endpoint_version: int
@@ -60,7 +64,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
 
 
 class _EnvironmentReader:
-    """Reads single variables and gathers what is wrong with them."""
+    """Reads single variables and collects the problems with them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -81,17 +85,18 @@ class _EnvironmentReader:
 
 
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
-    """The settings in ``environment``.
+    """The settings of the monitor.
 
-    Raises UsageError outside of ECS, where there is nothing to monitor.
+    Raises:
+        UsageError: outside of ECS, where there is nothing to monitor.
     """
-    found = endpoint_address(environment)
-    if found is None:
+    endpoint = endpoint_address(environment)
+    if endpoint is None:
         raise UsageError(
-            f"The monitor runs beside a batch in an ECS task, and {_V4} is not set here: "
-            "add it to a task definition, or profile a local command with 'task-profiler run -- CMD'."
+            f"The monitor measures a batch in an ECS task, and {_V4} is not set here: "
+            "add the monitor to a task definition, or profile a local command with 'task-profiler run -- CMD'."
         )
-    address, version = found
+    address, version = endpoint
     reader = _EnvironmentReader(environment)
     interval_seconds = reader.parsed(
         "INTERVAL_SECONDS",
@@ -111,9 +116,9 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         log_stream=reader.text("LOG_STREAM"),
         stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
         accelerators=_accelerators(reader),
-        process_arguments=reader.parsed("PROCESS_ARGUMENTS", "off", _arguments, "off, redacted or all"),
+        process_arguments=reader.parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
         prices=_prices(reader),
-        emf=reader.parsed("EMF", "off", _emf, "true, live or false"),
+        emf=reader.parsed("EMF", "off", _choice(_EMF), "true, live or false"),
         emf_metrics=_emf_metrics(reader),
         prometheus_port=reader.parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
         aws_region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
@@ -122,13 +127,13 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
 
 
 def read_accelerator_settings(environment: Mapping[str, str]) -> AcceleratorSettings:
-    """What ``run`` takes from the environment, too."""
+    """The settings of the accelerators, which ``run`` uses, too."""
     reader = _EnvironmentReader(environment)
     return replace(_accelerators(reader), problems=tuple(reader.problems))
 
 
 def read_price_settings(environment: Mapping[str, str]) -> tuple[PriceOverrides, tuple[str, ...]]:
-    """The prices in ``environment``, and what is wrong with them."""
+    """The prices, and the problems with them."""
     reader = _EnvironmentReader(environment)
     prices = _prices(reader)
     return prices, tuple(reader.problems)
@@ -147,8 +152,8 @@ def _prices(reader: _EnvironmentReader) -> PriceOverrides:
 
 def _accelerators(reader: _EnvironmentReader) -> AcceleratorSettings:
     return AcceleratorSettings(
-        gpu=reader.parsed("GPU", "auto", _switch, "auto, on or off"),
-        neuron=reader.parsed("NEURON", "auto", _switch, "auto, on or off"),
+        gpu=reader.parsed("GPU", "auto", _choice(_SWITCHES), "auto, on or off"),
+        neuron=reader.parsed("NEURON", "auto", _choice(_SWITCHES), "auto, on or off"),
         gpu_uuids=reader.parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
     )
 
@@ -165,12 +170,12 @@ def _emf_metrics(reader: _EnvironmentReader) -> tuple[str, ...]:
 
 
 def problems_message(problems: tuple[str, ...]) -> str:
-    """One sentence for all bad values."""
+    """One sentence about all invalid values."""
     return f"Bad settings, defaults are used instead: {'; '.join(problems)}."
 
 
 def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """The task metadata endpoint's address and version, None outside of ECS."""
+    """The address and version of the task metadata endpoint; None outside of ECS."""
     for name, version in ((_V4, 4), (_V3, 3)):
         address = environment.get(name, "").strip()
         if address:
@@ -178,35 +183,23 @@ def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
     return None
 
 
-def _seconds(at_least: float) -> Callable[[str], float]:
+def _seconds(minimum: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
         seconds = float(value)
-        if not math.isfinite(seconds) or not at_least <= seconds <= MAX_SECONDS:
+        if not math.isfinite(seconds) or not minimum <= seconds <= MAX_SECONDS:
             raise ValueError
         return seconds
 
     return parse
 
 
-def _switch(value: str) -> Switch:
-    switches: dict[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
-    if value.lower() not in switches:
-        raise ValueError
-    return switches[value.lower()]
+def _choice(choices: Mapping[str, _T]) -> Callable[[str], _T]:
+    def parse(value: str) -> _T:
+        if value.lower() not in choices:
+            raise ValueError
+        return choices[value.lower()]
 
-
-def _arguments(value: str) -> Arguments:
-    choices: dict[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
-    if value.lower() not in choices:
-        raise ValueError
-    return choices[value.lower()]
-
-
-def _emf(value: str) -> Emf:
-    choices: dict[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
-    if value.lower() not in choices:
-        raise ValueError
-    return choices[value.lower()]
+    return parse
 
 
 def _names(value: str) -> tuple[str, ...]:
@@ -222,6 +215,6 @@ def _gpu_uuids(value: str) -> tuple[str, ...]:
 
 def _port(value: str) -> int | None:
     port = int(value)
-    if not 0 < port <= 65535:  # noqa: PLR2004  the largest TCP port
+    if not 0 < port <= _MAX_PORT:
         raise ValueError
     return port

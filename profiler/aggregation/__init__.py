@@ -1,1 +1,1 @@
-"""Readings in, aggregates of constant size out, and the record made from them."""
+"""Aggregates readings in constant memory and builds the record from the aggregates."""

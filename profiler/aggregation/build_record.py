@@ -1,4 +1,4 @@
-"""From what was observed to the record of a run. Pure: no clock, no input or output."""
+"""Builds the record of a run from the task, the batch container and its usage."""
 
 from collections.abc import Iterable
 
@@ -24,12 +24,12 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_numbe
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
 
-# cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
+# cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 
 
 class ResourceLimits(Struct, frozen=True, kw_only=True):
-    """What bounds a container."""
+    """The resources that a container can use at most."""
 
     vcpu: float | None = None
     memory_bytes: float | None = None
@@ -40,8 +40,8 @@ def container_limits(
 ) -> ResourceLimits:
     """The container's own limit, else the task's, else the machine's.
 
-    A container's CPU limit above the task's does not bound it. The memory limit in the stats
-    counts only when it is no "unlimited" sentinel.
+    A container's CPU limit has no effect if the task's is lower. The memory limit in the stats
+    is used unless it stands for "unlimited".
     """
     vcpu_limits = [limit for limit in (container.vcpu_limit, task.vcpu_limit) if limit is not None]
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
@@ -52,13 +52,13 @@ def container_limits(
 
 
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
-    """What was measured of a container, against what bounds it."""
-    bounds = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
+    """The metrics of a container: its usage, absolute and relative to its limits."""
+    limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
     if usage is None:
-        return bounds
+        return limits
     totals = usage.run
     return replace(
-        bounds,
+        limits,
         max_memory_used_mb=mebibytes(usage.memory_max_bytes),
         cpu_seconds=None if usage.cpu_seconds is None else round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
         vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
@@ -76,7 +76,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 
 
 def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
-    """The metrics with another peak than that of the samples, which is then the distributions' maximum, too."""
+    """Replace the memory peak of the samples by another one, also as the maximum of the distributions."""
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
     return replace(
@@ -93,7 +93,7 @@ def _with_max(distribution: Distribution | None, peak: float | None) -> Distribu
 
 
 def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
-    """The numbers since the last checkpoint."""
+    """The metrics since the last checkpoint."""
     return Interval(
         started_at=format_ms(started_ns),
         finished_at=format_ms(finished_ns),
@@ -108,10 +108,10 @@ def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: in
 def build_other_container(
     container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, now_ns: int, host: Host
 ) -> OtherContainer:
-    """A container beside the batch.
+    """A container of the task other than the batch.
 
-    In awsvpc mode every container shows the task's network counters; the batch's metrics carry
-    them, so they are left out here.
+    In awsvpc mode every container has the network counters of the task. They are left out here
+    because the batch's metrics contain them.
     """
     if container.is_stopped:
         end = exited_outcome(container.exit_code, container.finished_ns, is_stop_requested=False)
@@ -137,7 +137,7 @@ def build_batch_record(
     *,
     others: Iterable[OtherContainer] = (),
 ) -> Record:
-    """The run of one batch container, without what only the profiler knows of itself."""
+    """The record of one batch container, without the data about the profiler itself."""
     sizes = container_limits(container, task, usage, host)
     record = Record(
         task_id=task_id(task.arn),

@@ -1,4 +1,4 @@
-"""What one container used so far: samples in, aggregates of constant size out."""
+"""The usage of one container: aggregates its samples in constant memory."""
 
 from msgspec import Struct
 
@@ -7,21 +7,21 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sources.ecs.container_stats import ContainerSample
 
-# A first step shorter than this share of the usual one is joined with the next: the counter then
-# holds the runtime's own work from before the start, and a short step makes a high rate of it.
+# A first step shorter than this fraction of the usual one is merged with the next. At the first sample the counter
+# includes work of the container runtime from before the start, which would be a high rate over a short step.
 _MIN_FIRST_STEP_FRACTION = 0.5
-# Stats are 20 s old at most (EC2; 10 s on Fargate). A reading says nothing of the memory before that:
-# while the endpoint was away, or before a monitor that came late or was restarted.
+# Stats are at most 20 s old (EC2; 10 s on Fargate). A sample does not represent the memory before that, when the
+# endpoint was unavailable or the monitor was not running yet.
 _MAX_STATS_AGE_NS = 20 * NS_PER_SECOND
-# Above this difference between a step of ``read`` and the same step on our own monotonic clock,
-# somebody has set the wall clock. Well above the staleness of any stats (20 s at most on EC2).
+# A larger difference between a step of ``read`` and the same step on the monotonic clock means that the wall clock
+# was set. This is far above the age of any stats (at most 20 s).
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
 _NETWORK = ("rx", "tx")
 _BLOCKS = ("read", "write")
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
-    """The distributions and CPU time of one stretch of time."""
+    """The distributions and CPU time of one period."""
 
     cpu_seconds: float | None
     vcpu: TimeWeightedStatistics
@@ -29,7 +29,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
 
 
 class _UsageWindow:
-    """CPU and memory over a stretch of time: the whole run, or the time since a checkpoint."""
+    """CPU and memory over one period: the whole run, or the time since a checkpoint."""
 
     __slots__ = ("covered_ns", "cpu_ns", "memory_bytes", "vcpu")
 
@@ -45,12 +45,12 @@ class _UsageWindow:
 
 
 class ContainerUsage:
-    """Follows one container by name, over restarts and changes of its Docker id.
+    """The usage of one container, identified by its name, across restarts and changes of its Docker id.
 
-    vCPU over a step is the growth of ``total_usage`` divided by the growth of ``read`` between
-    two of our own samples; the first step runs from the container's start, where the counter
-    was 0. ``read`` that did not move is a duplicate. After a jump of the wall clock the counters
-    go on and that one step is left out of the rates.
+    The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between
+    two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
+    with an unchanged ``read`` is a duplicate. After a jump of the wall clock, the counters continue and
+    this one step is left out of the rates.
     """
 
     def __init__(self, nominal_step_ns: int) -> None:
@@ -83,11 +83,19 @@ class ContainerUsage:
         started_ns: int | None,
         shares_network: bool = False,
     ) -> bool:
-        """Take a sample that came in at ``received_ns`` (monotonic); False if it is a duplicate.
+        """Add a sample.
 
-        ``started_ns`` is the container's start, or None if its counters may be older than that
-        (a container restarted in place) or the start is unknown. A network that is shared (awsvpc)
-        is the task's, and its counters go on when a container is replaced.
+        Args:
+            sample: The sample.
+            docker_id: The container's current Docker id.
+            received_ns: Monotonic time at which the sample was received.
+            started_ns: The container's start; None if it is unknown, or if the counters may be older (a container
+                that was restarted in place).
+            shares_network: Whether the network counters are those of the task (awsvpc). They continue when
+                a container is replaced.
+
+        Returns:
+            False if the sample is a duplicate.
         """
         if sample.read_ns == self.last_read_ns and docker_id == self._docker_id:
             self.duplicates += 1
@@ -122,7 +130,7 @@ class ContainerUsage:
                 counter.restart()
 
     def _step(self, sample: ContainerSample, received_ns: int, started_ns: int | None) -> int | None:
-        """Nanoseconds this sample stands for, or None if that cannot be known."""
+        """The length of the step that ends at this sample; None if it is unknown."""
         if self.last_read_ns is None or self._received_ns is None:
             first_ns = sample.read_ns - started_ns if started_ns is not None else 0
             return first_ns if first_ns > 0 else None
@@ -158,7 +166,7 @@ class ContainerUsage:
         if sample.memory_used_bytes is None:
             return
         self.memory_max_bytes = max_known(self.memory_max_bytes, sample.memory_used_bytes)
-        # A first value of unknown age counts for one tick, so that it is not lost.
+        # A first value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = self._nominal_step_ns
         if step_ns is not None:
             weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
@@ -167,17 +175,17 @@ class ContainerUsage:
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The cumulative CPU time at the last sample, exact."""
+        """The exact cumulative CPU time at the last sample."""
         total_ns = self._cpu_ns.total
         return None if total_ns is None else total_ns / NS_PER_SECOND
 
     @property
     def run(self) -> UsageTotals:
-        """Everything since the start."""
+        """The totals since the start."""
         return self._run.totals()
 
     def end_interval(self) -> UsageTotals:
-        """Everything since the last call; the next interval begins."""
+        """End the current interval; returns the totals since the last call."""
         totals = self._interval.totals()
         self._interval = _UsageWindow()
         return totals
@@ -204,7 +212,7 @@ class ContainerUsage:
 
     @property
     def median_step_ms(self) -> float | None:
-        """The usual time between samples."""
+        """The median time between samples."""
         return self._steps_ms.median()
 
     @property
@@ -214,9 +222,9 @@ class ContainerUsage:
 
 
 def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> float | None:
-    """The vCPU in use over the step between two samples.
+    """The mean vCPU used between two samples.
 
-    None if ``read`` did not move on, the counter is not known, or it was set back in between.
+    None if ``read`` did not advance, a counter is unknown, or the counter was reset in between.
     """
     if before is None or before.cpu_ns is None or sample.cpu_ns is None:
         return None

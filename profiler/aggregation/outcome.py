@@ -1,19 +1,19 @@
-"""How a run ended: its status, its end in time, and whether it probably ran out of memory."""
+"""How a run ended: its status, its end, and whether it probably ran out of memory."""
 
 from msgspec import Struct
 
 from profiler.record.model import OutOfMemoryEvidence, Status
 
-_SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, what the kernel's OOM killer leaves
+_SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
 _LIKELY_FRACTION = 0.9
 _UNLIKELY_FRACTION = 0.5
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How far a run has come.
+    """The state of a run.
 
-    ``until_ns`` is the wall clock's time up to which durations count, ``finished_ns`` the end
-    itself; each is None where it cannot be known.
+    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the
+    run. Each is None if unknown.
     """
 
     status: Status
@@ -23,32 +23,32 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class OutOfMemory(Struct, frozen=True, kw_only=True):
-    """Whether the batch or a process of it was probably killed for memory, and what says so."""
+    """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None
 
 
 def running_outcome(now_ns: int) -> Outcome:
-    """The batch goes on."""
+    """The batch is still running."""
     return Outcome(status="running", until_ns=now_ns)
 
 
 def stopped_outcome(now_ns: int) -> Outcome:
-    """The task was told to stop while the batch ran on; its end is not ours to see."""
+    """The task was stopped while the batch was running; the monitor does not see the end of the batch."""
     return Outcome(status="stopped", until_ns=now_ns)
 
 
 def unknown_outcome(last_seen_ns: int | None) -> Outcome:
-    """The batch is gone and nobody said how it ended; there were readings until ``last_seen_ns``."""
+    """The batch has disappeared without an exit code; the last reading of it was at ``last_seen_ns``."""
     return Outcome(status="unknown", finished_ns=last_seen_ns)
 
 
 def exited_outcome(exit_code: int | None, finished_ns: int | None, *, is_stop_requested: bool) -> Outcome:
-    """The batch came to its end.
+    """The batch has ended.
 
-    A stop that was asked for before the end counts whatever the exit code is: a batch that
-    handles SIGTERM well exits 0 without having done its work.
+    A stop that was requested before the end determines the status regardless of the exit code: a batch
+    that handles SIGTERM correctly exits with 0 although it has not finished its work.
     """
     return Outcome(
         status=_status(exit_code, is_stop_requested=is_stop_requested),
@@ -73,11 +73,11 @@ def likely_out_of_memory(
     memory_size_bytes: float | None,
     limit_hits: int | None,
 ) -> bool | None:
-    """Whether the batch was probably killed for memory; None if that cannot be told.
+    """Whether the kernel probably killed the batch for lack of memory; None if unknown.
 
-    True: killed (137) or ended unseen, nobody asked for a stop, and the working set came to 90 %
-    of the limit or the kernel counted hits of it. Between half and 90 % a sampled peak proves
-    nothing: a batch can cross that in less than one sampling period.
+    True if the exit code is 137 or unknown, no stop was requested, and the working set reached 90 %
+    of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
+    None: memory can grow from there to the limit within one sampling period.
     """
     if end.status == "running":
         return None
@@ -101,7 +101,7 @@ def out_of_memory(
     limit_hits: int | None,
     memory_kills: int | None = None,
 ) -> OutOfMemory:
-    """The verdict: the kernel's counter of ``memory_kills`` in the batch decides, however that ended."""
+    """As :func:`likely_out_of_memory`, but a kill that the kernel counted (``memory_kills``) is decisive."""
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
     likely = likely_out_of_memory(

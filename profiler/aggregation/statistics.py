@@ -1,8 +1,7 @@
 """Streaming statistics whose memory does not grow with the length of a run.
 
-A :class:`TimeWeightedStatistics` holds the mean, maximum and percentiles of a quantity, each value counted
-for as long as it held. A :class:`MonotonicCounter` follows a kernel counter that only grows, through
-restarts that set it back.
+:class:`TimeWeightedStatistics` computes the mean, maximum and percentiles of a quantity; each value is weighted by the
+time for which it held. :class:`MonotonicCounter` computes the total of a kernel counter across resets.
 """
 
 from ddsketch import LogCollapsingLowestDenseDDSketch
@@ -10,8 +9,8 @@ from ddsketch import LogCollapsingLowestDenseDDSketch
 from profiler.record.model import Distribution
 
 RELATIVE_ERROR = 0.01
-# 2048 bins at 1 % span 17 orders of magnitude: more than any quantity here; below that the
-# lowest bins are merged and only the low percentiles suffer.
+# 2048 bins at 1 % span 17 orders of magnitude, more than any quantity here. Beyond that the
+# lowest bins are merged, which affects only the low percentiles.
 MAX_BINS = 2048
 
 
@@ -32,7 +31,7 @@ class TimeWeightedStatistics:
         self._maximum = float("-inf")
 
     def add(self, value: float, weight_ns: int) -> None:
-        """Count ``value`` (0 or more) for the ``weight_ns`` nanoseconds it held."""
+        """Add a value of at least 0 that held for ``weight_ns`` nanoseconds."""
         if weight_ns <= 0:
             return
         self._sketch.add(value, weight_ns)
@@ -43,11 +42,11 @@ class TimeWeightedStatistics:
 
     @property
     def maximum(self) -> float | None:
-        """The largest value, or None before the first."""
+        """The largest value; None before the first one."""
         return self._maximum if self._weight_ns else None
 
     def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution | None:
-        """The statistics, each divided by ``per`` and rounded; None before the first value."""
+        """The statistics, divided by ``per`` and rounded to ``digits``; None before the first value."""
         if not self._weight_ns:
             return None
 
@@ -63,11 +62,11 @@ class TimeWeightedStatistics:
         )
 
     def median(self) -> float | None:
-        """The value that half of the time was not exceeded; None before the first."""
+        """The time-weighted median; None before the first value."""
         return self._quantile(0.5) if self._weight_ns else None
 
     def _mean(self) -> float:
-        # Rounding of the sum may carry the quotient past the extremes by one unit in the last place.
+        # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
         return self._within(self._weighted_sum / self._weight_ns)
 
     def _quantile(self, quantile: float) -> float:
@@ -79,10 +78,10 @@ class TimeWeightedStatistics:
 
 
 class MonotonicCounter:
-    """The total of a counter that only grows, over any number of resets to zero.
+    """The total of a counter that only grows, across any number of resets to zero.
 
-    A value below the last one means that what counts was restarted: the new value is added, the
-    old total kept.
+    A value below the last one means that the counter was reset: the new value is added to the
+    total so far.
     """
 
     __slots__ = ("_before_reset", "_last")
@@ -92,7 +91,7 @@ class MonotonicCounter:
         self._last: int | None = None
 
     def add(self, value: int) -> int | None:
-        """Take the counter's next value; returns the growth since the one before (None at first)."""
+        """Add the counter's next value; returns the increase since the last one (None for the first)."""
         last = self._last
         self._last = value
         if last is None:
@@ -103,17 +102,17 @@ class MonotonicCounter:
         return value - last
 
     def restart(self) -> None:
-        """What counts is known to begin at 0 again, however large its next value is."""
+        """The counter was reset to 0, even if its next value is above the last one."""
         if self._last is not None:
             self._before_reset += self._last
             self._last = 0
 
     @property
     def total(self) -> int | None:
-        """What was counted in all, or None before the first value."""
+        """The total; None before the first value."""
         return None if self._last is None else self._before_reset + self._last
 
 
 def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:
-    """A quantity as a percentage of what bounds it; None if the bound is not known."""
+    """A quantity as a percentage of ``size``; None if ``size`` is unknown or 0."""
     return series.distribution(per=size / 100) if size else None

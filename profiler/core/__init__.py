@@ -1,1 +1,1 @@
-"""What everything else uses: clock, timestamps, signals, log, errors, files, threads. Imports nothing of ours."""
+"""The base of all packages: clock, timestamps, signals, log, errors, files, threads. Imports no other package."""

@@ -1,11 +1,15 @@
-"""Calls in daemon threads that are bounded in time.
+"""Work in other threads: calls with a deadline, and the means to interrupt a wait.
 
-:func:`run_with_timeout` waits for one call. :class:`BackgroundCall` starts a call now and takes its result later. A
-call that hangs is abandoned and cannot keep the process alive.
+:func:`run_with_timeout` starts a call and waits for it. :class:`BackgroundCall` starts a call and delivers its result
+later. Both use daemon threads: a call that hangs is abandoned and does not keep the process alive. :class:`WakeEvent`
+interrupts a wait for file descriptors from another thread.
 """
 
+import os
+import select
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from profiler.core.clock import Clock
@@ -15,10 +19,13 @@ _T = TypeVar("_T")
 
 
 def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
-    """The function's result, or None if it took longer.
+    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it.
 
-    The function runs in a daemon thread: one that hangs is left behind and cannot keep the
-    process alive. An exception of the function is raised here.
+    Returns:
+        The function's result, or None if it took longer.
+
+    Raises:
+        BaseException: what the function raised in time.
     """
     results: list[_T] = []
     errors: list[BaseException] = []
@@ -26,10 +33,10 @@ def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
     def work() -> None:
         try:
             results.append(function())
-        except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
+        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
             errors.append(error)
 
-    thread = threading.Thread(target=work, name="bounded-call", daemon=True)
+    thread = threading.Thread(target=work, name="call-with-timeout", daemon=True)
     thread.start()
     thread.join(max(seconds, 0))
     if errors:
@@ -37,21 +44,45 @@ def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
     return results[0] if results else None
 
 
-_Answer = TypeVar("_Answer")
+class BackgroundCall(Generic[_T]):
+    """A call in a daemon thread that starts at once; its result counts only within ``seconds`` of the start."""
 
-
-class BackgroundCall(Generic[_Answer]):
-    """Runs a function in a daemon thread; its answer counts only within ``seconds`` of the start."""
-
-    def __init__(self, function: Callable[[], _Answer | None], clock: Clock, seconds: float) -> None:
+    def __init__(self, function: Callable[[], _T | None], clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._deadline_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
-        self._results: list[_Answer | None] = []
-        self._thread = threading.Thread(target=lambda: self._results.append(function()), name="beside", daemon=True)
+        self._results: list[_T | None] = []
+        self._thread = threading.Thread(
+            target=lambda: self._results.append(function()), name="background-call", daemon=True
+        )
         self._thread.start()
 
-    def result(self) -> _Answer | None:
-        """What the function returned; None if it returned nothing in time."""
+    def result(self) -> _T | None:
+        """Wait until the deadline; returns the function's result, or None if there is none by then."""
         left_ns = self._deadline_ns - self._clock.monotonic_ns()
         self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
         return self._results[0] if self._results else None
+
+
+class WakeEvent:
+    """An event that interrupts a wait in another thread. ``descriptor`` is readable while the event is set."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def close(self) -> None:
+        """Close the descriptor. No thread may wait for it any more."""
+        os.close(self.descriptor)
+
+    def set(self) -> None:
+        """End the wait in progress, or else the next one."""
+        os.eventfd_write(self.descriptor, 1)
+
+    def clear(self) -> None:
+        """Reset the event, so that the next wait lasts."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the timeout or until the event is set, and reset it."""
+        if select.select([self.descriptor], [], [], seconds)[0]:
+            self.clear()

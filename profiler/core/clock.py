@@ -1,8 +1,7 @@
-"""Time as the profiler sees it.
+"""Time: the clock that is passed in everywhere, and what is built on it.
 
-A clock is passed in everywhere. A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A
-:class:`ClockJumpDetector` notices changes of the wall clock. A :class:`DutyCycle` limits expensive work to a share of
-the time.
+A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A :class:`DutyCycle` limits expensive work to a
+share of the time. A :class:`ClockJumpDetector` detects that the wall clock was set.
 """
 
 import time
@@ -10,9 +9,14 @@ from typing import Protocol
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
+# A clock that NTP slews drifts by far less between two checks.
+_MIN_JUMP_NS = 5 * NS_PER_SECOND
+# The clocks are read one after the other. If the process was suspended in between, they cannot be compared.
+_MAX_READ_NS = NS_PER_SECOND
+
 
 class Clock(Protocol):
-    """Monotonic time measures, wall time only stamps."""
+    """Monotonic time for durations, wall-clock time for timestamps only."""
 
     def monotonic_ns(self) -> int:
         """Nanoseconds of a clock that never jumps."""
@@ -23,25 +27,25 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass; nothing cuts this short."""
+        """Sleep for ``seconds``; nothing interrupts it."""
         ...
 
 
 class StopRequest(Protocol):
-    """The request to end, which also cuts any wait short."""
+    """A request to stop, which also interrupts any wait."""
 
     @property
     def requested_ns(self) -> int | None:
-        """When the end was first asked for, by the monotonic clock; None: it was not."""
+        """Monotonic time of the first request; None before it."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until the end is asked for; says whether it was."""
+        """Wait until the timeout or a stop request; returns True if a stop was requested."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the operating system."""
 
     def monotonic_ns(self) -> int:
         """``CLOCK_MONOTONIC``."""
@@ -57,7 +61,10 @@ class SystemClock:
 
 
 class Ticker:
-    """Ticks at fixed distances from the start, so that lateness does not accumulate."""
+    """Ticks at multiples of the interval after the start, so that delays do not accumulate.
+
+    ``missed`` counts the ticks that passed while the caller was busy.
+    """
 
     def __init__(self, start_ns: int, interval_ns: int) -> None:
         self._start_ns = start_ns
@@ -66,7 +73,7 @@ class Ticker:
         self.missed = 0
 
     def seconds_to_next(self, now_ns: int) -> float:
-        """Move on to the first tick after ``now_ns``; ticks that already passed count as missed."""
+        """Advance to the first tick after ``now_ns``; returns the seconds until then."""
         passed = (now_ns - self._start_ns) // self._interval_ns
         following = max(passed, self._last_tick) + 1
         self.missed += following - self._last_tick - 1
@@ -74,35 +81,27 @@ class Ticker:
         return (self._start_ns + following * self._interval_ns - now_ns) / NS_PER_SECOND
 
 
-def milliseconds(duration_ns: int) -> int:
-    """Whole milliseconds, rounded to the nearest."""
-    return (duration_ns + NS_PER_MS // 2) // NS_PER_MS
-
-
 class DutyCycle:
-    """Allows work again when what it took the last time is no more than a share of the time since then."""
+    """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷ ``max_share``."""
 
-    def __init__(self, share: float) -> None:
-        self._max_share = share
+    def __init__(self, max_share: float) -> None:
+        self._max_share = max_share
         self._due_ns = 0
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether it is time."""
+        """Whether the pause is over."""
         return now_ns >= self._due_ns
 
     def add_cost(self, cost_ns: int, now_ns: int) -> None:
-        """The work took ``cost_ns`` and is done now."""
+        """Record work that took ``cost_ns`` and ended now."""
         self._due_ns = now_ns + round(cost_ns / self._max_share)
 
 
-# Clocks that are steered drift by far less between two looks.
-_MIN_JUMP_NS = 5 * NS_PER_SECOND
-# The two clocks are read one after the other; if the process stood still in between, nothing is known.
-_MAX_READ_NS = NS_PER_SECOND
-
-
 class ClockJumpDetector:
-    """Compares the clocks at each look. ``jumped_ns`` is the sum of all jumps, negative if it went back."""
+    """Detects that the wall clock was set, by comparing it with the monotonic clock at each check.
+
+    ``jumped_ns`` is the sum of all jumps; negative means that the clock was set back.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -110,7 +109,7 @@ class ClockJumpDetector:
         self.jumped_ns = 0
 
     def check(self) -> int:
-        """The jump since the last look in nanoseconds, 0 if there was none."""
+        """The jump since the last check in nanoseconds, 0 if there was none."""
         before_ns = self._clock.monotonic_ns()
         wall_ns = self._clock.wall_ns()
         if self._clock.monotonic_ns() - before_ns > _MAX_READ_NS:
@@ -122,3 +121,8 @@ class ClockJumpDetector:
             return 0
         self.jumped_ns += moved_ns
         return moved_ns
+
+
+def milliseconds(duration_ns: int) -> int:
+    """A duration in whole milliseconds, rounded to the nearest."""
+    return (duration_ns + NS_PER_MS // 2) // NS_PER_MS

@@ -1,17 +1,17 @@
-"""The errors that a person may see, each a sentence that says what to do.
+"""The errors that a user may see. Each message is a sentence that says what happened and what to do.
 
 TaskProfilerError            exit code 1: something could not be done
-└── UsageError               exit code 2: the call itself has to change
+└── UsageError               exit code 2: the command line or a setting has to change
 """
 
 
 class TaskProfilerError(Exception):
-    """Something could not be done; the message says what happened and what to do."""
+    """Something could not be done."""
 
     exit_code = 1
 
 
 class UsageError(TaskProfilerError):
-    """The command or its settings cannot work as given."""
+    """The command line or the settings cannot work as given."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""Files: descriptors above the standard streams, atomic replacement, and the data folders of the package."""
+"""Files: descriptors that stay open, atomic writes, and the data folders of the package."""
 
 import os
 from contextlib import suppress
@@ -13,19 +13,38 @@ _IN_REPOSITORY = {"forwarder": "lambda/forwarder", "kibana": "kibana"}
 
 
 def dup_above_standard_streams(descriptor: int) -> int:
-    """The same open file, not under the number of a standard stream: one that the caller closed stays closed."""
+    """Duplicate a descriptor to a number above the standard streams, and close the original.
+
+    A caller that started us with a standard stream closed must not see our file under that stream's number.
+    """
     try:
         return fcntl(descriptor, F_DUPFD_CLOEXEC, _FIRST_NON_STANDARD)
     finally:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
-    """Put ``data`` in the file's place, with the permissions ``mode``; pipes and devices are written to.
+def open_or_none(path: str | Path, flags: int = os.O_RDONLY) -> int | None:
+    """Open a file that stays open; None if it cannot be opened."""
+    try:
+        return dup_above_standard_streams(os.open(path, flags))
+    except OSError:
+        return None
 
-    Raises OSError.
+
+def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
+    """Replace the contents of a file with ``data``, entirely or not at all.
+
+    Pipes and devices cannot be replaced and are written to.
+
+    Args:
+        path: The file, which may be missing.
+        data: The new contents.
+        mode: The permissions of the new file.
+
+    Raises:
+        OSError: if the file cannot be written.
     """
-    from tempfile import NamedTemporaryFile  # heavy, and `run` imports this module
+    from tempfile import NamedTemporaryFile  # slow to import, and `run` imports this module
 
     if path.exists() and not path.is_file():
         path.write_bytes(data)
@@ -43,10 +62,10 @@ def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def package_data_folder(name: str, *, what: str) -> Path:
-    """Find the folder ``name`` in an installation or in the repository.
+    """Find a data folder, in an installation or in the repository.
 
     Args:
-        name: ``forwarder``, the forwarder's package, or ``kibana``.
+        name: ``forwarder`` (the forwarder's package) or ``kibana``.
         what: Subject and verb of the error sentence.
 
     Raises:

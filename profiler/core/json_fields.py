@@ -1,6 +1,6 @@
-"""Reads single fields of foreign JSON: a field of the wrong type is absent, the rest stays.
+"""Reads single fields of JSON from other programs. A field of the wrong type counts as absent.
 
-The documents come from agents of many versions; one odd field must not cost the others.
+The documents come from agents of many versions. One unexpected field must not invalidate the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ def mapping(value: Json) -> Mapping[str, Json]:
 
 
 def mappings(value: Json) -> Iterator[Mapping[str, Json]]:
-    """The objects among the items of a list."""
+    """The objects in ``value`` if it is a list; other items are skipped."""
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
 
@@ -27,7 +27,7 @@ def text(value: Json) -> str | None:
 
 
 def count(value: Json) -> int | None:
-    """``value`` if it is a whole number from 0 to 2^63 - 1, else None."""
+    """``value`` if it is an integer from 0 to 2^63 - 1 (a float without a fraction is one), else None."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
@@ -36,14 +36,14 @@ def count(value: Json) -> int | None:
 
 
 def number(value: Json) -> float | None:
-    """``value`` if it is a number above 0 and not absurdly large, else None."""
+    """``value`` if it is a number above 0 and up to 2^63 - 1, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value <= _MAX_COUNT else None
 
 
 def integer(value: Json) -> int | None:
-    """``value`` if it is a whole number of 32 bits with a sign (an exit code), else None."""
+    """``value`` if it is a signed 32-bit integer (such as an exit code), else None."""
     if isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31:
         return value
     return None

@@ -1,6 +1,6 @@
 """The profiler's own log: JSON lines on stderr, by structlog.
 
-structlog brings 7 MiB of modules with it. A monitor that has nothing to say never imports it.
+structlog takes 7 MiB of memory, so it is imported with the first line. Most monitors never log one.
 """
 
 from typing import BinaryIO, Protocol
@@ -9,41 +9,41 @@ import msgspec
 
 
 class Log(Protocol):
-    """What parts of the program say to the people who run it."""
+    """Messages for the operators of the program."""
 
     def info(self, event: str, **fields: object) -> None:
-        """Something worth knowing."""
+        """Log something worth knowing."""
         ...
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something is not as it should be; the run's record stays true."""
+        """Log that something is wrong; the record of the run stays correct."""
         ...
 
     def error(self, event: str, **fields: object) -> None:
-        """Somebody has to change something."""
+        """Log that the operator has to change something."""
         ...
 
 
 class JsonLog:
-    """One JSON object a line on ``stream`` (unbuffered); structlog is imported with the first line."""
+    """Writes one JSON object per line to ``stream``, which must be unbuffered."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
     def info(self, event: str, **fields: object) -> None:
-        """A line of level info."""
+        """Log at level info."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """A line of level warning."""
+        """Log at level warning."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """A line of level error."""
+        """Log at level error."""
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        import structlog  # lazily, see the module's docstring
+        import structlog  # see the module's docstring
 
         logger = structlog.wrap_logger(
             structlog.BytesLogger(self._stream),
@@ -56,7 +56,7 @@ class JsonLog:
         try:
             getattr(logger, level)(event, **fields)
         except (OSError, ValueError):
-            # Nobody reads the log (a full disk, a closed pipe): nothing is left to say it with.
+            # A full disk or a closed pipe: there is no other place to report it.
             return
 
 
@@ -65,13 +65,13 @@ def _serialize(event: dict[str, object], **_options: object) -> bytes:
 
 
 class NullLog:
-    """Says nothing: for a program whose output belongs to somebody else."""
+    """Discards all messages: for commands whose output belongs to the profiled program."""
 
     def info(self, event: str, **fields: object) -> None:
-        """Nothing."""
+        """Discard the message."""
 
     def warning(self, event: str, **fields: object) -> None:
-        """Nothing."""
+        """Discard the message."""
 
     def error(self, event: str, **fields: object) -> None:
-        """Nothing."""
+        """Discard the message."""

@@ -1,8 +1,9 @@
-"""SIGTERM and SIGINT as a request to end, installed before anything heavy is imported.
+"""SIGTERM and SIGINT as a stop request, installed before any slow import.
 
-A container's first process gets no signal it has not asked for, so until this is installed a
-SIGTERM would be lost. The kernel writes each signal into a pipe; waiting for the pipe is waiting
-for the next tick or the signal, whichever comes first, without polling and without a race.
+The kernel does not deliver a signal to process 1 of a container that has no handler for it, so a
+SIGTERM before the installation would be lost. Python writes each signal into a pipe (its wakeup
+descriptor). A wait on this pipe with a timeout ends at the next tick or at the signal, without
+polling and without a race.
 """
 
 import os
@@ -11,7 +12,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-TYPE_CHECKING = False  # what typing calls so, without importing it
+TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
 if TYPE_CHECKING:
     from socket import socket
 
@@ -19,9 +20,9 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Says when the end was asked for, and waits for it.
+    """Receives stop signals and waits for them.
 
-    ``requested_ns`` is the first signal's moment by ``monotonic_ns``, None as long as there was none.
+    ``requested_ns`` is the time of the first signal by ``monotonic_ns``, None before it.
     """
 
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
@@ -30,24 +31,27 @@ class StopSignals:
         self._pipe: tuple[int, int] | None = None
 
     def install(self) -> None:
-        """Catch the signals from now on. Only the main thread may call this."""
+        """Handle the signals from now on. Only the main thread may call this."""
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the form signal.signal asks for
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature that signal.signal requires
         if self.requested_ns is None:
             self.requested_ns = self._monotonic_ns()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until the end is asked for; says whether it was."""
+        """Wait until the timeout or a stop request; returns True if a stop was requested."""
         if self.requested_ns is None and seconds > 0:
             select.select(self._signals(), [], [], seconds)
         return self.requested_ns is not None
 
     def wait_readable(self, source: "socket", seconds: float) -> bool:
-        """Wait so long, or until ``source`` can be read or the end is asked for; says whether it can be read."""
+        """Wait until the timeout, a stop request or data; returns True if ``source`` is readable.
+
+        A stop request from before the call does not end the wait.
+        """
         watched: list[socket | int] = [source]
         if self.requested_ns is None:
             watched += self._signals()

@@ -1,4 +1,7 @@
-"""What can be measured here, in plain words, and what to change where something is missing."""
+"""Diagnoses the task, the batch, the accelerators and the log stream.
+
+:func:`diagnose` runs all checks in their order. Each other function returns the findings of one check.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Literal
@@ -22,11 +25,30 @@ from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 Level = Literal["ok", "note", "problem"]
 
+# The topics of the findings.
+_TASK, _BATCH, _MEMORY, _OWN, _PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
+_GPUS, _SCOPE, _NEURON = "GPUs", "batch's GPUs", "Neuron"
+_STATS, _LOG = "stats", "log stream"
+_GPU_ADVICE = (
+    "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
+    "environment of the monitor's container definition, without a GPU requirement."
+)
+_NEURON_ADVICE = (
+    "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
+    "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
+)
+_OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
+_PREFERRED_VERSION = 4
+_STEP_SECONDS = 0.2
+_MIN_REFRESHES = 2
+_OK_SECONDS = 2.0
+
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``note``: works, but could be better; ``problem``: there will be no report, or a poor one.
+    """The result of one check: the fact that was found (``text``), and what to change (``advice``).
 
-    ``text`` says what is, ``advice`` what to change.
+    Level ``note`` means that it works but could be improved; ``problem`` that there will be no report or an
+    incomplete one.
     """
 
     topic: str
@@ -36,198 +58,22 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def ok(topic: str, text: str) -> Finding:
-    """Nothing to do."""
+    """A finding that requires no change."""
     return Finding(topic=topic, level="ok", text=text)
 
 
 def note(topic: str, text: str, advice: str | None = None) -> Finding:
-    """Something to know."""
+    """A finding to know about."""
     return Finding(topic=topic, level="note", text=text, advice=advice)
 
 
 def problem(topic: str, text: str, advice: str) -> Finding:
-    """Something to change."""
+    """A finding that requires a change."""
     return Finding(topic=topic, level="problem", text=text, advice=advice)
 
 
-_GPUS, _SCOPE, _NEURON = "GPUs", "batch's GPUs", "Neuron"
-_GPU_ADVICE = (
-    "Where the task has a GPU: set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
-    "environment of the monitor's container definition, and no GPU requirement."
-)
-_NEURON_ADVICE = (
-    "Where the task has Neuron devices: list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
-    "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
-)
-
-
-def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
-    """``reading`` None: nothing here speaks of a driver."""
-    if reading is None:
-        yield note(_GPUS, "No NVIDIA driver is visible here.", _GPU_ADVICE)
-        return
-    if isinstance(reading, Unavailable):
-        yield problem(_GPUS, f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.", _GPU_ADVICE)
-        return
-    for sample in reading.samples:
-        facts = sample.facts
-        yield ok(_GPUS, f"GPU {facts.index}: {facts.name or 'of unknown kind'} ({facts.uuid}).")
-    for text in reading.notes:
-        yield note(_GPUS, text)
-    if not selection.is_known:
-        yield note(
-            _SCOPE,
-            "Which of the GPUs are the batch's is not known, so all are reported.",
-            'If the instance runs other tasks: set TASK_PROFILER_GPU_UUIDS, or "pidMode": "task" in the definition.',
-        )
-    elif selection.selectors is None:
-        yield ok(_SCOPE, "All of them are the batch's.")
-    else:
-        yield ok(_SCOPE, f"The batch's are {', '.join(sorted(selection.selectors)) or 'none of them'}.")
-
-
-def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
-    """``program`` is where neuron-monitor is, ``devices`` the device nodes in this container."""
-    if program is not None and devices:
-        yield ok(_NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
-    elif program is not None:
-        yield problem(_NEURON, f"{program} is here, but no device /dev/neuron*.", _NEURON_ADVICE)
-    elif devices:
-        yield problem(
-            _NEURON, f"Neuron devices are here ({', '.join(sorted(devices))}), but not neuron-monitor.", _NEURON_ADVICE
-        )
-    else:
-        yield note(_NEURON, "No Neuron device and no neuron-monitor is here.", _NEURON_ADVICE)
-
-
-_TOPIC = "stats"
-_STEP_SECONDS = 0.2
-_MIN_REFRESHES = 2
-_OK_SECONDS = 2.0
-
-
-def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
-    """The usual step of the stats' own time."""
-    end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
-    reads: list[int] = []
-    reason = "they hold nothing of the batch"
-    while len(reads) <= _MIN_REFRESHES:
-        stats = source.stats()
-        if isinstance(stats, Unavailable):
-            reason = stats.reason
-        elif docker_id in stats.samples and stats.samples[docker_id].read_ns not in reads:
-            reads.append(stats.samples[docker_id].read_ns)
-        if clock.monotonic_ns() >= end_ns:
-            break
-        clock.sleep(_STEP_SECONDS)
-    if not reads:
-        return problem(
-            _TOPIC,
-            f"There are no stats of the batch: {reason}.",
-            "Start the batch; if it runs, look at the container agent's log on the instance.",
-        )
-    if len(reads) == 1:
-        return note(_TOPIC, f"The stats did not move in {max_seconds:g} s; the report will be coarse.")
-    seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
-    text = f"The stats are refreshed every {seconds:.1f} s"
-    if seconds <= _OK_SECONDS:
-        return ok(_TOPIC, f"{text}.")
-    return note(_TOPIC, f"{text}: a shorter peak of memory can be missed. Fargate refreshes them every 10 s.")
-
-
-_TASK, _BATCH, _MEMORY, _OWN, _PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
-_PREFERRED_VERSION = 4
-_OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
-
-
-def outside_of_ecs() -> Finding:
-    """There is no task to speak of."""
-    return note(
-        _TASK,
-        "This is no ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
-        "Start it in the monitor's container, or profile a command here: task-profiler run -- CMD.",
-    )
-
-
-def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
-    """Whether the endpoint answers, and which task it is."""
-    if isinstance(task, Unavailable):
-        return problem(
-            _TASK,
-            f"The task metadata endpoint of version {version} does not answer: {task.reason}.",
-            "Look whether a proxy or a firewall in this container stands before 169.254.170.2.",
-        )
-    name = task.family if task.revision is None else f"{task.family}:{task.revision}"
-    launch = "" if task.launch_type is None else f" on {task.launch_type}"
-    text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
-    if version < _PREFERRED_VERSION:
-        return note(
-            _TASK,
-            f"{text} It does not tell where containers log to.",
-            "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 comes with "
-            "Fargate platform 1.4.0 and with container agent 1.39.0.",
-        )
-    return ok(_TASK, text)
-
-
-def batch_finding(selection: BatchSelection) -> Finding:
-    """Which container is reported on."""
-    if selection.problem is not None:
-        return problem(_BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
-    return ok(_BATCH, f"The batch is the container {', '.join(selection.names)}.")
-
-
-def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
-    """What bounds the batch, and whether the monitor is bounded."""
-    if batch.memory_limit_bytes is not None:
-        yield ok(_MEMORY, f"The batch may use {mebibytes(batch.memory_limit_bytes)} MB, its own limit.")
-    elif task.memory_limit_bytes is not None:
-        yield ok(_MEMORY, f"The batch may use {mebibytes(task.memory_limit_bytes)} MB, the task's limit.")
-    else:
-        yield note(
-            _MEMORY,
-            "Neither the batch nor the task has a memory limit, so a report cannot tell how near the batch came to it.",
-            'Give the batch\'s container a "memory", or the task.',
-        )
-    if own is not None and own.memory_limit_bytes is None:
-        yield note(
-            _OWN,
-            "The monitor has no memory limit of its own.",
-            f"Write {_OWN_LIMIT} into its container definition, so that it can never take the batch's.",
-        )
-
-
-def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
-    """Whether the batch's processes can be seen from here, and the kernel's own count of the container read."""
-    if not visible_processes:
-        return note(
-            _PIDS,
-            f"The processes of {batch.name} are not visible from this container.",
-            'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
-            "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
-            "are the batch's.",
-        )
-    seen = f"{visible_processes} processes of the batch are visible (shared pid namespace)"
-    if can_read_cgroup:
-        return ok(_PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
-    return note(
-        _PIDS,
-        f"{seen}; the kernel's own peak of the container is not this user's to read, so peaks are sampled.",
-        "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
-    )
-
-
-def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
-    """Bad values in the environment."""
-    for text in problems:
-        yield problem("settings", f"{text}; its default is used.", "Correct it in the monitor's environment.")
-
-
-_LOG = "log stream"
-
-
 class Probes(Struct, frozen=True, kw_only=True):
-    """How to look: each asks the real machine, or a test's."""
+    """The functions that inspect the machine; tests pass their own."""
 
     read_gpus: Callable[[], GpuReading | Unavailable | None]
     visible_devices: Callable[[str], str | None]
@@ -239,7 +85,7 @@ class Probes(Struct, frozen=True, kw_only=True):
 
 
 class DoctorContext(Struct, frozen=True, kw_only=True):
-    """The task to look at."""
+    """The task to diagnose."""
 
     settings: MonitorSettings
     source: TaskSource
@@ -248,7 +94,12 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 
 
 def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]:
-    """All findings, each as soon as it is known; ``context`` is None outside of ECS."""
+    """All findings, each as soon as it is known.
+
+    Args:
+        context: The task; None outside of ECS.
+        probes: The functions that inspect the machine.
+    """
     if context is None:
         yield outside_of_ecs()
         yield from _devices(GpuSelection(), probes)
@@ -278,6 +129,174 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
             yield refresh_finding(context.source, batch.docker_id, context.clock, context.max_seconds)
 
 
+def outside_of_ecs() -> Finding:
+    """This process does not run in an ECS task."""
+    return note(
+        _TASK,
+        "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
+        "Start it in the monitor's container, or profile a command here: task-profiler run -- CMD.",
+    )
+
+
+def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
+    """Whether the endpoint responds, and which task it describes."""
+    if isinstance(task, Unavailable):
+        return problem(
+            _TASK,
+            f"The task metadata endpoint of version {version} does not answer: {task.reason}.",
+            "Check whether a proxy or a firewall in this container blocks 169.254.170.2.",
+        )
+    name = task.family if task.revision is None else f"{task.family}:{task.revision}"
+    launch = "" if task.launch_type is None else f" on {task.launch_type}"
+    text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
+    if version < _PREFERRED_VERSION:
+        return note(
+            _TASK,
+            f"{text} It does not return the log configuration of containers.",
+            "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 requires "
+            "Fargate platform 1.4.0 or container agent 1.39.0.",
+        )
+    return ok(_TASK, text)
+
+
+def batch_finding(selection: BatchSelection) -> Finding:
+    """Which container the report is about."""
+    if selection.problem is not None:
+        return problem(_BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
+    return ok(_BATCH, f"The batch is the container {', '.join(selection.names)}.")
+
+
+def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
+    """The memory limits of the batch and of the monitor."""
+    if batch.memory_limit_bytes is not None:
+        yield ok(_MEMORY, f"The batch may use {mebibytes(batch.memory_limit_bytes)} MB, its own limit.")
+    elif task.memory_limit_bytes is not None:
+        yield ok(_MEMORY, f"The batch may use {mebibytes(task.memory_limit_bytes)} MB, the task's limit.")
+    else:
+        yield note(
+            _MEMORY,
+            "Neither the batch nor the task has a memory limit, so a report cannot show how close the batch came.",
+            'Set "memory" for the container of the batch or for the task.',
+        )
+    if own is not None and own.memory_limit_bytes is None:
+        yield note(
+            _OWN,
+            "The monitor has no memory limit of its own.",
+            f"Add {_OWN_LIMIT} to its container definition, so that it never uses memory of the batch.",
+        )
+
+
+def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
+    """Whether the batch's processes are visible here, and its control group is readable."""
+    if not visible_processes:
+        return note(
+            _PIDS,
+            f"The processes of {batch.name} are not visible from this container.",
+            'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
+            "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
+            "are the batch's.",
+        )
+    seen = f"{visible_processes} processes of the batch are visible (shared pid namespace)"
+    if can_read_cgroup:
+        return ok(_PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
+    return note(
+        _PIDS,
+        f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
+        "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
+    )
+
+
+def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
+    """Invalid values in the environment."""
+    for text in problems:
+        yield problem("settings", f"{text}; its default is used.", "Correct it in the monitor's environment.")
+
+
+def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
+    """The GPUs, and which of them belong to the batch.
+
+    Args:
+        reading: The GPUs; None if there is no sign of an NVIDIA driver.
+        selection: The GPUs of the batch.
+    """
+    if reading is None:
+        yield note(_GPUS, "No NVIDIA driver is visible here.", _GPU_ADVICE)
+        return
+    if isinstance(reading, Unavailable):
+        yield problem(_GPUS, f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.", _GPU_ADVICE)
+        return
+    for sample in reading.samples:
+        facts = sample.facts
+        yield ok(_GPUS, f"GPU {facts.index}: {facts.name or 'unknown model'} ({facts.uuid}).")
+    for text in reading.notes:
+        yield note(_GPUS, text)
+    if not selection.is_known:
+        yield note(
+            _SCOPE,
+            "It is not known which GPUs belong to the batch, so all are reported.",
+            'If the instance runs other tasks, set TASK_PROFILER_GPU_UUIDS, or "pidMode": "task" in the definition.',
+        )
+    elif selection.selectors is None:
+        yield ok(_SCOPE, "All GPUs belong to the batch.")
+    else:
+        yield ok(_SCOPE, f"GPUs of the batch: {', '.join(sorted(selection.selectors)) or 'none'}.")
+
+
+def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
+    """The Neuron devices.
+
+    Args:
+        program: The path of neuron-monitor, None if it was not found.
+        devices: The device nodes in this container.
+    """
+    if program is not None and devices:
+        yield ok(_NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
+    elif program is not None:
+        yield problem(_NEURON, f"{program} exists, but there is no device /dev/neuron*.", _NEURON_ADVICE)
+    elif devices:
+        yield problem(
+            _NEURON, f"There are Neuron devices ({', '.join(sorted(devices))}), but no neuron-monitor.", _NEURON_ADVICE
+        )
+    else:
+        yield note(_NEURON, "There is neither a Neuron device nor neuron-monitor.", _NEURON_ADVICE)
+
+
+def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
+    """How often the stats of the batch are refreshed.
+
+    Args:
+        source: Reads the stats.
+        docker_id: The batch's container.
+        clock: Measures the time.
+        max_seconds: How long to wait for refreshed stats.
+    """
+    end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
+    reads: list[int] = []
+    reason = "they do not contain the batch"
+    while len(reads) <= _MIN_REFRESHES:
+        stats = source.stats()
+        if isinstance(stats, Unavailable):
+            reason = stats.reason
+        elif docker_id in stats.samples and stats.samples[docker_id].read_ns not in reads:
+            reads.append(stats.samples[docker_id].read_ns)
+        if clock.monotonic_ns() >= end_ns:
+            break
+        clock.sleep(_STEP_SECONDS)
+    if not reads:
+        return problem(
+            _STATS,
+            f"There are no stats of the batch: {reason}.",
+            "Start the batch; if it is running, check the container agent's log on the instance.",
+        )
+    if len(reads) == 1:
+        return note(_STATS, f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.")
+    seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
+    text = f"The stats are refreshed every {seconds:.1f} s"
+    if seconds <= _OK_SECONDS:
+        return ok(_STATS, f"{text}.")
+    return note(_STATS, f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.")
+
+
 def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
     yield from gpu_findings(probes.read_gpus(), selection)
     yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
@@ -295,7 +314,7 @@ def _gpu_selection(batches: list[ContainerMetadata], settings: MonitorSettings, 
 
 
 def _log(batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
-    """Where the report would go, and whether it may."""
+    """The log stream of the report, and whether the task role may write to it."""
     target = log_target(batch, task, settings)
     if isinstance(target, DeliveryFailure):
         yield problem(_LOG, target.reason, "Until then the report goes to the monitor's own output.")

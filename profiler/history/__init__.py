@@ -1,1 +1,1 @@
-"""The local history of runs."""
+"""The local history of runs, in an SQLite database."""

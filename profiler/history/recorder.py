@@ -1,4 +1,4 @@
-"""Adds a run to the history: where the history is, how many runs it keeps, and the series of this run.
+"""Adds a run to the history. Determines the history's file and how many runs it keeps.
 
 sqlite3 is imported only when the run is added: it would delay the start of every command.
 """
@@ -18,7 +18,11 @@ _RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
 
 
 def history_path(option: str | None, environment: Mapping[str, str]) -> Path:
-    """The history's file. Raises TaskProfilerError if nothing says where it could be."""
+    """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
+
+    Raises:
+        TaskProfilerError: if none of them, nor HOME, is set.
+    """
     if option is not None:
         if not option:
             raise UsageError("--history is empty: name a file or leave the option out.")
@@ -26,19 +30,19 @@ def history_path(option: str | None, environment: Mapping[str, str]) -> Path:
     named = environment.get("TASK_PROFILER_HISTORY")
     if named:
         return Path(named)
-    # The XDG base directory specification: relative paths there are to be ignored.
+    # The XDG base directory specification requires that relative paths are ignored.
     data, home = Path(environment.get("XDG_DATA_HOME", "")), Path(environment.get("HOME", ""))
     if not data.is_absolute():
         if not home.is_absolute():
             raise TaskProfilerError(
-                "There is no HOME for the history: name a file by --history or TASK_PROFILER_HISTORY."
+                "The history has no place because HOME is not set: name a file by --history or TASK_PROFILER_HISTORY."
             )
         data = home / ".local" / "share"
     return data / "task-profiler" / "history.sqlite3"
 
 
 def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
-    """How many runs the history keeps (0: no history), and a sentence if the setting is no such number."""
+    """How many runs the history keeps (0: no history), and a sentence if the setting is invalid."""
     text = environment.get(_RUNS_VARIABLE, "").strip()
     if not text:
         return DEFAULT_RUNS, None
@@ -51,7 +55,7 @@ def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 class HistoryRecorder:
-    """The history as one run sees it. ``timeline.add`` listens to the samples."""
+    """Records one run in the history. ``timeline.add`` receives the samples during the run."""
 
     def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock) -> None:
         self._option = option
@@ -60,11 +64,11 @@ class HistoryRecorder:
         self.timeline = Timeline()
 
     def add(self, line: bytes, report: Report) -> tuple[str, ...]:
-        """Add the run. Trouble costs nothing but the entry and is answered in sentences."""
-        max_runs, complaint = runs_to_keep(self._environment)
-        trouble = self._add_to_history(line, report, max_runs) if max_runs else None
-        missing = None if trouble is None else f"This run is not in the history. {trouble}"
-        return tuple(sentence for sentence in (complaint, missing) if sentence is not None)
+        """Add the run. Returns sentences about what failed; a failure affects nothing but the entry."""
+        max_runs, warning = runs_to_keep(self._environment)
+        failure = self._add_to_history(line, report, max_runs) if max_runs else None
+        missing = None if failure is None else f"This run is not in the history. {failure}"
+        return tuple(sentence for sentence in (warning, missing) if sentence is not None)
 
     def _add_to_history(self, line: bytes, report: Report, max_runs: int) -> str | None:
         try:
@@ -73,7 +77,7 @@ class HistoryRecorder:
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:
-            return f"This Python comes without SQLite ({error}): use --no-history, or another Python."
+            return f"This Python has no SQLite ({error}): use --no-history, or another Python."
         started_ns = parse_ns(report.record.started_at)
         points = () if started_ns is None else self.timeline.points(started_ns)
         refused = HistoryStore(path, self._clock).add(line, points, max_runs=max_runs)

@@ -1,6 +1,7 @@
-"""The local history: past runs in an SQLite database, each with its record line and time series.
+"""The local history: past runs in an SQLite database, each with its record line and its time series.
 
-The file may be shared, missing, locked, old, new or corrupt.
+:class:`HistoryDatabase` opens the file, which may be shared, missing, locked, corrupt, or written by an older or newer
+version. :class:`HistoryStore` adds and reads runs.
 """
 
 import os
@@ -21,8 +22,8 @@ from profiler.record.model import Report, Status, decode
 from profiler.sinks import DeliveryFailure
 
 _LOCK_TIMEOUT_SECONDS = 5
-_APPLICATION_ID = 0x5450_4846  # "TPHF": tells our files from other programs' databases
-# One entry a version: what leads to it from the version before. Never change an entry that was released.
+_APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
+# The statements of each version, applied to a file of the version before. Never change a released entry.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         f"PRAGMA application_id = {_APPLICATION_ID}",
@@ -39,6 +40,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX run_by_start ON run (started_at)",
     ),
 )
+# Runs are read in pages, so that a slow reader (a pager) does not lock the file.
+_PAGE_SIZE = 200
+_FIRST_CURSOR = ("~", 0)  # sorts after every time
 _PRIMARY_CODE_MASK = 0xFF
 _CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -46,7 +50,7 @@ _INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPE
 
 
 class HistoryDatabase:
-    """Opens the file. All trouble is a TaskProfilerError: a sentence that says what to do."""
+    """Opens the history's file. Every failure is a TaskProfilerError that says what to do."""
 
     def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
         self._path = path
@@ -55,7 +59,7 @@ class HistoryDatabase:
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """A transaction on the file, which is made if it is missing. Waits at most 5 s for others, in all."""
+        """A write transaction. Creates a missing file. Waits at most 5 s in total for locks of other processes."""
         deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
         with self._as_profiler_errors():
             _create_private(self._path)
@@ -67,7 +71,7 @@ class HistoryDatabase:
 
     @contextmanager
     def open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
-        """The file as it is, brought up to date first if it is an older version's; None if it is missing."""
+        """The open file, or None if it is missing. A file of an older version is migrated first."""
         deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
         with self._as_profiler_errors():
             if _is_missing(self._path):
@@ -75,7 +79,7 @@ class HistoryDatabase:
                 return
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
-                connection.execute("BEGIN")  # one view of the file: somebody may be making it just now
+                connection.execute("BEGIN")  # one snapshot: another process may be creating the file
                 version = self._version(connection)
                 connection.execute("COMMIT")
                 if version < len(self._migrations):
@@ -87,12 +91,12 @@ class HistoryDatabase:
     def _connect(self) -> Iterator[sqlite3.Connection]:
         if not stat.S_ISREG(self._path.stat().st_mode):
             raise TaskProfilerError(f"{self._path} is not a file: name another with --history.")
-        # An absolute path is never taken for a URI or for SQLite's special names.
+        # SQLite never takes an absolute path for a URI or one of its special names.
         with closing(sqlite3.connect(self._path.absolute(), isolation_level=None)) as connection:
             yield connection
 
     def _begin_write(self, connection: sqlite3.Connection, deadline_ns: int) -> None:
-        """Take the write lock and bring the schema up to date. What is not committed is undone by closing."""
+        """Acquire the write lock and migrate the schema. Closing the connection without a commit undoes everything."""
         self._set_busy_timeout(deadline_ns, connection)
         connection.execute("BEGIN IMMEDIATE")
         version = self._version(connection)
@@ -103,8 +107,8 @@ class HistoryDatabase:
             connection.execute(f"PRAGMA user_version = {len(self._migrations)}")
 
     def _version(self, connection: sqlite3.Connection) -> int:
-        """The file's version, 0 if it is empty. Another program's and a newer version's file is left alone."""
-        # SQLite takes a few bytes for an empty file, and fills up a last page that was cut.
+        """The file's version, 0 if it is empty. Raises for files of other programs and of newer versions."""
+        # SQLite treats a file of a few bytes as empty, and pads an incomplete last page.
         if self._path.stat().st_size % _query_int(connection, "PRAGMA page_size"):
             raise TaskProfilerError(f"{self._path} {_describe_corruption('it ends in the middle of a page')}")
         version = _query_int(connection, "PRAGMA user_version")
@@ -122,7 +126,7 @@ class HistoryDatabase:
         return version
 
     def _set_busy_timeout(self, deadline_ns: int, connection: sqlite3.Connection) -> None:
-        """SQLite waits anew at every lock; this makes it one wait for all."""
+        """Limit the wait for the next lock to the time left: SQLite's timeout applies to each lock separately."""
         rest_ms = max(deadline_ns - self._clock.monotonic_ns(), 0) // NS_PER_MS
         connection.execute(f"PRAGMA busy_timeout = {rest_ms}")
 
@@ -140,7 +144,7 @@ class HistoryDatabase:
 
 
 def _is_missing(path: Path) -> bool:
-    """Nothing has that name. A link to nowhere has, and a folder that may not be searched is trouble (OSError)."""
+    """Whether nothing has this name. A dangling link exists; a folder without search permission raises OSError."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -149,11 +153,11 @@ def _is_missing(path: Path) -> bool:
 
 
 def _create_private(path: Path) -> None:
-    """Make the file and the folders that are missing, for this user alone."""
+    """Create the file and missing folders, accessible for this user only."""
     for folder in reversed([folder for folder in path.absolute().parents if not folder.exists()]):
         folder.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileExistsError):
-        # Only when it is missing: closing a file that SQLite has open in this process would drop its locks.
+        # Only a missing file is opened: closing a file that SQLite has open in this process would release its locks.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
@@ -162,11 +166,13 @@ def _query_int(connection: sqlite3.Connection, question: str) -> int:
 
 
 def _describe_corruption(how: str) -> str:
-    return f"is damaged or no history ({how}) and was left untouched: move it away, and the next run begins anew."
+    return (
+        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
+    )
 
 
 def _describe_error(error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", None)  # Python's own complaints have none
+    code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module itself have none
     primary = None if code is None else code & _PRIMARY_CODE_MASK
     if primary in _CORRUPT_CODES:
         return _describe_corruption(str(error))
@@ -183,27 +189,22 @@ def _describe_error(error: sqlite3.Error) -> str:
     return f"cannot be used ({error}): name another file with --history."
 
 
-# Read in portions, so that a slow reader (a pager) keeps no lock on the file.
-_PAGE_SIZE = 200
-_FIRST_CURSOR = ("~", 0)  # sorts after every time
-
-
 class StoredRun(Struct, frozen=True, kw_only=True):
-    """A past run: its line as it was printed, and what that says."""
+    """A past run: its record line as it was printed, and the decoded report."""
 
     line: bytes
     report: Report
 
 
 class HistoryStore:
-    """One history file. ``unreadable_count`` counts the lines that ``runs`` had to skip so far."""
+    """One history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
 
     def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
         self._file = HistoryDatabase(path, clock, migrations)
         self.unreadable_count = 0
 
     def add(self, line: bytes, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
-        """Keep a run; the oldest others beyond ``max_runs`` go. A run that is kept already is not added again."""
+        """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again."""
         report = decode(line)
         record = report.record
         row = (
@@ -232,9 +233,14 @@ class HistoryStore:
         return None
 
     def runs(self, *, families: Sequence[str] = (), statuses: Sequence[Status] = ()) -> Iterator[StoredRun]:
-        """Past runs, newest first: of families that match one of the shell patterns, with one of the statuses.
+        """Past runs, newest first. A missing file has no runs.
 
-        Raises TaskProfilerError if the file cannot be read; a missing one holds no runs.
+        Args:
+            families: Shell patterns of the families; empty: all.
+            statuses: The statuses; empty: all.
+
+        Raises:
+            TaskProfilerError: if the file cannot be read.
         """
         condition, values = _condition(families, statuses)
         query = (
@@ -256,7 +262,7 @@ class HistoryStore:
                 last = page[-1][:2]
 
     def points(self, report: Report) -> tuple[Point, ...]:
-        """The series of a run; empty if it has none, or is not here (any more)."""
+        """The time series of a run; empty if the run has none or is not stored (any more)."""
         with self._file.open_for_reading() as connection:
             if connection is None:
                 return ()
@@ -271,7 +277,7 @@ class HistoryStore:
 
 
 def _start(report: Report) -> str:
-    """RFC 3339 in UTC with milliseconds, so that the order of the texts is that of the times."""
+    """The start in UTC with milliseconds (RFC 3339), so that the text order is the time order."""
     return report.record.started_at or report.time
 
 
@@ -283,7 +289,7 @@ def _report(line: bytes) -> Report | None:
 
 
 def _condition(families: Sequence[str], statuses: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    # SQLite negates a set of characters by ^, the shell by !.
+    # SQLite negates a character set with ^, the shell with !.
     patterns = tuple(family.replace("[!", "[^") for family in families)
     parts = ("family GLOB ?", patterns), ("status = ?", tuple(statuses))
     text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)

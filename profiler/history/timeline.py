@@ -1,4 +1,4 @@
-"""The time series of one run, for charts: at most a fixed number of points, and their JSON form."""
+"""The time series of one run for charts: collects at most a fixed number of points and encodes them as JSON."""
 
 from collections.abc import Iterable
 from threading import Lock
@@ -13,19 +13,21 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import VCPU_DIGITS
 from profiler.sources.ecs.container_stats import ContainerSample
 
-# Every point is written as far as these; what was added since then is left off where it is not known.
+MAX_POINTS = 10_000
+_GPU_DIGITS = 2
+# The fields of the first version are always written. Later fields are omitted from the end while they are None.
 _MIN_ROW_LENGTH = 3
 
 
 class Point(Struct, frozen=True, kw_only=True, array_like=True):
-    """What was used up to ``elapsed_ms`` after the start, since the point before (or the start).
+    """The usage in one step, which ends ``elapsed_ms`` after the start of the run.
 
-    ``vcpu_used`` is the mean over that step, ``memory_used_bytes`` the most that was seen in it.
-    ``block_read_bytes`` and ``block_write_bytes`` are what was read and written since the last
-    point that knows it (or the start). ``gpu_percent`` is the mean of what was read of the GPUs
-    in the step, ``gpu_memory_bytes`` the most that all of them held together.
+    ``vcpu_used`` is the mean over the step, ``memory_used_bytes`` the maximum. ``block_read_bytes``
+    and ``block_write_bytes`` are the bytes read and written since the last point with a known value (or
+    the start). ``gpu_percent`` is the mean utilization of the GPUs in the step, ``gpu_memory_bytes``
+    the maximum of the memory used on all GPUs together.
 
-    The order of the fields is that of the file: a new one comes last, with None as its default.
+    The fields are stored in this order. A new field comes last, with None as its default.
     """
 
     elapsed_ms: int
@@ -42,12 +44,12 @@ _decoder = msgspec.json.Decoder(tuple[Point, ...])
 
 
 def encode_points(points: Iterable[Point]) -> bytes:
-    """``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``."""
+    """Points as JSON, such as ``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``."""
     return _encoder.encode([_row(point) for point in points])
 
 
 def decode_points(text: bytes) -> tuple[Point, ...]:
-    """The points again. Raises ``msgspec.DecodeError`` if the text is none of ours."""
+    """Decode points. Raises ``msgspec.DecodeError`` if the text has another format."""
     return _decoder.decode(text)
 
 
@@ -59,12 +61,8 @@ def _row(point: Point) -> tuple[float | int | None, ...]:
     return row[:length]
 
 
-MAX_POINTS = 10_000
-_GPU_DIGITS = 2
-
-
 class _GpuTotals(Struct, frozen=True, gc=False):
-    """What was read of the GPUs in a step: sum and number of the percentages, most memory."""
+    """The GPU readings of a step: sum and number of the percentages, maximum of the memory."""
 
     percent_sum: float = 0.0
     readings: int = 0
@@ -86,9 +84,9 @@ _NO_GPU = _GpuTotals()
 
 
 class _Step(Struct, frozen=True, gc=False):
-    """The end of a point's step: the counters when they were last known, and the step's most memory.
+    """The end of a step: the last known values of the counters, and the step's memory maximum.
 
-    As counters are kept rather than rates, merging loses no CPU time and no byte, and rounds nothing.
+    It stores counters rather than rates, so that merging steps is exact.
     """
 
     end_ns: int
@@ -101,7 +99,7 @@ class _Step(Struct, frozen=True, gc=False):
 
 
 class Timeline:
-    """Collects samples; ``add`` is the listener that ``profiler.local.session.run`` takes.
+    """Collects the samples of a run. When ``max_points`` is reached, pairs of steps are merged.
 
     ``add_gpu`` may be called from another thread than ``add``.
     """
@@ -118,50 +116,52 @@ class Timeline:
         self._gpu = _NO_GPU
 
     def add(self, sample: ContainerSample) -> None:
-        """Take a sample; one that is not later than the last is a duplicate."""
+        """Add a sample. A sample that is not later than the last one is a duplicate and ignored."""
         if self._steps and sample.read_ns <= self._steps[-1].end_ns:
             return
-        mark = self._make_step(sample)
+        step = self._make_step(sample)
         if self._samples_in_last_step >= self._samples_per_step and len(self._steps) >= self._max_points:
             self._halve_resolution()
         if self._steps and self._samples_in_last_step < self._samples_per_step:
-            self._steps[-1] = _merge(self._steps[-1], mark)
+            self._steps[-1] = _merge(self._steps[-1], step)
             self._samples_in_last_step += 1
         else:
-            self._steps.append(mark)
+            self._steps.append(step)
             self._samples_in_last_step = 1
 
     def add_gpu(self, percent: float | None, memory_bytes: int | None) -> None:
-        """Take a reading of the GPUs: their mean utilization, and the memory that they hold together.
+        """Add a reading of the GPUs to the step that ends at the next sample.
 
-        It belongs to the step that the next sample ends. None: not measured.
+        Args:
+            percent: Mean utilization of the GPUs; None: not measured.
+            memory_bytes: Memory used on all GPUs together; None: not measured.
         """
         reading = _GpuTotals(percent or 0.0, 0 if percent is None else 1, memory_bytes)
         with self._gpu_lock:
             self._gpu = self._gpu.plus(reading)
 
     def points(self, started_ns: int) -> tuple[Point, ...]:
-        """The series of a run that began at ``started_ns``, when its counters were 0."""
+        """The time series. The run started at ``started_ns`` with all counters at 0."""
         points = []
         at_ns, total_ns, read_bytes, write_bytes = started_ns, 0, 0, 0
-        for mark in self._steps:
+        for step in self._steps:
             vcpu = None
-            if mark.cpu_at_ns is not None and mark.cpu_total_ns is not None and mark.cpu_at_ns > at_ns:
-                vcpu = round((mark.cpu_total_ns - total_ns) / (mark.cpu_at_ns - at_ns), VCPU_DIGITS)
-                at_ns, total_ns = mark.cpu_at_ns, mark.cpu_total_ns
+            if step.cpu_at_ns is not None and step.cpu_total_ns is not None and step.cpu_at_ns > at_ns:
+                vcpu = round((step.cpu_total_ns - total_ns) / (step.cpu_at_ns - at_ns), VCPU_DIGITS)
+                at_ns, total_ns = step.cpu_at_ns, step.cpu_total_ns
             points.append(
                 Point(
-                    elapsed_ms=max(round((mark.end_ns - started_ns) / NS_PER_MS), 0),
+                    elapsed_ms=max(round((step.end_ns - started_ns) / NS_PER_MS), 0),
                     vcpu_used=vcpu,
-                    memory_used_bytes=mark.memory_bytes,
-                    block_read_bytes=_increase(mark.read_total_bytes, read_bytes),
-                    block_write_bytes=_increase(mark.write_total_bytes, write_bytes),
-                    gpu_percent=mark.gpu.percent,
-                    gpu_memory_bytes=mark.gpu.memory_bytes,
+                    memory_used_bytes=step.memory_bytes,
+                    block_read_bytes=_increase(step.read_total_bytes, read_bytes),
+                    block_write_bytes=_increase(step.write_total_bytes, write_bytes),
+                    gpu_percent=step.gpu.percent,
+                    gpu_memory_bytes=step.gpu.memory_bytes,
                 )
             )
-            read_bytes = read_bytes if mark.read_total_bytes is None else mark.read_total_bytes
-            write_bytes = write_bytes if mark.write_total_bytes is None else mark.write_total_bytes
+            read_bytes = read_bytes if step.read_total_bytes is None else step.read_total_bytes
+            write_bytes = write_bytes if step.write_total_bytes is None else step.write_total_bytes
         return tuple(points)
 
     def _make_step(self, sample: ContainerSample) -> _Step:
@@ -182,9 +182,9 @@ class Timeline:
         return gpu
 
     def _halve_resolution(self) -> None:
-        marks = self._steps
-        pairs = [_merge(first, second) for first, second in zip(marks[::2], marks[1::2], strict=False)]
-        left_over = marks[-1:] if len(marks) % 2 else []
+        steps = self._steps
+        pairs = [_merge(first, second) for first, second in zip(steps[::2], steps[1::2], strict=False)]
+        left_over = steps[-1:] if len(steps) % 2 else []
         self._steps = pairs + left_over
         self._samples_in_last_step = self._samples_per_step if left_over else 2 * self._samples_per_step
         self._samples_per_step *= 2
@@ -204,7 +204,7 @@ def _merge(first: _Step, second: _Step) -> _Step:
 
 
 def _total(counter: MonotonicCounter, value: int | None) -> int | None:
-    """What was counted in all, if it is known at this moment."""
+    """Add a value to a counter; returns its total, None if the value is unknown."""
     if value is None:
         return None
     counter.add(value)

@@ -1,4 +1,4 @@
-"""Where lines go. A sink that fails answers with a reason and never raises."""
+"""Destinations of record lines. A sink that fails returns a reason and never raises."""
 
 from typing import Protocol
 
@@ -6,14 +6,14 @@ from msgspec import Struct
 
 
 class DeliveryFailure(Struct, frozen=True):
-    """The line did not arrive, and what to do about it, as a sentence."""
+    """The line was not delivered. ``reason`` is a sentence that says why and what to do."""
 
     reason: str
 
 
 class LineSink(Protocol):
-    """Takes whole lines."""
+    """A destination of lines."""
 
     def write(self, line: bytes) -> DeliveryFailure | None:
-        """Write one line; None means that it was taken."""
+        """Write one line; None means success."""
         ...

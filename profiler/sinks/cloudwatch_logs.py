@@ -1,7 +1,7 @@
-"""PutLogEvents: the report into the batch container's own log stream.
+"""Puts the report into the batch container's own log stream (PutLogEvents).
 
-boto3 is imported when a line is due, not before: it adds 22 MiB, and until then the monitor
-shares the task's memory with the batch.
+boto3 is imported with the first line: it takes 22 MiB, and until then the monitor shares the task's memory
+with the batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +15,14 @@ from profiler.sinks import DeliveryFailure
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5
-# More than fit into any stop budget: the budget ends the trying, not the count.
+# More than fit into any time limit for the stop: the limit ends the attempts, not their number.
 _MAX_ATTEMPTS = 12
 _MAX_MESSAGE_CHARS = 300
-_PROBE_MESSAGE = "task-profiler doctor looks whether it may write here"
+_PROBE_MESSAGE = "task-profiler doctor checks whether it may write here"
 _PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
-# AWS refuses signatures that are more than 5 minutes away from its clock. Of the first it says so in
-# the message only; the same code stands for a wrong key.
+# AWS refuses signatures whose time is more than 5 minutes off. This error code also stands for a wrong key; only
+# the message shows that the time is the reason.
 _SIGNATURE_REFUSED = "InvalidSignatureException"
 _SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
 _CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
@@ -34,7 +34,7 @@ _REJECTIONS = {
 
 
 class LogTarget(Struct, frozen=True, kw_only=True):
-    """A log stream. ``region`` None leaves the choice to boto3 (AWS_REGION)."""
+    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
 
     group: str
     stream: str
@@ -42,9 +42,9 @@ class LogTarget(Struct, frozen=True, kw_only=True):
 
 
 class LogsClient(Protocol):
-    """The one call of boto3's CloudWatch Logs client that is made."""
+    """The part of boto3's CloudWatch Logs client that is used."""
 
-    def put_log_events(  # boto3 takes the names of the API
+    def put_log_events(  # boto3 uses the parameter names of the API
         self,
         *,
         logGroupName: str,  # noqa: N803
@@ -56,28 +56,28 @@ class LogsClient(Protocol):
 
 
 class CloudWatchLogsSink:
-    """Puts lines into log streams. ``connect`` makes the client of a region."""
+    """Puts lines into log streams. ``connect`` creates the client of a region."""
 
     def __init__(self, connect: Callable[[str | None], LogsClient], clock: Clock) -> None:
         self._connect = connect
         self._clock = clock
 
     def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        """One PutLogEvents call, retried by botocore; None means that CloudWatch has the line."""
+        """Put a line by one PutLogEvents call, which botocore retries; None means that CloudWatch has stored it."""
         answer = self._send(line.decode(), self._clock.wall_ns(), target)
         return answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
-        """Find out whether a line could be put, without putting one; None means that it could.
+        """Check that a line could be put, without storing one; None means success.
 
-        The event is so old that CloudWatch drops it, but only after it has looked at the
-        permission and found the stream.
+        The event is so old that CloudWatch drops it, but only after it has checked the permission and
+        found the log stream.
         """
         answer = self._send(_PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
         return answer if isinstance(answer, DeliveryFailure) else None
 
     def _send(self, message: str, time_ns: int, target: LogTarget) -> Mapping[str, object] | DeliveryFailure:
-        from botocore.exceptions import BotoCoreError, ClientError  # lazily, see the module's docstring
+        from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
 
         event = {"timestamp": time_ns // NS_PER_MS, "message": message}
         try:
@@ -93,8 +93,8 @@ class CloudWatchLogsSink:
 
 
 def connect(region: str | None) -> LogsClient:
-    """A client that retries throttling, 5xx answers and broken connections (botocore's standard mode)."""
-    import boto3  # lazily, see the module's docstring
+    """A client that retries after throttling, 5xx responses and broken connections (botocore's standard mode)."""
+    import boto3  # see the module's docstring
     from botocore.config import Config
 
     client: LogsClient = boto3.client(
@@ -122,13 +122,13 @@ def _refusal(error: Mapping[str, object], target: LogTarget) -> str:
     if code in _CLOCK_SKEW or (code == _SIGNATURE_REFUSED and message.startswith(_SIGNATURE_TIMES)):
         return (
             f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
-            "set the clock of the machine that the task runs on, or let it be kept by NTP."
+            "set the clock of the machine that the task runs on, or synchronize it by NTP."
         )
     if code == _SIGNATURE_REFUSED:
-        # The message goes on with the request that should have been signed: the session token is in it.
+        # The rest of the message is the request that should have been signed, with the session token.
         return (
-            f"CloudWatch Logs refused the report's signature ({code}): check the credentials that the monitor is "
-            "given, and that no proxy changes its requests."
+            f"CloudWatch Logs refused the report's signature ({code}): check the monitor's credentials, and that no "
+            "proxy changes its requests."
         )
     return f"CloudWatch Logs refused the report: {code}: {_first_line(message)}"
 
@@ -138,7 +138,7 @@ def _first_line(text: str) -> str:
 
 
 def _rejection(answer: Mapping[str, object], target: LogTarget) -> DeliveryFailure | None:
-    """HTTP 200 is not success: events outside of the accepted time are dropped and listed."""
+    """The failure in a response with HTTP 200: CloudWatch drops events outside of the accepted time and lists them."""
     rejected = answer.get("rejectedLogEventsInfo")
     if not isinstance(rejected, dict) or not rejected:
         return None

@@ -1,4 +1,4 @@
-"""The monitor's own standard output, which ECS carries into the monitor's own log stream."""
+"""The monitor's standard output, which ECS forwards to the monitor's own log stream."""
 
 from typing import BinaryIO
 
@@ -6,10 +6,10 @@ from profiler.sinks import DeliveryFailure
 
 
 class StreamSink:
-    """Writes each line at once, so that it is out before anything can happen to the process.
+    """Writes each line immediately, so that it is not lost if the process is killed.
 
-    ``stream`` is unbuffered: what a full disk refused must not come up again when Python ends,
-    where it would change the exit code.
+    ``stream`` must be unbuffered. Otherwise Python would retry a write that failed on a full disk when
+    it exits, and change the exit code.
     """
 
     def __init__(self, stream: BinaryIO) -> None:

@@ -1,32 +1,30 @@
-"""Where readings come from.
+"""Sources of readings: the task metadata endpoint, control groups, processes and the machine.
 
-A source that fails returns :class:`Unavailable` with a reason and never raises. :class:`Health` counts the failures of
-one source and logs each change of its state once.
+A source that fails returns :class:`Unavailable` with a reason and never raises. :class:`SourceHealth` counts the
+failures of one source and logs each change of its state once.
 """
 
 from msgspec import Struct
 
 from profiler.core.log import Log
 
+_MAX_REASON_CHARS = 300
+
 
 class Unavailable(Struct, frozen=True):
-    """No reading this time, and why, in a few words.
+    """No reading this time, with the reason in a few words.
 
-    ``timed_out`` marks the failures that slow the asking down.
+    ``timed_out`` marks timeouts, after which the source is read less often.
     """
 
     reason: str
     timed_out: bool = False
 
 
-_MAX_REASON_CHARS = 300
-
-
 class SourceHealth:
-    """Follows one source.
+    """The state of one source.
 
-    A failing source is logged when it begins to fail, when it fails for another reason, and when
-    it is back.
+    It is logged when the source begins to fail, when it fails for another reason, and when it recovers.
     """
 
     def __init__(self, source: str, log: Log) -> None:
@@ -37,7 +35,7 @@ class SourceHealth:
         self.failures = 0
 
     def on_failure(self, failure: Unavailable) -> None:
-        """One read failed."""
+        """Record a read that failed."""
         self.failures += 1
         self._failures_since_change += 1
         reason = failure.reason[:_MAX_REASON_CHARS]
@@ -47,7 +45,7 @@ class SourceHealth:
             self._log.warning(f"{self._source} cannot be read and is tried again", reason=reason)
 
     def on_success(self) -> None:
-        """One read gave a reading."""
+        """Record a read that succeeded."""
         if self._reason is not None:
             self._log.info(f"{self._source} can be read again", failures=self._failures_since_change)
             self._reason = None

@@ -1,1 +1,1 @@
-"""The monitor container, put into a task definition. Pure: a definition in, a definition and notes out."""
+"""Changes task definitions: adds the monitor container, and changes the task size."""

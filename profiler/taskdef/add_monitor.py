@@ -1,7 +1,7 @@
-"""Adds the monitor to a task definition, or says in one sentence why not. Pure.
+"""Adds the monitor to a task definition, or explains in one sentence why this is not possible.
 
-Other containers and the task's CPU and memory are never changed, and fields that are unknown
-here are kept.
+The other containers and the task's CPU and memory never change. Fields that are unknown here are
+kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,10 @@ _NO_NETWORK = "none"
 
 
 class AddMonitorOptions(Struct, frozen=True, kw_only=True):
-    """``image`` None: the default for a new monitor, the present one for a monitor that is there already."""
+    """The options of ``taskdef add-monitor``.
+
+    ``image`` None means the default for a new monitor, and no change of an existing monitor.
+    """
 
     container: str | None = None
     image: str | None = None
@@ -38,7 +41,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
 
 
 class AddMonitorResult(Struct, frozen=True, kw_only=True):
-    """The new definition, and sentences for the person who asked for it."""
+    """The new definition, and notes for the user."""
 
     definition: Mapping[str, object]
     notes: tuple[str, ...] = ()
@@ -47,9 +50,13 @@ class AddMonitorResult(Struct, frozen=True, kw_only=True):
 def add_monitor(
     definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
 ) -> AddMonitorResult:
-    """``definition`` with the monitor; equal to it if the monitor is there as wished.
+    """Add the monitor to a definition.
 
-    Raises TaskProfilerError where a monitor cannot work or would take what is the batch's.
+    Returns:
+        The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
+
+    Raises:
+        TaskProfilerError: if the monitor cannot work there, or would use memory that belongs to the batch.
     """
     _check_platform(definition)
     containers = read_containers(definition)
@@ -63,7 +70,7 @@ def add_monitor(
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions
 ) -> AddMonitorResult:
-    """A monitor that is there stays as its owner has it, but for another image."""
+    """Keep an existing monitor unchanged except for a requested image."""
     notes = tuple(_other_batch_notes(containers, options.container))
     if options.image is None:
         return AddMonitorResult(definition=definition, notes=notes)
@@ -98,14 +105,16 @@ def _with_new_monitor(
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch), *_neuron_notes(batch)]
     notes += _network_notes(definition)
     if options.image is None:
-        notes.append(f"The monitor's image is {default_image}, by default: name the one that you pushed by --image.")
+        notes.append(
+            f"The monitor's image is the default, {default_image}: name the image that you have pushed by --image."
+        )
     parts = [*mappings(definition.get("containerDefinitions")), monitor.definition()]
     return AddMonitorResult(definition={**definition, "containerDefinitions": parts}, notes=tuple(notes))
 
 
 def _with_shared_pids(added: AddMonitorResult) -> AddMonitorResult:
     if added.definition.get("pidMode") == _PID_MODE_HOST:
-        note = "pidMode is host already, which shows the monitor the batch's processes too: it is left as it is."
+        note = "pidMode is host already, so the monitor sees the batch's processes: it is left unchanged."
         return AddMonitorResult(definition=added.definition, notes=(*added.notes, note))
     return AddMonitorResult(definition={**added.definition, "pidMode": _PID_MODE_TASK}, notes=added.notes)
 
@@ -121,27 +130,27 @@ def _check_platform(definition: Mapping[str, object]) -> None:
 def _network_notes(definition: Mapping[str, object]) -> Iterator[str]:
     if definition.get("networkMode") == _NO_NETWORK:
         yield (
-            "The task's networkMode is none, so that the monitor reaches neither the task metadata endpoint nor "
-            "CloudWatch Logs and can report nothing: start the batch by 'task-profiler run -- CMD' instead."
+            "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
+            "CloudWatch Logs and cannot report anything: start the batch by 'task-profiler run -- CMD' instead."
         )
 
 
-def _other_batch_notes(containers: Sequence[Container], wanted: str | None) -> Iterator[str]:
-    if wanted is None:
+def _other_batch_notes(containers: Sequence[Container], requested: str | None) -> Iterator[str]:
+    if requested is None:
         return
-    batch = find_batch(containers, wanted)
+    batch = find_batch(containers, requested)
     monitor = next(one for one in containers if one.name == MONITOR_NAME)
     if batch.name not in monitor.depends_on:
         yield (
-            f"The {MONITOR_NAME} that is there already is kept, and it does not depend on {batch.name!r}: "
-            "remove it from the definition first to have it made for that container."
+            f"The existing {MONITOR_NAME} is kept, although it does not depend on {batch.name!r}: "
+            "to create it for that container, remove it from the definition first."
         )
 
 
 def _memory_notes(
     definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer
 ) -> Iterator[str]:
-    """Refuse where the containers may fill the task's memory: the monitor would take what is the batch's."""
+    """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
@@ -159,8 +168,8 @@ def _memory_notes(
         )
     if left_mb < monitor.memory_mb:
         yield (
-            f"Only {left_mb:g} MiB of the task's memory are promised to no other container, and the monitor may take "
-            f"{monitor.memory_mb} MiB: leave it that much if the batch uses all that it may."
+            f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and the monitor may use "
+            f"{monitor.memory_mb} MiB: leave it that much if the batch uses all of its memory."
         )
 
 
@@ -176,6 +185,7 @@ def _log_notes(batch: Container) -> Iterator[str]:
 def _neuron_notes(batch: Container) -> Iterator[str]:
     if batch.uses_neuron and not batch.neuron_devices:
         yield (
-            f"The batch {batch.name!r} has its Neuron devices by a resource requirement, which ECS allows to one "
-            "container of a task: list them in the monitor's linuxParameters.devices, or it will not see them."
+            f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, which ECS allows for "
+            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor "
+            "will not see them."
         )

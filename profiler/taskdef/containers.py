@@ -1,4 +1,4 @@
-"""The containers of a task definition: which is the batch, and the monitor's container made for it."""
+"""The containers of a task definition: reads them, selects the batch, and creates the monitor's container."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,17 @@ from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.sources.ecs.batch import select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
+RESERVATION_MB = 32
+_MEMORY_MB = 128
+_MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
+_MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
+_STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
+_USER = "65532"
+_ROOT = "root"  # by name: ECS accepts only positive numbers
+_GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+# They would join the monitor's one-line records to one event, which no subscription filter matches.
+_MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
+_REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
 _NEURON_DEVICE = "/dev/neuron"
 _GPU = "GPU"
 _NEURON = "NeuronDevice"
@@ -19,7 +30,7 @@ _TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | r
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """One container definition. Sizes in MiB, None where nothing is said; ``depends_on``: its dependsOn."""
+    """One container definition; None for fields that are not set."""
 
     name: str
     image: str | None = None
@@ -41,15 +52,15 @@ class Container(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_neuron(self) -> bool:
-        """Whether Neuron devices are mapped into it or required by it.
+        """Whether it has Neuron devices, as mapped devices or by a resource requirement.
 
-        A requirement of type InferenceAccelerator is none: that is Elastic Inference.
+        A requirement of type InferenceAccelerator does not count: it is for Elastic Inference.
         """
         return bool(self.neuron_devices) or _NEURON in self.requirements
 
 
 def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
-    """The containers in their order."""
+    """The containers, in the order of the definition."""
     return tuple(_container(raw) for raw in mappings(definition.get("containerDefinitions")))
 
 
@@ -62,7 +73,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
 
 
 def candidates(containers: Sequence[Container]) -> tuple[str, ...]:
-    """The names among which the monitor chooses at run time, by its own rule (``profiler.sources.ecs.batch``)."""
+    """The containers among which the monitor would choose at run time (see :mod:`profiler.sources.ecs.batch`)."""
     seen = tuple(
         ContainerMetadata(name=one.name, image=one.image, log_driver=one.log_driver)
         for one in containers
@@ -71,13 +82,14 @@ def candidates(containers: Sequence[Container]) -> tuple[str, ...]:
     return select_batch(TaskMetadata(containers=seen), requested=None, own=None).names
 
 
-def find_batch(containers: Sequence[Container], wanted: str | None) -> Container:
-    """The wanted container, else the only essential one that was not injected.
+def find_batch(containers: Sequence[Container], requested: str | None) -> Container:
+    """The requested container, else the only essential one that AWS has not injected.
 
-    Raises TaskProfilerError with the names to choose from.
+    Raises:
+        TaskProfilerError: if there is no such container, with the names to choose from.
     """
-    if wanted is not None:
-        return _named_container(containers, wanted)
+    if requested is not None:
+        return _named_container(containers, requested)
     names = candidates(containers)
     essential = [one for one in containers if one.name in names and one.essential and not one.is_log_router]
     if len(essential) > 1:
@@ -93,26 +105,27 @@ def find_batch(containers: Sequence[Container], wanted: str | None) -> Container
 
 
 def depends_on_monitor(containers: Sequence[Container], name: str) -> bool:
-    """Whether the container depends on the monitor, itself or through others."""
+    """Whether the container depends on the monitor, directly or indirectly."""
     edges = {one.name: one.depends_on for one in containers}
     reached: set[str] = set()
-    waiting = [name]
-    while waiting:
-        one = waiting.pop()
-        if one not in reached:
-            reached.add(one)
-            waiting.extend(edges.get(one, ()))
+    pending = [name]
+    while pending:
+        current = pending.pop()
+        if current not in reached:
+            reached.add(current)
+            pending.extend(edges.get(current, ()))
     return MONITOR_NAME in reached
 
 
-def _named_container(containers: Sequence[Container], wanted: str) -> Container:
+def _named_container(containers: Sequence[Container], requested: str) -> Container:
     others = {one.name: one for one in containers if one.name != MONITOR_NAME}
-    if wanted not in others:
+    if requested not in others:
         listed = ", ".join(others) or "none"
         raise TaskProfilerError(
-            f"--container names {wanted!r}, which cannot be the batch of this task definition: choose one of {listed}."
+            f"--container names {requested!r}, which cannot be the batch of this task definition: choose one of "
+            f"{listed}."
         )
-    return others[wanted]
+    return others[requested]
 
 
 def _container(raw: Mapping[str, object]) -> Container:
@@ -120,7 +133,7 @@ def _container(raw: Mapping[str, object]) -> Container:
     return Container(
         name=text(raw.get("name")) or "",
         image=text(raw.get("image")),
-        essential=raw.get("essential") is not False,  # ECS takes it for true when it is not given
+        essential=raw.get("essential") is not False,  # the default is true
         is_log_router=isinstance(raw.get("firelensConfiguration"), dict),
         log_driver=text(logs.get("logDriver")),
         log_options=mapping(logs.get("options")),
@@ -139,22 +152,11 @@ def _neuron_devices(raw: Mapping[str, object]) -> Iterator[Mapping[str, object]]
             yield device
 
 
-RESERVATION_MB = 32
-_MEMORY_MB = 128
-_MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
-_MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which was killed for memory below that
-_STOP_TIMEOUT_SECONDS = 120  # the most that Fargate allows
-_USER = "65532"
-_ROOT = "root"  # by name: ECS wants numbers to be positive
-_GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
-# They would glue the monitor's one-line records to one event that no filter matches.
-_MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
-
-_REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
-
-
 class MonitorContainer(Struct, frozen=True, kw_only=True):
-    """What the container is made for; ``has_batch_variable``: the monitor has to be told which one is the batch."""
+    """The monitor's container for a batch.
+
+    ``has_batch_variable`` is True if TASK_PROFILER_CONTAINER must name the batch.
+    """
 
     image: str
     batch: Container
@@ -164,13 +166,13 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     @property
     def memory_mb(self) -> int:
-        """Its hard limit in MiB."""
+        """The hard memory limit in MiB."""
         if self.uses_neuron:
             return _MEMORY_WITH_NEURON_MB
         return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
 
     def definition(self) -> Mapping[str, object]:
-        """The container as RegisterTaskDefinition takes it."""
+        """The container definition for RegisterTaskDefinition."""
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,
@@ -205,9 +207,11 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
 
 def default_image(revision_arn: str | None, version: str) -> str:
-    """The image when none was named: ``task-profiler:VERSION`` in the registry of the definition's account and region.
+    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and region.
 
-    For a definition that does not say where it is registered, the bare name.
+    Args:
+        revision_arn: The ARN of the definition's revision. Without one, the image has no registry.
+        version: The image's tag.
     """
     match = _REVISION_ARN.fullmatch(revision_arn or "")
     if match is None:

@@ -1,4 +1,4 @@
-"""A task definition as text: read, and written back in its own style. Pure."""
+"""Task definitions as JSON text: reads them and writes them back in the same style."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 
-# What DescribeTaskDefinition answers and RegisterTaskDefinition does not take.
+# Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
 READ_ONLY = frozenset(
     {
         "compatibilities",
@@ -30,10 +30,10 @@ _INDENT = "  "
 
 
 class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
-    """A definition as RegisterTaskDefinition takes it, where it came from, and how its text looks.
+    """A definition that RegisterTaskDefinition accepts, its origin, and the style of its text.
 
-    ``is_from_ecs``: it was read from what ECS answers, so that its own text is another. ``arn`` is
-    then the revision's, where the answer has it.
+    ``is_from_ecs`` is True if it was read from a response of ECS, whose text differs from the definition.
+    ``arn`` is then the ARN of the revision, if the response contains it.
     """
 
     definition: Mapping[str, object]
@@ -43,15 +43,20 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     ascii_only: bool = False
 
     def text(self, definition: Mapping[str, object]) -> bytes:
-        """``definition`` as JSON in this document's indentation and spelling of characters."""
+        """``definition`` as JSON with this document's indentation and character escapes."""
         lines = json.dumps(definition, indent=self.indent, ensure_ascii=self.ascii_only)
-        return f"{lines}\n".encode(errors="backslashreplace")  # half a surrogate pair becomes its JSON escape
+        return f"{lines}\n".encode(errors="backslashreplace")  # a lone surrogate becomes its JSON escape
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
-    """A definition from plain JSON or from DescribeTaskDefinition's answer, whole or only its taskDefinition.
+    """Read a definition.
 
-    Raises TaskProfilerError, which names ``source_name``, when it is neither.
+    Args:
+        data: The definition as JSON, a response of DescribeTaskDefinition, or the taskDefinition of a response.
+        source_name: The name of the source in error messages.
+
+    Raises:
+        TaskProfilerError: if ``data`` is neither.
     """
     outer = _json(data, source_name)
     described = outer.get("taskDefinition")
@@ -59,7 +64,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     containers = definition.get("containerDefinitions")
     if not isinstance(containers, list) or not containers or not all(isinstance(item, dict) for item in containers):
         raise TaskProfilerError(
-            f"{source_name} is no task definition, because it has no containerDefinitions: give the JSON that "
+            f"{source_name} is not a task definition, because it has no containerDefinitions: give the JSON that "
             "'aws ecs register-task-definition' takes or 'aws ecs describe-task-definition' prints."
         )
     arn = text(definition.get("taskDefinitionArn"))
@@ -85,12 +90,12 @@ def _json(data: bytes, source_name: str) -> Mapping[str, object]:
 
 
 def _reject_constant(constant: str) -> NoReturn:
-    """Python's reader takes NaN and Infinity, which are no JSON."""
+    """Reject NaN and Infinity, which Python's parser accepts although they are not JSON."""
     raise ValueError(constant)
 
 
 def _without_read_only_fields(described: Mapping[str, object], tags: object) -> Mapping[str, object]:
-    """Without what only ECS writes. An empty list of tags, and tags of AWS's own, are refused by the API."""
+    """Remove the fields that only ECS sets. The API rejects an empty list of tags and AWS's own tags."""
     definition = {name: value for name, value in described.items() if name not in READ_ONLY}
     own_tags = [dict(tag) for tag in mappings(tags) if not str(tag.get("key")).lower().startswith(_SYSTEM_TAG)]
     return {**definition, "tags": own_tags} if own_tags else definition

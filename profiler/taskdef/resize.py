@@ -1,4 +1,4 @@
-"""Gives a task definition another size, or says in one sentence why not. Pure."""
+"""Changes the size of a task definition, or explains in one sentence why this is not possible."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGN
 
 
 class RunTarget(Struct, frozen=True, kw_only=True):
-    """What a definition says of itself: its family, and where its tasks are to run."""
+    """The family of a definition, and the platform on which its tasks run."""
 
     family: str | None = None
     launch_type: str | None = None
@@ -27,7 +27,7 @@ class RunTarget(Struct, frozen=True, kw_only=True):
 
 
 def read_run_target(definition: Mapping[str, object]) -> RunTarget:
-    """Fargate where the definition requires it; without a platform Fargate takes Linux on X86_64."""
+    """The platform is Fargate if the definition requires it. The default of Fargate is Linux on X86_64."""
     compatibilities = definition.get("requiresCompatibilities")
     is_fargate = isinstance(compatibilities, list) and _FARGATE in compatibilities
     platform = mapping(definition.get("runtimePlatform"))
@@ -41,15 +41,16 @@ def read_run_target(definition: Mapping[str, object]) -> RunTarget:
 
 
 def with_size(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
-    """The definition with the task's ``cpu`` and ``memory``; a part that is None stays, containers stay.
+    """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None, and the containers, do not change.
 
-    Raises TaskProfilerError where the containers do not fit into the new size, which ECS refuses.
+    Raises:
+        TaskProfilerError: if the containers do not fit into the new size, which ECS would refuse.
     """
     changes: dict[str, str] = {}
     if size.vcpu is not None:
         units = round(size.vcpu * _CPU_UNITS)
         _check_cpu(definition, units)
-        # A size that is spelled otherwise ("1 vCPU", "2 GB") and means the same stays as it is.
+        # An equal size in another notation ("1 vCPU", "2 GB") does not change.
         if _cpu_units(definition) != units:
             changes["cpu"] = str(units)
     if size.memory_mb is not None:

@@ -66,7 +66,7 @@ def test_all_settings() -> None:
     )
 
 
-def test_v4_is_preferred_and_v3_will_do() -> None:
+def test_v4_is_preferred_to_v3() -> None:
     v3 = {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"}
     assert read_settings({**v3, **V4}).endpoint_version == 4
     assert read_settings(v3).endpoint_version == 3
@@ -159,7 +159,7 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
     assert all(name in problem for name in METRIC_NAMES)
 
 
-def test_the_message_of_all_bad_values_at_once_stands_whole_in_the_record() -> None:
+def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
     words = (
         "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS PROCESS_ARGUMENTS EMF EMF_METRICS PROMETHEUS_PORT GPU NEURON "
         "GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"

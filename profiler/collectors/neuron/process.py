@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from profiler.core.background import WakeEvent
 from profiler.sources import Unavailable
 
 if TYPE_CHECKING:
@@ -108,31 +109,6 @@ _CHUNK_BYTES = 64 * 1024
 _MAX_STDERR_BYTES = 4096
 _REAP_TIMEOUT_SECONDS = 1.0
 _LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
-
-
-class WakeEvent:
-    """Cuts a wait short from another thread."""
-
-    def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-
-    def close(self) -> None:
-        """Nobody waits any more."""
-        os.close(self.descriptor)
-
-    def set(self) -> None:
-        """End the wait, or the next one."""
-        os.eventfd_write(self.descriptor, 1)
-
-    def clear(self) -> None:
-        """The next wait waits again."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
-
-    def wait(self, seconds: float) -> None:
-        """Wait so long, or until it is set."""
-        if select.select([self.descriptor], [], [], seconds)[0]:
-            self.clear()
 
 
 class NeuronProcess:

@@ -12,11 +12,11 @@ from profiler.collectors.neuron.process import (
     MAX_LINE_BYTES,
     LineSplitter,
     NeuronProcess,
-    WakeEvent,
     configurations,
     start_process,
 )
 from profiler.collectors.neuron.reports import NeuronReport, decode_report
+from profiler.core.background import WakeEvent
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND

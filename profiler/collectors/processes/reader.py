@@ -8,7 +8,6 @@ has given out a process id since, and memory that saw no page fault has not grow
 ``status`` is not asked for it again.
 """
 
-import os
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -60,7 +59,7 @@ class ContainerProcesses:
         self._folder = proc_folder
         self._cpu_clock = cpu_clock
         self._with_arguments = with_arguments
-        self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+        self._ns_per_tick = proc.ns_per_tick()
         self._tracked: dict[int, TrackedProcess] = {}
         self._known_pids: set[int] = set()
         self._last_pid: int | None = None

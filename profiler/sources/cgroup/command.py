@@ -1,17 +1,19 @@
-"""A control group of the command's own, wherever one can be made without changing anything for anybody.
+"""Measures a command in a control group of its own, where one can be created without side effects.
 
-It is made below the group that this process is in, so that every limit from there upwards holds
-as before. Programs that look for their limits (the JVM, .NET, Node) may look in their own group
-only: a memory limit is repeated there, and where one cannot be, or a CPU limit stands in the same
-hierarchy, there is no group. Version 1 has a hierarchy for each controller: a group is
-made in those of ``memory`` and ``cpuacct``. In version 2 every group counts CPU time; memory it
-counts where the group above hands that controller down, or can be made to because it is ours
-alone (see :mod:`profiler.sources.cgroup.group`). A hierarchy that also shares out CPU or I/O
-is left alone: there a group of its own would change how much the command gets.
+The group is created below the group of this process, so that all limits above it still hold. Some
+programs (the JVM, .NET, Node) look for limits in their own group only. Therefore a memory limit is
+repeated in the new group. If this is not possible, or if the hierarchy has a CPU limit, no group is
+created. A hierarchy that also distributes CPU or I/O is not used: a new group would change the
+share that the command gets.
 
-What fails (no rights, a read-only mount, a kernel that refuses) leaves things as they were. If
-the profiler is killed, the command goes on in its group; the next profiler there removes what is
-empty by then.
+Version 1 has a hierarchy for each controller; groups are created in those of ``memory`` and
+``cpuacct``. In version 2 every group counts CPU time. It counts memory if the group above enables
+that controller, or can be made to because it belongs to this process alone (see
+:mod:`profiler.sources.cgroup.group`).
+
+If a step fails (no permission, a read-only mount, a refusal by the kernel), the earlier steps are undone. If
+the profiler is killed, the command continues in its group. The next profiler that is started there removes the group
+when it is empty.
 """
 
 import os
@@ -34,18 +36,17 @@ from profiler.sources.cgroup.group import (
     try_lock,
     try_remove,
 )
-from profiler.sources.cgroup.hierarchy import UNIFIED, CgroupLocation, Cgroups, parse_membership
+from profiler.sources.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, CgroupLocation, Cgroups, parse_membership
 from profiler.sources.linux import proc
 
 _PREFIX = "task-profiler-"
 _LEAF_SUFFIX = "-self"
-_MEMORY, _CPU = "memory", "cpuacct"
-# Controllers that only count or only limit: a group below without a limit changes nothing there.
-_NEUTRAL_CONTROLLERS = frozenset((_MEMORY, _CPU, "pids", "hugetlb", "rdma", "misc", UNIFIED))
+# Controllers that only count or only limit: a group without a limit has no effect there.
+_NEUTRAL_CONTROLLERS = frozenset((MEMORY, CPUACCT, "pids", "hugetlb", "rdma", "misc", UNIFIED))
 
 
 class CommandCgroup:
-    """The groups of one command: none, one, or one for CPU and one for memory."""
+    """The groups of one command: none, one, or one each for CPU and memory."""
 
     name = "cgroup"
 
@@ -61,26 +62,28 @@ class CommandCgroup:
         self._baseline_cpu_ns = 0
 
     def join(self) -> bytes:
-        """For the command's process just before it executes the command: into the groups, and say which.
+        """Enter the groups. The forked process calls this just before it executes the command.
 
-        The answer also holds the CPU time counted so far, which is the forked interpreter's: the
-        command's begins there, to about 0.1 ms. The memory's high-water mark is set back, where
-        the kernel lets us (version 1, and version 2 since Linux 6.12). The pages that the
-        interpreter has written since it joined are still in it, until the command replaces them.
-        They are fewer than the 256 KiB that the kernel takes from a group at a time for each
-        CPU, which is as fine as its counter is.
+        The high-water mark of the memory is reset if the kernel supports it (version 1, and version 2 since
+        Linux 6.12). It still includes the pages that the interpreter writes between its entry and the
+        execution of the command. They are fewer than 256 KiB, the unit in which the kernel charges
+        memory to a group.
+
+        Returns:
+            A message for :meth:`on_started` in the parent: the CPU time counted so far and the groups entered.
+            This CPU time is the interpreter's; the command's starts there, to about 0.1 ms.
         """
         joined = [group.enter() for group in self._groups]
-        # Asking for the process's own CPU time has the kernel settle it, with the group too.
+        # Reading the process's CPU time makes the kernel update the counter, that of the group too.
         time.process_time_ns()
         base_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
         for group in self._groups:
             group.reset_peak()
         return b"%d %s" % (base_ns or 0, b"".join(b"1" if entered else b"0" for entered in joined))
 
-    def on_started(self, answer: bytes) -> None:
-        """Hear what :meth:`join` said; groups that could not be joined are removed."""
-        base, _, joined = answer.partition(b" ")
+    def on_started(self, message: bytes) -> None:
+        """Take over the message of :meth:`join`, and remove the groups that could not be entered."""
+        base, _, joined = message.partition(b" ")
         self._baseline_cpu_ns = int(base) if base.isdigit() else 0
         entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
         for group in self._groups:
@@ -99,7 +102,7 @@ class CommandCgroup:
         return any(group.cpu is not None for group in self._groups)
 
     def cpu_ns(self) -> int | None:
-        """The CPU time of all that ever ran in the group, whoever waited for it."""
+        """The CPU time of the command and all its descendants, whether or not a process has waited for them."""
         counted = (group.cpu_ns() for group in self._groups if group.cpu is not None)
         counted_ns = next(counted, None)
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
@@ -115,21 +118,20 @@ class CommandCgroup:
         return None if group is None else group.memory_peak_bytes()
 
     def oom_kills(self) -> int | None:
-        """How many processes of the group were killed for want of memory."""
+        """How many processes of the group the kernel has killed because memory ran out."""
         group = self._memory_group()
         return None if group is None else group.oom_kills()
 
     def contains(self, pid: int) -> bool:
-        """Whether a process's memory counts here. True if it is gone: nothing can be told of it then."""
+        """Whether the group counts the memory of a process. True for a process that has ended: its group is unknown."""
         group = self._memory_group()
         if group is None:
             return False
-        membership = (proc.read(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
-        path = parse_membership(membership).get(group.hierarchy)
+        path = parse_membership(proc.read_text(f"/proc/{pid}/cgroup")).get(group.hierarchy)
         return path is None or path == group.path or path.startswith(group.path + "/")
 
     def remove(self, sleep: Sleep) -> None:
-        """Remove the groups. What still runs in them goes back to where the command was started."""
+        """Remove the groups. Processes that still run in them return to the group in which the command was started."""
         if self._delegation is not None:
             self._delegation.revert()
         for group in self._groups:
@@ -141,7 +143,7 @@ class CommandCgroup:
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
-    """A group that would be of use."""
+    """A place where a group may be created, and what it would count."""
 
     hierarchy: str
     location: CgroupLocation
@@ -152,7 +154,14 @@ class _Candidate(Struct, frozen=True, kw_only=True):
 def make_command_cgroup(
     cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
 ) -> CommandCgroup:
-    """Groups for a command of the process ``own_pid``, which ``cgroups`` tells where it is."""
+    """Create the groups for a command.
+
+    Args:
+        cgroups: The control groups of this process.
+        own_pid: This process, as its pid appears in the groups' files.
+        run_id: Identifies the run; part of the groups' names.
+        filesystem: Creates and removes groups; the kernel's by default.
+    """
     filesystem = filesystem or KernelCgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
@@ -160,13 +169,13 @@ def make_command_cgroup(
     for candidate in _candidates(cgroups):
         if groups and any(group.cpu is not None for group in groups):
             break
-        # A folder that does not list us is another process's, however it came about.
+        # If the folder does not list this process, it is not the folder of its group.
         if b"%d" % own_pid not in member_pids(candidate.location.folder):
             continue
         _remove_stale_groups(candidate.location.folder, filesystem)
         if candidate.counters.memory is V2_MEMORY:
             delegation = delegate_controller(
-                candidate.location.folder, own_pid, name + _LEAF_SUFFIX, _MEMORY, filesystem
+                candidate.location.folder, own_pid, name + _LEAF_SUFFIX, MEMORY, filesystem
             )
         made = _make_group(candidate, name, filesystem)
         if made is not None:
@@ -178,23 +187,23 @@ def make_command_cgroup(
 
 
 def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
-    """Where a group might be made: for memory, then for CPU, the best first, until one counts CPU."""
+    """Where groups may be created: for memory first, then for CPU, best first. The caller stops when one counts CPU."""
     limits = cgroups.limits()
     v1_memory, v1_cpu, v2 = (
-        _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (_MEMORY, _CPU, UNIFIED)
+        _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     if v1_memory is not None and _uses_hierarchy(v1_memory):
         cpu = V1_CPU if v1_memory == v1_cpu else None
         yield _Candidate(
-            hierarchy=_MEMORY,
+            hierarchy=MEMORY,
             location=v1_memory,
             counters=Counters(cpu=cpu, memory=V1_MEMORY),
             memory_limit_bytes=limits.memory_bytes,
         )
     if v1_cpu is not None:
-        yield _Candidate(hierarchy=_CPU, location=v1_cpu, counters=Counters(cpu=V1_CPU))
+        yield _Candidate(hierarchy=CPUACCT, location=v1_cpu, counters=Counters(cpu=V1_CPU))
     if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
-        if cgroups.has_v1_controller(_MEMORY):
+        if cgroups.has_v1_controller(MEMORY):
             yield _Candidate(hierarchy=UNIFIED, location=v2, counters=Counters(cpu=V2_CPU))
         else:
             yield _Candidate(
@@ -206,15 +215,15 @@ def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
 
 
 def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
-    """Only where being in a group of its own changes nothing for the command or for others."""
+    """The location, or None if a new group there would affect the command or other processes."""
     if location is None:
         return None
-    handed_down = (proc.read(str(location.folder / "cgroup.subtree_control")) or b"").decode("ascii", "replace").split()
-    return location if location.controllers.union(handed_down) <= _NEUTRAL_CONTROLLERS else None
+    enabled_below = proc.read_text(location.folder / "cgroup.subtree_control").split()
+    return location if location.controllers.union(enabled_below) <= _NEUTRAL_CONTROLLERS else None
 
 
 def _uses_hierarchy(location: CgroupLocation) -> bool:
-    """Before Linux 5.11 the limits of a version 1 memory group could be set not to hold below it."""
+    """Whether the limits of a version 1 memory group hold for the groups below; before Linux 5.11 this was optional."""
     return (proc.read(str(location.folder / "memory.use_hierarchy")) or b"1").strip() == b"1"
 
 
@@ -238,9 +247,9 @@ def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) 
 
 
 def _remove_stale_groups(above: Path, filesystem: CgroupFilesystem) -> None:
-    """Remove what profilers that were killed have left, where nothing runs any more."""
+    """Remove the empty groups of profilers that were killed."""
     try:
-        names = os.listdir(above)  # noqa: PTH208  names
+        names = os.listdir(above)  # noqa: PTH208  only names are needed
     except OSError:
         return
     for name in names:
@@ -251,4 +260,4 @@ def _remove_stale_groups(above: Path, filesystem: CgroupFilesystem) -> None:
 
 
 def _no_sleep(_seconds: float) -> None:
-    """For a group that nothing has run in."""
+    """For groups in which no process has run: their removal needs no retry."""

@@ -1,31 +1,33 @@
-"""What a control group counts of the processes in it, in the files of either version of control groups."""
+"""The counters of a control group: which files hold them in version 1 and 2, and how to read them."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
-from profiler.sources.cgroup.hierarchy import OOM_KILLS
 from profiler.sources.linux import proc
 
+OOM_KILLS = "oom_kill"
 _NS_PER_US = 1000
-# A mark counts page cache too: it is the processes' peak where there was next to none, or less
-# than the 256 KiB in which the kernel counts a group's memory anyway.
+# A group's high-water mark includes page cache. It is taken for the peak of the processes if the cache is below 1 %
+# of it, or below the 256 KiB in which the kernel charges memory to a group.
 _MAX_CACHE_SHARE = 0.01
 _CHARGE_BATCH_BYTES = 256 * 1024
 
 
 class CpuFile(Struct, frozen=True, kw_only=True):
-    """Which file holds the CPU time."""
+    """The file that holds the CPU time, and its parser."""
 
     name: str
     parse_ns: Callable[[bytes], int | None]
 
 
 class MemoryFiles(Struct, frozen=True, kw_only=True):
-    """Which files hold the memory: its size, its limit, its high-water mark, its parts, how often it ran out.
+    """The files that hold the memory, and names in them.
 
-    ``cache`` counts shared memory and tmpfs too, which cannot be given back as files can.
+    ``usage``, ``limit``, ``peak`` and ``kills`` are files. ``inactive``, ``cache`` and ``shared`` are names in
+    ``memory.stat``; ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable like files.
+    ``reset`` is written to ``peak`` to reset it.
     """
 
     usage: str
@@ -39,46 +41,51 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """Memory now: without inactive page cache, as containers count it; and how much of it is page cache."""
+    """Memory of a group: ``used_bytes`` is without inactive page cache, as Docker counts it."""
 
     used_bytes: int
     cache_bytes: int | None
 
 
 class GroupPeak(Struct, frozen=True, kw_only=True):
-    """A control group's high-water mark, the most page cache seen in it, and whether it holds for all to the end."""
+    """A control group's high-water mark, with what determines whether it is the peak of its processes.
+
+    ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
+    of the command was outside of the group, or if the mark was not read after the end.
+    """
 
     size_bytes: int | None = None
     cache_bytes: int = 0
     includes_all_processes: bool = True
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
-        """Whether it is the peak of what processes held, all of them, with next to no page cache in it."""
+        """Whether it is the peak of the memory of all processes, with hardly any page cache."""
         return self.includes_all_processes and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
-        """Whether there is next to no page cache in it.
+        """Whether it includes hardly any page cache.
 
-        A file that was deleted again before it was seen is known from ``transferred_bytes``, what was
-        read or written.
+        Args:
+            transferred_bytes: Block I/O of the processes. It bounds the page cache of files that were deleted
+                before a reading could show it.
         """
         max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
         return max(self.cache_bytes, transferred_bytes) < max_bytes
 
 
-def parse_usage_ns(text: bytes) -> int | None:
-    """Version 1's ``cpuacct.usage``."""
+def parse_number(text: bytes) -> int | None:
+    """A file that holds one number, such as version 1's ``cpuacct.usage``."""
     word = text.strip()
     return int(word) if word.isdigit() else None
 
 
 def parse_cpu_stat_ns(text: bytes) -> int | None:
-    """The total in version 2's ``cpu.stat``, which every group has, whatever its controllers are."""
+    """The total in version 2's ``cpu.stat``, which every group has, even without a CPU controller."""
     usage_us = proc.parse_counter(text.decode("ascii", "replace"), "usage_usec")
     return None if usage_us is None else usage_us * _NS_PER_US
 
 
-V1_CPU = CpuFile(name="cpuacct.usage", parse_ns=parse_usage_ns)
+V1_CPU = CpuFile(name="cpuacct.usage", parse_ns=parse_number)
 V2_CPU = CpuFile(name="cpu.stat", parse_ns=parse_cpu_stat_ns)
 V1_MEMORY = MemoryFiles(
     usage="memory.usage_in_bytes",
@@ -103,18 +110,18 @@ V2_MEMORY = MemoryFiles(
 
 
 def read_memory(folder: Path, files: MemoryFiles) -> MemoryReading | None:
-    """A group's memory now, None if it cannot be told."""
-    usage_bytes = parse_usage_ns(proc.read(str(folder / files.usage)) or b"")
-    stat = (proc.read(str(folder / "memory.stat")) or b"").decode("ascii", "replace")
+    """A group's memory now; None if it cannot be read."""
+    usage_bytes = parse_number(proc.read(str(folder / files.usage)) or b"")
+    stat = proc.read_text(folder / "memory.stat")
     inactive_bytes, cache_bytes = proc.parse_counter(stat, files.inactive), proc.parse_counter(stat, files.cache)
     if usage_bytes is None or inactive_bytes is None:
         return None
     if cache_bytes is not None:
         cache_bytes = max(cache_bytes - (proc.parse_counter(stat, files.shared) or 0), 0)
-    # The kernel does not read the two at the same moment.
+    # The two files are not read at the same moment.
     return MemoryReading(used_bytes=max(usage_bytes - inactive_bytes, 0), cache_bytes=cache_bytes)
 
 
 def read_oom_kills(folder: Path, files: MemoryFiles) -> int | None:
-    """How many processes of a group were killed for want of memory, where the kernel counts them."""
-    return proc.parse_counter((proc.read(str(folder / files.kills)) or b"").decode("ascii", "replace"), OOM_KILLS)
+    """How many processes of a group the kernel has killed because memory ran out; None if it does not count them."""
+    return proc.parse_counter(proc.read_text(folder / files.kills), OOM_KILLS)

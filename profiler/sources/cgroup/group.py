@@ -1,7 +1,8 @@
-"""One control group made to count one command.
+"""A control group that is created to measure one command.
 
-The command's process enters it, it is read while the command runs, then it is removed. On cgroup v2,
-the memory controller is enabled below a group that belongs to this process alone.
+:class:`AccountingCgroup` is the group: the command's process enters it, it is read while the command runs, and it is
+removed afterwards. In version 2, :func:`delegate_controller` enables the memory controller for it, if the group above
+belongs to this process alone.
 """
 
 import os
@@ -12,56 +13,74 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.core.files import dup_above_standard_streams
-from profiler.sources.cgroup.counters import CpuFile, MemoryFiles, MemoryReading, read_memory, read_oom_kills
+from profiler.core.files import dup_above_standard_streams, open_or_none
+from profiler.sources.cgroup.counters import (
+    CpuFile,
+    MemoryFiles,
+    MemoryReading,
+    parse_number,
+    read_memory,
+    read_oom_kills,
+)
 from profiler.sources.linux import proc
 
 PROCS_FILE = "cgroup.procs"
 CALLING_PROCESS = b"0"
-_MAX_COUNTER_BYTES = 4096
-# What the command has left may fork while it is moved away, or be about to end: then it is not
-# listed any more, but holds the group until its memory is given back.
+# Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
+# more, but keeps the group busy until its memory is freed.
 _MAX_REMOVE_ATTEMPTS = 20
 _RETRY_SECONDS = 0.005
+_SUBTREE_CONTROL = "cgroup.subtree_control"
+_CONTROLLERS = "cgroup.controllers"
+_DELEGATE_XATTRS = ("user.delegate", "trusted.delegate")  # systemd marks delegated groups with them
+_INIT_PID = 1
 
 Sleep = Callable[[float], None]
 
 
 class CgroupFilesystem(Protocol):
-    """Makes and removes groups, which are folders."""
+    """Creates and removes groups, which are folders."""
 
     def make(self, folder: Path) -> None:
-        """Make a group."""
+        """Create a group."""
 
     def remove(self, folder: Path) -> None:
-        """Remove a group that is empty."""
+        """Remove an empty group."""
 
 
 class KernelCgroupFilesystem:
-    """The kernel's own."""
+    """The kernel's cgroup file system."""
 
     def make(self, folder: Path) -> None:
-        """Make a group."""
+        """Create a group."""
         folder.mkdir()
 
     def remove(self, folder: Path) -> None:
-        """Remove a group; its files are no obstacle, processes and groups in it are."""
+        """Remove a group. The kernel refuses while processes or other groups are in it."""
         folder.rmdir()
 
 
 class Counters(Struct, frozen=True, kw_only=True):
-    """What a group is made for."""
+    """The counters for which a group is created."""
 
     cpu: CpuFile | None = None
     memory: MemoryFiles | None = None
 
 
 class AccountingCgroup:
-    """A group's files, opened before the command's process is there; raises OSError if it cannot be entered.
+    """A group and its open files.
 
-    While this process lives it holds a lock on the folder, by which others know that it is in use.
-    ``path`` is its name in ``/proc/PID/cgroup``, in the hierarchy there called ``hierarchy``.
-    What of ``counters`` the kernel does not count in this group is left out.
+    This process holds a lock on the folder as long as it lives. The lock shows other profilers that the
+    group is in use. ``cpu`` and ``memory`` are None if the kernel does not count them in this group.
+
+    Args:
+        folder: The group's folder.
+        hierarchy: The name of the hierarchy in ``/proc/PID/cgroup``.
+        path: The group's path in ``/proc/PID/cgroup``.
+        counters: What the group is created for.
+
+    Raises:
+        OSError: if processes cannot enter the group.
     """
 
     def __init__(self, folder: Path, hierarchy: str, path: str, counters: Counters) -> None:
@@ -70,7 +89,7 @@ class AccountingCgroup:
         self.path = path
         self._lock_descriptor = try_lock(folder)
         self._procs_descriptor = _open(folder / PROCS_FILE, os.O_WRONLY)
-        self._cpu_descriptor = None if counters.cpu is None else _open_or_none(folder / counters.cpu.name, os.O_RDONLY)
+        self._cpu_descriptor = None if counters.cpu is None else open_or_none(folder / counters.cpu.name)
         self.cpu = None if self._cpu_descriptor is None else counters.cpu
         self.memory = counters.memory
         if counters.memory is not None and not (folder / counters.memory.usage).exists():
@@ -81,46 +100,45 @@ class AccountingCgroup:
             self._open_peak_file(folder / self.memory.peak)
 
     def _open_peak_file(self, path: Path) -> None:
-        """Version 2's mark can be read only before Linux 6.12; since then it is set back per open file."""
-        self._peak_descriptor = _open_or_none(path, os.O_RDWR)
+        """Open the high-water mark. In version 2 it can be reset since Linux 6.12, for each open file separately."""
+        self._peak_descriptor = open_or_none(path, os.O_RDWR)
         self._can_reset_peak = self._peak_descriptor is not None
         if self._peak_descriptor is None:
-            self._peak_descriptor = _open_or_none(path, os.O_RDONLY)
+            self._peak_descriptor = open_or_none(path)
 
     def set_memory_limit(self, limit_bytes: int) -> bool:
-        """Set a limit; says whether the kernel took it."""
+        """Set a memory limit; returns False if the kernel refuses it."""
         return self.memory is not None and try_write(self.folder / self.memory.limit, b"%d" % limit_bytes)
 
     def enter(self) -> bool:
-        """Put the calling process into the group."""
+        """Move the calling process into the group; returns False if the kernel refuses it."""
         return try_write_descriptor(self._procs_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
-        """Begin the high-water mark anew, where the kernel lets us."""
+        """Reset the high-water mark if the kernel supports it."""
         if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
             try_write_descriptor(self._peak_descriptor, self.memory.reset)
 
     def cpu_ns(self) -> int | None:
-        """The CPU time of all that ever ran in the group."""
-        return (
-            None if self.cpu is None or self._cpu_descriptor is None else self.cpu.parse_ns(_text(self._cpu_descriptor))
-        )
+        """The CPU time of all processes that ever ran in the group."""
+        if self.cpu is None or self._cpu_descriptor is None:
+            return None
+        return self.cpu.parse_ns(proc.reread(self._cpu_descriptor))
 
     def memory_now(self) -> MemoryReading | None:
-        """The group's memory."""
+        """The group's memory now."""
         return None if self.memory is None else read_memory(self.folder, self.memory)
 
     def memory_peak_bytes(self) -> int | None:
         """The kernel's high-water mark, page cache included."""
-        text = b"" if self._peak_descriptor is None else _text(self._peak_descriptor).strip()
-        return int(text) if text.isdigit() else None
+        return None if self._peak_descriptor is None else parse_number(proc.reread(self._peak_descriptor))
 
     def oom_kills(self) -> int | None:
-        """How many processes of the group were killed for want of memory."""
+        """How many processes of the group the kernel has killed because memory ran out."""
         return None if self.memory is None else read_oom_kills(self.folder, self.memory)
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
-        """Remove the group; what still runs in it goes back to the group above. If that is refused, it stays."""
+        """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
         for descriptor in (self._procs_descriptor, self._cpu_descriptor, self._peak_descriptor):
             if descriptor is not None:
                 os.close(descriptor)
@@ -134,18 +152,18 @@ class AccountingCgroup:
 
 
 def member_pids(folder: Path) -> tuple[bytes, ...]:
-    """The processes in a group, 0 for each outside of our pid namespace; none where it cannot be read."""
+    """The processes in a group, 0 for each outside of our pid namespace; empty if the group cannot be read."""
     return tuple((proc.read(str(folder / PROCS_FILE)) or b"").split())
 
 
 def move_processes(source: Path, target: Path) -> int:
-    """Move the processes of one group to another, as far as the kernel lets us; says how many."""
-    # To write the 0 of a foreign process would move ourselves.
+    """Move the processes of one group to another; returns how many the kernel has moved."""
+    # A 0 stands for a process of another pid namespace. Writing it would move this process.
     return sum(try_write(target / PROCS_FILE, pid) for pid in member_pids(source) if pid != CALLING_PROCESS)
 
 
 def try_remove(folder: Path, filesystem: CgroupFilesystem) -> bool:
-    """Remove a group if it is empty; says whether that succeeded."""
+    """Remove a group; returns False if the kernel refuses it, such as for a group that is not empty."""
     try:
         filesystem.remove(folder)
     except OSError:
@@ -154,8 +172,11 @@ def try_remove(folder: Path, filesystem: CgroupFilesystem) -> bool:
 
 
 def try_lock(folder: Path) -> int | None:
-    """Lock a folder while the answer is open; None if somebody else has it. The kernel unlocks for the dead."""
-    descriptor = _open_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Lock a folder; None if another process holds the lock or the folder cannot be opened.
+
+    The lock lasts until the returned descriptor is closed, which the kernel also does when the process ends.
+    """
+    descriptor = open_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
     if descriptor is None:
         return None
     try:
@@ -167,7 +188,7 @@ def try_lock(folder: Path) -> int | None:
 
 
 def try_write(path: Path, text: bytes) -> bool:
-    """Write to a file of a group; says whether the kernel took it."""
+    """Write to a file of a group; returns False if the kernel refuses it."""
     try:
         descriptor = _open(path, os.O_WRONLY)
     except OSError:
@@ -179,7 +200,7 @@ def try_write(path: Path, text: bytes) -> bool:
 
 
 def try_write_descriptor(descriptor: int, text: bytes) -> bool:
-    """Write to an open file of a group; says whether the kernel took it."""
+    """Write to an open file of a group; returns False if the kernel refuses it."""
     try:
         os.write(descriptor, text)
     except OSError:
@@ -187,32 +208,15 @@ def try_write_descriptor(descriptor: int, text: bytes) -> bool:
     return True
 
 
-def _text(descriptor: int) -> bytes:
-    try:
-        return os.pread(descriptor, _MAX_COUNTER_BYTES, 0)
-    except OSError:
-        return b""
-
-
 def _open(path: Path, flags: int) -> int:
     return dup_above_standard_streams(os.open(path, flags))
 
 
-def _open_or_none(path: Path, flags: int) -> int | None:
-    try:
-        return _open(path, flags)
-    except OSError:
-        return None
-
-
-_SUBTREE_CONTROL = "cgroup.subtree_control"
-_CONTROLLERS = "cgroup.controllers"
-_DELEGATE_XATTRS = ("user.delegate", "trusted.delegate")
-_INIT_PID = 1
-
-
 class CgroupDelegation:
-    """This process beside its own group, which hands a controller down meanwhile."""
+    """This process in a leaf below its own group, which enables a controller for the groups below it meanwhile.
+
+    In version 2 a group that enables controllers below it must not contain processes itself.
+    """
 
     def __init__(self, group: Path, leaf: Path, controller: str, filesystem: CgroupFilesystem) -> None:
         self._group = group
@@ -221,7 +225,7 @@ class CgroupDelegation:
         self._filesystem = filesystem
 
     def revert(self) -> None:
-        """Hand nothing down any more and return."""
+        """Disable the controller and return to the group."""
         try_write(self._group / _SUBTREE_CONTROL, f"-{self._controller}".encode())
         try_write(self._group / PROCS_FILE, CALLING_PROCESS)
         try_remove(self._leaf, self._filesystem)
@@ -230,10 +234,22 @@ class CgroupDelegation:
 def delegate_controller(
     group: Path, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
-    """Step out of ``group`` and have it hand ``controller`` down; None, nothing changed, where it is not ours alone."""
-    available = (proc.read(str(group / _CONTROLLERS)) or b"").decode("ascii", "replace").split()
-    handed_down = proc.read(str(group / _SUBTREE_CONTROL))
-    if controller not in available or handed_down is None or handed_down.split():
+    """Move this process to a leaf of ``group``, and enable ``controller`` for the groups below.
+
+    Args:
+        group: The group that this process is in.
+        own_pid: This process.
+        name: The name of the leaf.
+        controller: A controller of version 2.
+        filesystem: Creates and removes groups.
+
+    Returns:
+        None if nothing was changed: the group does not belong to this process alone, it enables controllers already,
+        or the kernel refuses.
+    """
+    available = proc.read_text(group / _CONTROLLERS).split()
+    enabled = proc.read(str(group / _SUBTREE_CONTROL))
+    if controller not in available or enabled is None or enabled.split():
         return None
     if not _is_exclusive(group, own_pid):
         return None
@@ -261,9 +277,9 @@ def _is_exclusive(group: Path, own_pid: int) -> bool:
 
 
 def _has_delegate_xattr(group: Path) -> bool:
-    for mark in _DELEGATE_XATTRS:
+    for name in _DELEGATE_XATTRS:
         try:
-            if os.getxattr(group, mark) == b"1":
+            if os.getxattr(group, name) == b"1":
                 return True
         except OSError:
             continue

@@ -1,8 +1,8 @@
-"""The limits that the kernel's control groups set this process, whichever version they are.
+"""The control groups of a process, of version 1 and 2: where they are, and the limits that they set.
 
-A limit holds for everything below it, so the smallest on the way from the own group up to the
-mount's top counts. Version 1 has a hierarchy for each controller, version 2 one for all, and a
-hybrid host both: a controller that a version 1 hierarchy holds is looked for there.
+A limit holds for all groups below it, so the smallest one between the process's group and the top of
+the mount counts. Version 1 has a hierarchy for each controller, version 2 one for all controllers. A
+hybrid host has both: each controller is in one of them, and version 1 is looked up first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,23 +10,27 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from profiler.sources.linux.proc import parse_counter, unescape_path
+from profiler.sources.cgroup.counters import V1_MEMORY, V2_MEMORY, read_oom_kills
+from profiler.sources.linux import proc
 
+MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
-# Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page; no machine comes near this.
+_CPU = "cpu"
+_FILESYSTEM_TYPES = ("cgroup", "cgroup2")
+_UNIFIED_TYPE = "cgroup2"
+# Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
-OOM_KILLS = "oom_kill"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What the control groups allow; None where they set no limit."""
+    """The limits of the control groups; None for no limit."""
 
     vcpu: float | None = None
     memory_bytes: int | None = None
 
 
 class Mount(Struct, frozen=True, kw_only=True):
-    """A mounted hierarchy: which group stands at its top, where, and for which controllers."""
+    """A mounted hierarchy: the group at its top, the mount point, and the controllers."""
 
     top_group: str
     folder: str
@@ -34,7 +38,7 @@ class Mount(Struct, frozen=True, kw_only=True):
 
 
 class CgroupLocation(Struct, frozen=True, kw_only=True):
-    """Where a process is in one hierarchy: the group's path, its folder, and who else counts there."""
+    """The group of a process in one hierarchy: its path, its folder, and all controllers of the hierarchy."""
 
     group: str
     folder: Path
@@ -42,7 +46,7 @@ class CgroupLocation(Struct, frozen=True, kw_only=True):
 
 
 class Cgroups:
-    """The control groups of one process, found under ``root``."""
+    """The control groups of one process; ``root`` is the root of the file system."""
 
     def __init__(self, root: Path, groups: Mapping[str, str], mounts: Iterable[Mount]) -> None:
         self._root = root
@@ -57,18 +61,19 @@ class Cgroups:
         )
 
     def oom_kills(self) -> int | None:
-        """How many processes of the own group the kernel has killed for want of memory, where it counts them."""
-        for folder in self._folders("memory")[:1]:
-            for name in ("memory.events", "memory.oom_control"):
-                kills = parse_counter(_read(folder / name) or "", OOM_KILLS)
+        """How many processes of its group the kernel has killed because memory ran out; None if unknown."""
+        for folder in self._folders(MEMORY)[:1]:
+            for files in (V2_MEMORY, V1_MEMORY):
+                kills = read_oom_kills(folder, files)
                 if kills is not None:
                     return kills
         return None
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
-        """The own group in the hierarchy of a version 1 controller, or in version 2's (``UNIFIED``), if it is mounted.
+        """The group in the hierarchy of a version 1 controller, or in that of version 2 (``UNIFIED``).
 
-        None also where the mount does not show the own group: then its folder would be another's.
+        None if the hierarchy is not mounted, or if the mount does not show the group: the folder would be that of
+        another group.
         """
         group = self._groups.get(hierarchy, "..")
         if ".." in group.split("/"):
@@ -76,49 +81,49 @@ class Cgroups:
         for mount in self._mounts:
             if hierarchy in mount.controllers and _is_below(group, mount.top_group):
                 folder = group_folders(self._root, mount, group)[0]
-                # Version 1 lists the controllers among the mount's options.
+                # The options of a version 1 mount name the controllers among others.
                 return CgroupLocation(group=group, folder=folder, controllers=mount.controllers & self._groups.keys())
         return None
 
     def has_v1_controller(self, controller: str) -> bool:
-        """Whether a version 1 hierarchy has the controller."""
+        """Whether the controller is in a version 1 hierarchy."""
         return controller in self._groups
 
     def _vcpu_limits(self) -> Iterable[float]:
-        for folder in self._folders("cpu"):
-            found = parse_cpu_max(_read(folder / "cpu.max") or "")
+        for folder in self._folders(_CPU):
+            found = parse_cpu_max(proc.read_text(folder / "cpu.max"))
             if found is None:
-                quota, period = (_read(folder / f"cpu.cfs_{part}_us") or "" for part in ("quota", "period"))
+                quota, period = (proc.read_text(folder / f"cpu.cfs_{part}_us") for part in ("quota", "period"))
                 found = parse_cpu_max(f"{quota} {period}")
             if found is not None:
                 yield found
 
     def _memory_limits(self) -> Iterable[int]:
-        for folder in self._folders("memory"):
-            for name in ("memory.max", "memory.limit_in_bytes"):
-                found = parse_bytes(_read(folder / name) or "")
+        for folder in self._folders(MEMORY):
+            for files in (V2_MEMORY, V1_MEMORY):
+                found = parse_bytes(proc.read_text(folder / files.limit))
                 if found is not None:
                     yield found
 
     def _folders(self, controller: str) -> tuple[Path, ...]:
-        """The folders of the own group and of those above it, the own first."""
+        """The folders of the group and of those above it, from the bottom to the top."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
         if group is None:
             return ()
-        mount = next((mount for mount in self._mounts if hierarchy in mount.controllers), None)
+        mount = find_mount(self._mounts, hierarchy)
         return () if mount is None else group_folders(self._root, mount, group)
 
 
 def read_own_cgroups(root: Path) -> Cgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
-    groups = parse_membership(_read(root / "proc/self/cgroup") or "")
-    mounts = parse_mounts(_read(root / "proc/self/mountinfo") or "")
+    groups = parse_membership(proc.read_text(root / "proc/self/cgroup"))
+    mounts = parse_mounts(proc.read_text(root / "proc/self/mountinfo"))
     return Cgroups(root, groups, mounts)
 
 
 def parse_membership(text: str) -> Mapping[str, str]:
-    """``/proc/PID/cgroup``: the group's path by controller; version 2 under the empty name."""
+    """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name (``UNIFIED``)."""
     groups: dict[str, str] = {}
     for line in text.splitlines():
         _, _, rest = line.partition(":")
@@ -129,23 +134,30 @@ def parse_membership(text: str) -> Mapping[str, str]:
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """The control group hierarchies among the lines of ``/proc/PID/mountinfo``."""
-    mounts: list[Mount] = []
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        place, kind = before.split(), after.split()
-        if len(place) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):  # noqa: PLR2004  fields of a line
-            continue
-        controllers = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset((UNIFIED,))
-        mounts.append(Mount(top_group=unescape_path(place[3]), folder=unescape_path(place[4]), controllers=controllers))
-    return tuple(mounts)
+    """The mounted hierarchies in ``/proc/PID/mountinfo``."""
+    return tuple(
+        Mount(
+            top_group=entry.root,
+            folder=entry.mount_point,
+            controllers=frozenset(
+                (UNIFIED,) if entry.filesystem_type == _UNIFIED_TYPE else entry.super_options.split(",")
+            ),
+        )
+        for entry in proc.parse_mountinfo(text)
+        if entry.filesystem_type in _FILESYSTEM_TYPES
+    )
+
+
+def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
+    """The first mount of the hierarchy of a version 1 controller, or of that of version 2 (``UNIFIED``)."""
+    return next((mount for mount in mounts if hierarchy in mount.controllers), None)
 
 
 def group_folders(root: Path, mount: Mount, group: str) -> tuple[Path, ...]:
-    """The folders of a group and of those above it, as far as the mount shows them.
+    """The folders of a group and of those above it, from the bottom to the top of the mount.
 
-    In a container without a cgroup namespace the mount begins at the container's own group while
-    the path is the host's. A group outside of the mount is seen as its top.
+    In a container without a cgroup namespace, the top of the mount is the container's group while
+    the path is that of the host. For a group outside of the mount, the result is its top.
     """
     below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
     names = [name for name in below.split("/") if name]
@@ -161,7 +173,7 @@ def _is_below(group: str, top_group: str) -> bool:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """CPUs from quota and period in microseconds; None for ``max``, -1 or something else."""
+    """Number of CPUs, from quota and period in microseconds; None for ``max``, -1 and malformed text."""
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004  quota and period
         return None
@@ -170,16 +182,9 @@ def parse_cpu_max(text: str) -> float | None:
 
 
 def parse_bytes(text: str) -> int | None:
-    """A memory limit; None for ``max`` and for version 1's way to write it."""
+    """A memory limit; None if it is unlimited, in the notation of version 1 or 2, and for malformed text."""
     word = text.strip()
     if not word.isdecimal():
         return None
     value = int(word)
     return value if 0 < value < _UNLIMITED_BYTES else None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return None

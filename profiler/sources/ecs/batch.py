@@ -1,4 +1,4 @@
-"""Which container of the task is the batch. Never guessed when it is ambiguous."""
+"""Selects the batch: the container of the task to report on. If the choice is ambiguous, nothing is guessed."""
 
 from msgspec import Struct
 
@@ -11,9 +11,10 @@ _APPLICATION_TYPE = "NORMAL"
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
-    """The containers to report on, and what is wrong with the choice (None: nothing).
+    """The containers to report on.
 
-    ``is_present`` says whether the task has them now: an agent may list a container late, or no more.
+    ``problem`` is a sentence for the user, None if the selection is unambiguous. ``is_present`` is False while the
+    task does not list the containers: an agent may list a container late, or not any more.
     """
 
     names: tuple[str, ...]
@@ -22,10 +23,14 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 
 
 def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
-    """The batch container's name: the wanted one, else the only application container.
+    """Select the batch: the requested container, else the only application container.
 
-    ``own`` is the monitor's container, None if unknown. If several candidates remain, all of
-    them are reported on and the problem names them.
+    If several candidates remain, all of them are selected and ``problem`` names them.
+
+    Args:
+        task: The task.
+        requested: The value of TASK_PROFILER_CONTAINER.
+        own: The monitor's container, None if unknown.
     """
     if requested is not None:
         return _select_requested(task, requested)
@@ -66,7 +71,7 @@ def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str,
     without_routers = [container for container in others if not _is_log_router(container)]
     if _FIRELENS_DRIVER in drivers:
         others = without_routers
-    elif drivers == {None}:  # version 3 of the endpoint does not tell
+    elif drivers == {None}:  # version 3 of the endpoint does not return the driver
         others = without_routers or others
     # A batch that is wrapped in `task-profiler run` may have the monitor's image.
     chosen = [container for container in others if not _is_another_monitor(container)] or others
@@ -80,7 +85,7 @@ def _is_application(container: ContainerMetadata, own: ContainerMetadata | None)
 
 
 def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
-    """Whether this is the container the monitor runs in; by its usual name if it could not be asked."""
+    """Whether the monitor runs in this container; decided by its usual name if ``own`` is unknown."""
     if own is None:
         return container.name == MONITOR_NAME
     if container.docker_id is not None and own.docker_id is not None:
@@ -89,7 +94,7 @@ def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
 
 
 def _is_another_monitor(container: ContainerMetadata) -> bool:
-    """Whether it is a second copy of the monitor, by its usual name or its image's."""
+    """Whether it is another copy of the monitor, judged by its name or its image."""
     return container.name == MONITOR_NAME or is_monitor_image(container.image)
 
 

@@ -1,7 +1,8 @@
 """HTTP client of the ECS task metadata endpoint.
 
-One kept-alive connection, bounded in time and size. :class:`TaskMetadataSource` reads the task, the stats of its
-containers and the monitor's own container through it.
+:class:`HttpEndpoint` sends requests over one persistent connection, with limits on time and size.
+:class:`AdaptiveTimeout` sets the time limit. :class:`TaskMetadataSource` reads the task, the stats of its containers
+and the monitor's own container.
 """
 
 import io
@@ -20,43 +21,42 @@ from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata, 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-
-# A task has ten containers at most and 10 kB of stats each. What decodes to the most objects becomes
-# 44 times as large: 88 MiB, which the monitor's own memory limit (128 MiB) still holds.
+# A task has at most ten containers with 10 kB of stats each. A response that decodes to as many objects as possible
+# grows 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
 _TIMEOUTS_UNTIL_DOUBLED = 2
 _HTTP_OK = 200
-# What an answer may still take once the end was asked for: it takes milliseconds where all is well.
+# Time limit of a response once a stop was requested. A healthy endpoint responds within milliseconds.
 _STOP_TIMEOUT_NS = NS_PER_SECOND // 2
 _HEADERS = {"Accept": "application/json"}
 
 
 class Endpoint(Protocol):
-    """What the task metadata source needs of a transport."""
+    """The transport of the task metadata source."""
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
-        """The body of ``path`` below the endpoint's address, or why there is none."""
+        """The body of ``path`` below the endpoint's address, or the reason why there is none."""
         ...
 
 
 class StopSignal(Protocol):
-    """A request to end, after which nobody is waited for as long as usual."""
+    """A stop request, after which responses get less time."""
 
     @property
     def requested_ns(self) -> int | None:
-        """When, by the monotonic clock; None: not yet."""
+        """Monotonic time of the request; None before it."""
         ...
 
     def wait_readable(self, source: socket.socket, seconds: float) -> bool:
-        """Wait so long, or until ``source`` can be read or the end is asked for; says whether it can be read."""
+        """Wait until the timeout, a stop request or data; returns True if ``source`` is readable."""
         ...
 
 
 class AdaptiveTimeout:
-    """The timeout: 0.9 of the interval at first, doubled after two timeouts in a row, at most 5 s.
+    """The timeout of a request: 0.9 of the sampling interval, doubled after two timeouts in a row, at most 5 s.
 
-    It stays where it got: an endpoint that needs 2 s needs them each time.
+    It never becomes shorter again: an endpoint that takes 2 s for a response takes them each time.
     """
 
     def __init__(self, interval_seconds: float) -> None:
@@ -64,11 +64,11 @@ class AdaptiveTimeout:
         self._consecutive_timeouts = 0
 
     def on_success(self) -> None:
-        """The endpoint answered in time."""
+        """The endpoint has responded in time."""
         self._consecutive_timeouts = 0
 
     def on_timeout(self) -> None:
-        """The endpoint did not answer in time."""
+        """The endpoint has not responded in time."""
         self._consecutive_timeouts += 1
         if self._consecutive_timeouts >= _TIMEOUTS_UNTIL_DOUBLED:
             self._consecutive_timeouts = 0
@@ -76,10 +76,10 @@ class AdaptiveTimeout:
 
 
 class HttpEndpoint:
-    """The real endpoint, at the address that ECS gives in ``ECS_CONTAINER_METADATA_URI_V4``.
+    """The endpoint at the address in ``ECS_CONTAINER_METADATA_URI_V4``.
 
-    Once ``stop_signal`` is asked for, even while an answer is waited for, each takes half a second at most;
-    those that came with a time of their own keep it.
+    After a stop request each response gets at most half a second, also one that is being waited for. Requests
+    with a time limit of their own keep it.
     """
 
     def __init__(
@@ -96,7 +96,12 @@ class HttpEndpoint:
         self._deadline_ns = 0
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
-        """The body of a 200 answer; anything else is a reason."""
+        """The body of a response with status 200; for anything else the reason.
+
+        Args:
+            path: The path below the endpoint's address.
+            max_seconds: Time limit of this request, if it is shorter than the adaptive timeout.
+        """
         timeout_seconds = self._timeout.timeout_seconds
         if max_seconds is not None:
             timeout_seconds = min(timeout_seconds, max_seconds)
@@ -119,24 +124,24 @@ class HttpEndpoint:
         return answer
 
     def close(self) -> None:
-        """Let go of the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
 
     def _open_connection(self) -> HTTPConnection:
-        """The one connection, opened by its first request, and anew by the next one after it was closed."""
+        """The connection object; it connects at the first request, and again at the next one after it was closed."""
         if self._connection is None:
             parts = urlsplit(self._address)
             if parts.scheme != "http" or parts.hostname is None:
                 raise ValueError(self._address)
             self._base_path = parts.path
             self._connection = HTTPConnection(parts.hostname, parts.port)
-            self._connection.response_class = self._make_response  # type: ignore[assignment]  # it is only ever called
+            self._connection.response_class = self._make_response  # type: ignore[assignment]  # http.client only calls it
         return self._connection
 
     def _make_response(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:
         received = _DeadlineReader(sock, self._remaining_seconds, self._wait_readable)
-        return HTTPResponse(received, method=method)  # type: ignore[arg-type]  # asked for nothing but makefile
+        return HTTPResponse(received, method=method)  # type: ignore[arg-type]  # only makefile is used
 
     def _fetch(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
         self._request_started_ns = self._clock.monotonic_ns()
@@ -147,7 +152,7 @@ class HttpEndpoint:
         except ConnectionError:
             if not was_kept:
                 raise
-            connection.close()  # the endpoint had closed it while nothing was asked
+            connection.close()  # the endpoint had closed the idle connection
             response = self._request(connection, path, timeout_seconds)
         with response:
             return self._read_body(response, path)
@@ -160,7 +165,7 @@ class HttpEndpoint:
         return connection.getresponse()
 
     def _read_body(self, response: HTTPResponse, path: str) -> bytes | Unavailable:
-        """An error's is read, too, so that the connection can serve again."""
+        """Read the body, also that of an error, so that the connection can be used again."""
         length = response.length
         body = response.read(MAX_RESPONSE_BYTES + 1)
         if length is not None and len(body) < min(length, MAX_RESPONSE_BYTES):
@@ -182,14 +187,14 @@ class HttpEndpoint:
         return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + _STOP_TIMEOUT_NS)
 
     def _wait_readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Without anybody who could ask for haste the socket's own timeout does."""
+        """Wait for data or a stop request; without a stop signal the socket's own timeout applies."""
         return self._stop_signal is None or self._stop_signal.wait_readable(sock, seconds)
 
 
 class _DeadlineReader(io.RawIOBase):
-    """What a socket receives, up to a deadline.
+    """Reads from a socket until a deadline.
 
-    A socket's own timeout is for each piece: head or body could drip for as long as the endpoint likes.
+    A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
     """
 
     def __init__(
@@ -204,15 +209,15 @@ class _DeadlineReader(io.RawIOBase):
         self._received = sock.makefile("rb", buffering=0)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """As ``HTTPResponse`` asks its socket for it."""
+        """The interface that ``HTTPResponse`` expects of a socket."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """It is for nothing else."""
+        """True, as :class:`io.RawIOBase` requires."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
-        """The next piece; raises TimeoutError when the time is over."""
+        """Read the next bytes. Raises TimeoutError at the deadline."""
         while (remaining_seconds := self._remaining_seconds()) > 0:
             if self._wait_readable(self._sock, remaining_seconds):
                 self._sock.settimeout(remaining_seconds)
@@ -220,13 +225,13 @@ class _DeadlineReader(io.RawIOBase):
         raise TimeoutError
 
     def close(self) -> None:
-        """The socket itself stays open as long as its connection."""
+        """Close the reader only: the socket belongs to the connection."""
         self._received.close()
         super().close()
 
 
 class TaskSource(Protocol):
-    """What the monitor asks of the task it runs in."""
+    """Reads the task that the monitor runs in."""
 
     @property
     def name(self) -> str:
@@ -234,7 +239,7 @@ class TaskSource(Protocol):
         ...
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """The task and its containers' states."""
+        """The task and the states of its containers."""
         ...
 
     def stats(self) -> StatsReading | Unavailable:
@@ -242,7 +247,7 @@ class TaskSource(Protocol):
         ...
 
     def own_container(self) -> ContainerMetadata | Unavailable:
-        """The container that asks."""
+        """The container that this process runs in."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""One answer of ``/task/stats``: Docker's stats documents, by Docker id.
+"""A response of ``/task/stats``: Docker's stats documents, by Docker id.
 
-Four dialects are read: cgroup v1 and v2 memory fields, and "no stats" as ``null`` (endpoint v3,
-Fargate), ``{}`` (endpoint v4 on EC2) or a ``read`` in year 1. Docker leaves out fields that are
-zero, so no field is ever expected.
+The memory fields are those of cgroup v1 or v2. A container without stats is ``null`` (endpoint v3,
+Fargate), ``{}`` (endpoint v4 on EC2) or has a ``read`` in year 1. Docker omits fields that are zero, so every
+field is optional.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.sources import Unavailable
 
-# The major number of device-mapper nodes, which stand on top of others and repeat their traffic.
+# The major number of device-mapper nodes. They are stacked on other devices and repeat their traffic.
 _DEVICE_MAPPER_MAJOR = 253
 
 
 class ContainerSample(Struct, frozen=True, kw_only=True):
-    """What a container's counters said at ``read_ns``. Counters count from the container's start."""
+    """A container's usage at ``read_ns`` (wall-clock time). Counters start at 0 when the container starts."""
 
     read_ns: int
     cpu_ns: int | None = None
@@ -36,16 +36,16 @@ class ContainerSample(Struct, frozen=True, kw_only=True):
 
 
 class StatsReading(Struct, frozen=True, kw_only=True):
-    """All containers of one answer: samples, containers without stats, entries that cannot be read."""
+    """All containers of a response: samples, ids without stats, and the errors of entries that cannot be decoded."""
 
     samples: Mapping[str, ContainerSample]
     without_stats: frozenset[str]
     refused: Mapping[str, str]
 
 
-# Leaves are ``object`` so that a wrong type costs that leaf alone; fields that are not named
-# here (precpu_stats, percpu_usage, throttling_data and most of memory_stats.stats) are skipped
-# by the decoder without making objects of them.
+# The type of all leaves is ``object``, so that a wrong type invalidates this leaf only. The decoder skips fields
+# that are not named here (precpu_stats, percpu_usage, throttling_data and most of memory_stats.stats) without
+# creating objects for them.
 class _CpuUsage(Struct):
     total_usage: Json = None
 
@@ -104,7 +104,7 @@ _entry_decoder = msgspec.json.Decoder(_Entry)
 
 
 def decode_stats(body: bytes) -> StatsReading | Unavailable:
-    """Read a whole answer; an entry that cannot be read costs only itself."""
+    """Decode a response. An entry that cannot be decoded does not affect the others."""
     try:
         entries = _answer_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -135,7 +135,7 @@ def _sample(entry: _Entry) -> ContainerSample | None:
         return None
     cpu = entry.cpu_stats.cpu_usage if entry.cpu_stats else None
     memory = entry.memory_stats or _MemoryStats()
-    # Old agents on Fargate spelt the key in the singular.
+    # Old agents on Fargate use the singular.
     networks = (entry.networks or entry.network or {}).values()
     blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
     return ContainerSample(
@@ -154,10 +154,10 @@ def _sample(entry: _Entry) -> ContainerSample | None:
 
 
 def _working_set(memory: _MemoryStats) -> int | None:
-    """Memory without reclaimable page cache, as ``docker stats`` counts it.
+    """Memory without inactive page cache, as ``docker stats`` computes it.
 
     cgroup v1: usage - total_inactive_file; v2: usage - inactive_file; v1 without either:
-    usage - cache. Never below 0: the kernel does not read the two at the same moment.
+    usage - cache. At least 0: the kernel does not read the two values at the same moment.
     """
     usage = count(memory.usage)
     if usage is None:
@@ -171,10 +171,10 @@ def _working_set(memory: _MemoryStats) -> int | None:
 
 
 def _block_bytes(entries: Iterable[_BlockEntry], operation: str) -> int | None:
-    """Bytes of one operation, each stack of devices counted once, at its lowest layer.
+    """Bytes of one operation. A stack of devices is counted once, at its lowest layer.
 
     cgroup v1 writes ``Read``, v2 ``read``; both also list sums (``Total``, ``Sync``, ``Async``).
-    With device-mapper nodes alone, nothing tells which stands on which: the largest counts.
+    If there are only device-mapper nodes, their order is unknown, and the largest value counts.
     """
     mapped: dict[object, int] = {}
     physical: list[int] = []

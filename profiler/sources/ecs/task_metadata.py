@@ -1,6 +1,6 @@
-"""One answer of ``/task`` (endpoint v3 or v4), parsed once into immutable values.
+"""A response of ``/task`` (endpoint v3 or v4), parsed once into immutable values.
 
-v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent or odd fields are None.
+v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid fields are None.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from profiler.sources import Unavailable
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"
-# Unset container CPU is reported as 0, or as Docker's minimum of 2 shares.
+# A container without a CPU limit has 0 units, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
-    """A container of the task. Times are nanoseconds since 1970, sizes vCPU and bytes."""
+    """A container of the task. Times are nanoseconds since 1970."""
 
     name: str
     docker_id: str | None = None
@@ -44,17 +44,17 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the container has come to its end."""
+        """Whether the container has ended."""
         return self.known_status == STOPPED
 
     @property
     def shares_network(self) -> bool:
-        """Whether its network counters are those of the whole task, the same in every container."""
+        """Whether its network counters are those of the whole task, and equal in all containers (awsvpc)."""
         return self.network_mode == _AWSVPC
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True):
-    """The task. ``arn`` is None when the endpoint does not say; sizes as in the containers."""
+    """The task; None for values that the endpoint does not return."""
 
     arn: str | None = None
     cluster: str | None = None
@@ -72,22 +72,22 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether ECS wants the task to end."""
+        """Whether ECS has requested the end of the task."""
         return self.desired_status == STOPPED
 
     @property
     def runs_on_instance(self) -> bool:
-        """Whether it is known to share an instance with others: not Fargate, and not an endpoint that does not say."""
+        """Whether the task is known to run on an instance, which it may share with other tasks; False if unknown."""
         return self.launch_type is not None and self.launch_type != _FARGATE
 
     def container(self, name: str) -> ContainerMetadata | None:
-        """The container of that name; of several (a restarted one) the last started."""
+        """The container of this name; of several (after a restart) the one started last."""
         named = [container for container in self.containers if container.name == name]
         return max(named, key=lambda container: container.started_ns or 0, default=None)
 
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
-    """Read the answer of ``/task``."""
+    """Decode a response of ``/task``."""
     document = _object(body)
     if document is None or not isinstance(document.get("Containers"), list):
         return Unavailable("/task answered with something else than a task's JSON object")
@@ -112,7 +112,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
 
 
 def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
-    """Read the answer of the endpoint's root: the container that asks."""
+    """Decode a response of the endpoint's root: the container that sent the request."""
     document = _object(body)
     container = _container(document) if document is not None else None
     return container or Unavailable("the endpoint's root answered with something else than a container's JSON object")

@@ -1,4 +1,8 @@
-"""One process of another container: read again and again at the least cost, and watched for its end."""
+"""Processes of another container.
+
+:class:`TrackedProcess` reads one process repeatedly at low cost. :class:`ProcessExitWaiter` waits until one of several
+processes ends.
+"""
 
 import os
 import select
@@ -6,20 +10,20 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
+from profiler.core.background import WakeEvent
+from profiler.core.files import open_or_none
 from profiler.sources.linux import proc
 from profiler.sources.linux.process_tree import ProcessReading
 
-# How the CPU time of a process is asked for: its number, and what to answer if it is gone.
+# Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has ended.
 CpuClock = Callable[[int, int], int]
-
-_MAX_FILE_BYTES = 8192
 
 
 class TrackedProcess:
     """A process from its first reading to its end.
 
-    With ``keep_open`` its files stay open: that halves the cost, and a number that was given out
-    again is not taken for the same process.
+    With ``keep_open`` its files stay open. This halves the cost of a reading, and a new process with the
+    same pid cannot be mistaken for this one.
     """
 
     def __init__(
@@ -40,9 +44,8 @@ class TrackedProcess:
         self._folder = f"{proc_folder}/{pid}"
         self._cpu_clock = cpu_clock
         self._ns_per_tick = ns_per_tick
-        self._files = (
-            {name: _open_or_none(f"{self._folder}/{name}") for name in ("stat", "status")} if keep_open else {}
-        )
+        names = ("stat", "status") if keep_open else ()
+        self._files = {name: open_or_none(f"{self._folder}/{name}") for name in names}
         self._with_arguments = with_arguments
         self._arguments: tuple[str, ...] = ()
         self._stat_text: bytes | None = None
@@ -50,15 +53,19 @@ class TrackedProcess:
         self._status = proc.ProcessStatus()
 
     def refresh(self, *, several: bool) -> bool:
-        """Read it; False if it is gone. ``several``: its share is its anonymous memory only."""
+        """Read the process; returns False if it has ended.
+
+        Args:
+            several: Whether the container has several processes: the share is then the anonymous memory only.
+        """
         text = self._read("stat")
         if text != self._stat_text or self._stat is None:
-            stat = proc.parse_stat(text or b"")
+            stat = proc.parse_stat(text)
             if stat is None or (self._stat is not None and stat.started_ticks != self._stat.started_ticks):
                 self.is_alive = False
                 return False
             if self._memory_may_have_changed(stat):
-                self._status = proc.parse_status(self._read("status") or b"")
+                self._status = proc.parse_status(self._read("status"))
             if self._with_arguments and (self._stat is None or stat.name != self._stat.name):
                 self._arguments = proc.parse_arguments(proc.read(f"{self._folder}/cmdline") or b"")
             self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
@@ -71,14 +78,14 @@ class TrackedProcess:
         return True
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for descriptor in self._files.values():
             if descriptor is not None:
                 os.close(descriptor)
         self._files = {}
 
     def _memory_may_have_changed(self, now: proc.ProcessStat) -> bool:
-        """Memory grows by page faults, and a mark only with memory."""
+        """Memory grows only through page faults, and the high-water mark only with the memory."""
         before = self._stat
         return before is None or (before.faults, before.resident_pages, before.state) != (
             now.faults,
@@ -101,7 +108,7 @@ class TrackedProcess:
         )
 
     def _refresh_reading(self, reading: ProcessReading, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
-        """The same text means less than 10 ms of CPU time and nothing else."""
+        """For an unchanged ``stat`` file: only the CPU time can have changed, by less than a tick."""
         cpu_ns = self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick)
         share_bytes = self._share_bytes(several=several)
         if cpu_ns == reading.own_cpu_ns and share_bytes == reading.share_bytes:
@@ -114,40 +121,28 @@ class TrackedProcess:
             return status.anonymous_bytes
         return status.rss_bytes
 
-    def _read(self, name: str) -> bytes | None:
+    def _read(self, name: str) -> bytes:
         descriptor = self._files.get(name)
-        if descriptor is None:
-            return proc.read(f"{self._folder}/{name}")
-        try:
-            return os.pread(descriptor, _MAX_FILE_BYTES, 0)
-        except OSError:
-            return None
-
-
-def _open_or_none(path: str) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+        return proc.read(f"{self._folder}/{name}") or b"" if descriptor is None else proc.reread(descriptor)
 
 
 class ProcessExitWaiter:
-    """Waits in one thread; :meth:`wake` may be called from any.
+    """Waits until one of several processes ends. One thread waits; any thread may call :meth:`wake`.
 
-    That a process has ended is told by its pidfd (Linux 5.3), which anybody who sees the process
-    may have. Where there is none, the pause is only as long as it is.
+    The end of a process makes its pidfd readable (Linux 5.3). Every user who sees the process can open one.
+    Without pidfds each wait lasts until its timeout.
     """
 
     def __init__(self) -> None:
-        self._eventfd: int | None = None
+        self._wake_event: WakeEvent | None = None
         self._pidfds: dict[int, int] = {}
 
     def open(self) -> None:
-        """Make what is waited on; before this, nothing rings."""
-        self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Open the event for :meth:`wake`, which has no effect before."""
+        self._wake_event = WakeEvent()
 
     def watch(self, pids: Collection[int]) -> None:
-        """Wake up for these processes, and for no others."""
+        """Wait for the end of these processes only."""
         for pid in self._pidfds.keys() - set(pids):
             os.close(self._pidfds.pop(pid))
         for pid in set(pids) - self._pidfds.keys():
@@ -157,27 +152,32 @@ class ProcessExitWaiter:
                 continue
 
     def wait(self, seconds: float) -> bool:
-        """Pause for so long at most; says whether a process has ended. Each wakes up once."""
+        """Wait until the timeout, :meth:`wake` or the end of a process; returns True if a process ended.
+
+        Each process ends one wait only.
+        """
         poll = select.poll()
-        numbers = {descriptor: pid for pid, descriptor in self._pidfds.items()}
-        for descriptor in (*numbers, *(() if self._eventfd is None else (self._eventfd,))):
+        pids = {descriptor: pid for pid, descriptor in self._pidfds.items()}
+        for descriptor in pids:
             poll.register(descriptor, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll(max(seconds, 0) * 1000)]
-        for descriptor in ready:
-            if descriptor == self._eventfd:
-                os.eventfd_read(descriptor)
-            else:
-                os.close(self._pidfds.pop(numbers[descriptor]))
-        return any(descriptor in numbers for descriptor in ready)
+        if self._wake_event is not None:
+            poll.register(self._wake_event.descriptor, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(max(seconds, 0) * 1000)}
+        if self._wake_event is not None and self._wake_event.descriptor in ready:
+            self._wake_event.clear()
+        ended = ready & pids.keys()
+        for descriptor in ended:
+            os.close(self._pidfds.pop(pids[descriptor]))
+        return bool(ended)
 
     def wake(self) -> None:
-        """End the pause, or the next one if there is none now."""
-        if self._eventfd is not None:
-            os.eventfd_write(self._eventfd, 1)
+        """End the wait in progress, or else the next one."""
+        if self._wake_event is not None:
+            self._wake_event.set()
 
     def close(self) -> None:
-        """Let go of everything; called from the thread that waits, as its last act."""
+        """Close all descriptors. Only the thread that waits may call this, after its last wait."""
         self.watch(())
-        bell, self._eventfd = self._eventfd, None
-        if bell is not None:
-            os.close(bell)
+        wake_event, self._wake_event = self._wake_event, None
+        if wake_event is not None:
+            wake_event.close()

@@ -1,177 +1,55 @@
-"""What the machine has and uses: processors, memory, swap, disks, and this process's own usage."""
+"""The machine: processors, memory, swap and disks; and what this process itself uses."""
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from msgspec import Struct
 
 from profiler.sources import Unavailable
 from profiler.sources.linux import proc
 
-_TOTAL_MEMORY = Path("/proc/meminfo")
+ROOT = "/"
+MAX_DISKS = 16
+_MEMINFO = "/proc/meminfo"
+_VMSTAT = "/proc/vmstat"
 _MEMORY_TOTAL = "MemTotal"
-_BYTES_PER_KIB = 1024
-# ECS has its own spelling of what uname calls the machine.
+_BYTES_PER_MIB = 1024 * 1024
+# ECS has its own names for the machine types of uname.
 _ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
+# Folders of the instance's disk that are not volumes: those of ECS Exec, and the agent's container metadata file.
+_ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
+_ANONYMOUS_DEVICE_PREFIX = "0:"
+# On disks, although the kernel gives them an anonymous device number.
+_DISK_FILESYSTEMS_WITHOUT_DEVICE = ("btrfs", "bcachefs", "zfs")
+# In memory, or stacked on a file system that is listed itself: access to these never hangs.
+_LOCAL_FILESYSTEMS = ("overlay", "tmpfs", "ramfs", "devtmpfs", "devpts", "proc", "sysfs", "mqueue", "cgroup", "cgroup2")
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """The machine below the containers; None where it cannot be known."""
+    """The machine that the containers run on; None for unknown values."""
 
     vcpu: float | None = None
     memory_bytes: int | None = None
     cpu_architecture: str | None = None
 
 
-def read_host() -> Host:
-    """The machine as this process sees it; None for what it cannot see."""
-    cpus = os.cpu_count()
-    return Host(
-        vcpu=None if cpus is None else float(cpus),
-        memory_bytes=_memory_bytes(),
-        cpu_architecture=architecture(os.uname().machine),
-    )
-
-
-def architecture(machine: str) -> str:
-    """The name ECS gives to a machine type; one that ECS does not know is kept as it is."""
-    return _ARCHITECTURES.get(machine.lower(), machine)
-
-
-def parse_memory_total(meminfo: str) -> int | None:
-    """``MemTotal`` of ``/proc/meminfo`` in bytes, None if it is not there."""
-    return parse_memory(meminfo).get(_MEMORY_TOTAL)
-
-
-def parse_memory(meminfo: str) -> Mapping[str, int]:
-    """The sizes in ``/proc/meminfo`` in bytes, by their name without the colon."""
-    found = {}
-    for line in meminfo.splitlines():
-        name, colon, value = line.partition(":")
-        words = value.split()
-        if colon and words and words[0].isascii() and words[0].isdecimal():
-            found[name] = int(words[0]) * _BYTES_PER_KIB
-    return found
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return parse_memory_total(_TOTAL_MEMORY.read_text())
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-_STATUS = Path("/proc/self/status")
-_PEAK = "VmHWM:"
-_KIB_PER_MIB = 1024
-
-
 class OwnUsage(Struct, frozen=True, kw_only=True):
-    """CPU time and resident memory peak of this process; None where the kernel does not say."""
+    """CPU time and peak of the resident memory of this process; None if the kernel does not report it."""
 
     cpu_seconds: float
     max_rss_mb: float | None = None
 
 
-def read_own_usage() -> OwnUsage:
-    """The state now.
-
-    The peak is VmHWM, which begins anew at exec; getrusage's ru_maxrss begins at the parent's.
-    """
-    return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=_peak_mb())
-
-
-def _peak_mb() -> float | None:
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    peak = next((line for line in lines if line.startswith(_PEAK)), None)
-    return None if peak is None else round(int(peak.split()[1]) / _KIB_PER_MIB, 1)
-
-
-ROOT = "/"
-MAX_DISKS = 16
-# Folders of the instance's disk that are no volumes: those of ECS Exec, and of the agent's container metadata file.
-_ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
-_SEPARATOR = " - "
-# Positions in a line: the device's numbers and the mount point; after the separator, the file system's type.
-_DEVICE, _MOUNT_POINT, _TYPE = 2, 4, 0
-_ANONYMOUS_DEVICE_PREFIX = "0:"
-# On disks, although the kernel gives them numbers of no device.
-_DISK_FILESYSTEMS_WITHOUT_DEVICE = ("btrfs", "bcachefs", "zfs")
-# In memory, or on what is listed itself: these always answer.
-_LOCAL_FILESYSTEMS = ("overlay", "tmpfs", "ramfs", "devtmpfs", "devpts", "proc", "sysfs", "mqueue", "cgroup", "cgroup2")
-
-
-class _Mount(Struct, frozen=True):
-    mount_point: str
-    device: str
-    filesystem_type: str
-
-    @property
-    def is_disk(self) -> bool:
-        """Whether its size is that of a disk."""
-        return (
-            not self.device.startswith(_ANONYMOUS_DEVICE_PREFIX)
-            or self.filesystem_type in _DISK_FILESYSTEMS_WITHOUT_DEVICE
-        )
-
-    @property
-    def can_hang(self) -> bool:
-        """Whether it may be of a network, or of a program that can end."""
-        return not self.is_disk and self.filesystem_type not in _LOCAL_FILESYSTEMS and self.mount_point != ROOT
-
-
-def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The root, and each folder where a disk is mounted, 16 at most: all disks before any for the second time.
-
-    Docker and the NVIDIA runtime also mount single files from the instance's disk: they are no volumes.
-    """
-    mounts = _parse_mounts(mountinfo)
-    hanging = tuple(f"{mount.mount_point}/" for mount in mounts if mount.can_hang)
-    volumes = [
-        mount
-        for mount in sorted(mounts, key=lambda mount: (len(mount.mount_point), mount.mount_point))
-        if mount.is_disk
-        and mount.mount_point != ROOT
-        and not mount.mount_point.startswith((*_ECS_AGENT_FOLDERS, *hanging))
-        and is_folder(mount.mount_point)
-    ]
-    shortest = {mount.device: mount for mount in reversed(volumes)}
-    firsts = [mount for mount in volumes if shortest[mount.device] is mount]
-    others = [mount for mount in volumes if shortest[mount.device] is not mount]
-    return (ROOT, *sorted(mount.mount_point for mount in (firsts + others)[: MAX_DISKS - 1]))
-
-
-def _parse_mounts(mountinfo: str) -> list[_Mount]:
-    """What is mounted at each place: the last of those that were mounted over one another."""
-    found: dict[str, _Mount] = {}
-    for line in mountinfo.splitlines():
-        where, _, what = line.partition(_SEPARATOR)
-        words = where.split(" ")
-        if len(words) > _MOUNT_POINT:
-            mount_point = proc.unescape_path(words[_MOUNT_POINT])
-            found[mount_point] = _Mount(mount_point, words[_DEVICE], what.split(" ")[_TYPE])
-    return list(found.values())
-
-
-_MEMORY = "/proc/meminfo"
-_COUNTERS = "/proc/vmstat"
-_MOUNTS = "/proc/self/mountinfo"
-
-
 class SwapCounters(Struct, frozen=True, kw_only=True):
-    """What the instance has moved to and from swap since it was started."""
+    """What the instance has moved to and from swap since it booted."""
 
     out_bytes: int
     in_bytes: int
 
 
 class Disk(Struct, frozen=True, kw_only=True):
-    """A mounted file system; ``available`` is what others than root can still write."""
+    """A mounted file system. ``available_bytes`` is what users other than root can still write."""
 
     mount_point: str
     size_bytes: int
@@ -179,7 +57,7 @@ class Disk(Struct, frozen=True, kw_only=True):
 
 
 class InstanceReading(Struct, frozen=True, kw_only=True):
-    """The instance now; None is what the kernel does not tell."""
+    """Memory, swap and disks of the instance now; None for what the kernel does not report."""
 
     memory_size_bytes: int | None = None
     memory_available_bytes: int | None = None
@@ -189,27 +67,67 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
     disks: tuple[Disk, ...] = ()
 
 
+def read_host() -> Host:
+    """The machine, as far as it is visible to this process."""
+    cpus = os.cpu_count()
+    return Host(
+        vcpu=None if cpus is None else float(cpus),
+        memory_bytes=parse_memory_total(proc.read_text(_MEMINFO)),
+        cpu_architecture=architecture(os.uname().machine),
+    )
+
+
+def architecture(machine: str) -> str:
+    """ECS's name for a machine type of ``uname``; unknown types are returned unchanged."""
+    return _ARCHITECTURES.get(machine.lower(), machine)
+
+
+def read_own_usage() -> OwnUsage:
+    """What this process has used so far.
+
+    The peak is VmHWM, which starts anew at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
+    """
+    peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
+    max_rss_mb = None if peak_bytes is None else round(peak_bytes / _BYTES_PER_MIB, 1)
+    return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
+
+
 def read_instance() -> InstanceReading | Unavailable:
-    """The instance as this container sees it."""
-    memory = proc.read(_MEMORY)
+    """The instance, as far as it is visible in this container."""
+    memory = proc.read(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
     sizes = parse_memory(memory.decode(errors="replace"))
-    mounts = (proc.read(_MOUNTS) or b"").decode(errors="surrogateescape")
-    found = (_disk(mount_point) for mount_point in disk_mounts(mounts, os.path.isdir))
+    disks = (_read_disk(point) for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir))
     return InstanceReading(
-        memory_size_bytes=sizes.get("MemTotal"),
+        memory_size_bytes=sizes.get(_MEMORY_TOTAL),
         memory_available_bytes=sizes.get("MemAvailable"),
         swap_size_bytes=sizes.get("SwapTotal"),
         swap_free_bytes=sizes.get("SwapFree"),
         swap_counters=read_swap_counters(),
-        disks=tuple(disk for disk in found if disk is not None),
+        disks=tuple(disk for disk in disks if disk is not None),
     )
 
 
 def read_swap_counters() -> SwapCounters | None:
-    """The swap counters alone; None where the kernel has none."""
-    return parse_swap_counters(proc.read(_COUNTERS) or b"", os.sysconf("SC_PAGE_SIZE"))
+    """The swap counters alone; None if the kernel has none."""
+    return parse_swap_counters(proc.read(_VMSTAT) or b"", os.sysconf("SC_PAGE_SIZE"))
+
+
+def parse_memory_total(meminfo: str) -> int | None:
+    """``MemTotal`` of ``/proc/meminfo`` in bytes, None if it is absent."""
+    return parse_memory(meminfo).get(_MEMORY_TOTAL)
+
+
+def parse_memory(meminfo: str) -> Mapping[str, int]:
+    """The sizes in ``/proc/meminfo`` in bytes, by their names without the colon."""
+    sizes = {}
+    for line in meminfo.splitlines():
+        name, colon, value = line.partition(":")
+        words = value.split()
+        if colon and words and words[0].isascii() and words[0].isdecimal():
+            sizes[name] = int(words[0]) * proc.BYTES_PER_KIB
+    return sizes
 
 
 def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
@@ -221,15 +139,52 @@ def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
 
 
-def _disk(mount_point: str) -> Disk | None:
+def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
+    """The mount points to report: the root and each folder on which a disk is mounted.
+
+    At most 16 are returned; the first mount of each disk has priority over its other mounts. Single files, which
+    Docker and the NVIDIA runtime mount from the instance's disk, are left out. ``is_folder`` is never called for a
+    path on a file system that may hang.
+    """
+    # Of several mounts on the same folder the last one is visible.
+    mounts = list({mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}.values())
+    may_hang = tuple(f"{mount.mount_point}/" for mount in mounts if _can_hang(mount))
+    volumes = [
+        mount
+        for mount in sorted(mounts, key=lambda mount: (len(mount.mount_point), mount.mount_point))
+        if _is_disk(mount)
+        and mount.mount_point != ROOT
+        and not mount.mount_point.startswith((*_ECS_AGENT_FOLDERS, *may_hang))
+        and is_folder(mount.mount_point)
+    ]
+    shortest = {mount.device: mount for mount in reversed(volumes)}
+    firsts = [mount for mount in volumes if shortest[mount.device] is mount]
+    others = [mount for mount in volumes if shortest[mount.device] is not mount]
+    return (ROOT, *sorted(mount.mount_point for mount in (firsts + others)[: MAX_DISKS - 1]))
+
+
+def _is_disk(mount: proc.MountEntry) -> bool:
+    """Whether the size of the file system is the size of a disk."""
+    return (
+        not mount.device.startswith(_ANONYMOUS_DEVICE_PREFIX)
+        or mount.filesystem_type in _DISK_FILESYSTEMS_WITHOUT_DEVICE
+    )
+
+
+def _can_hang(mount: proc.MountEntry) -> bool:
+    """Whether a network, or a program that may have ended, serves the file system."""
+    return not _is_disk(mount) and mount.filesystem_type not in _LOCAL_FILESYSTEMS and mount.mount_point != ROOT
+
+
+def _read_disk(mount_point: str) -> Disk | None:
     try:
-        found = os.statvfs(mount_point)
+        status = os.statvfs(mount_point)
     except OSError:
         return None
-    if found.f_blocks == 0:
+    if status.f_blocks == 0:
         return None
     return Disk(
         mount_point=mount_point,
-        size_bytes=found.f_blocks * found.f_frsize,
-        available_bytes=found.f_bavail * found.f_frsize,
+        size_bytes=status.f_blocks * status.f_frsize,
+        available_bytes=status.f_bavail * status.f_frsize,
     )

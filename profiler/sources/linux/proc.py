@@ -1,29 +1,37 @@
-"""The texts of ``/proc/PID``: read in one go, parsed by pure functions, None for what is not there.
+"""Reads and parses the files of ``/proc``. Absent or unreadable values are None.
 
-A process can vanish between two reads or belong to somebody else: both are ordinary here.
+A process can end between two reads or belong to another user. Both are normal and not errors.
 """
 
 import os
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
-_BYTES_PER_KIB = 1024
+from profiler.core.timestamps import NS_PER_SECOND
+
+BYTES_PER_KIB = 1024
+STOPPED = "T"  # the state of a process that SIGSTOP or SIGTSTP has suspended
 _CHUNK_BYTES = 65_536
+_MAX_REREAD_BYTES = 8192
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
-STOPPED = "T"
-_DEAD_STATES = (b"Z", b"X")  # its parent has not waited for it yet
+_DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
 _PF_EXITING = 0x4
+# Positions in /proc/PID/mountinfo: before the separator, and after it.
+_DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
+_FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
+_MOUNT_SEPARATOR = " - "
 _OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/stat``. What "children" used counts once a parent has waited for them.
+    """``/proc/PID/stat``. The values of children count those that the process has waited for.
 
-    ``name`` is the command's, at most 15 bytes of it; ``faults`` are page faults: memory does not
-    grow without them. ``is_exiting`` is already true while it gives its memory back, before it is a zombie.
+    ``name`` is the command's name, at most 15 bytes. ``faults`` counts page faults: memory does not
+    grow without them. ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie.
     """
 
     name: str
@@ -40,7 +48,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/status``: resident memory now, its unshared part, its high-water mark."""
+    """``/proc/PID/status``: resident memory, its anonymous part, its high-water mark; ignored signals (a bit mask)."""
 
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
@@ -49,14 +57,24 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
 
 
 class BlockBytes(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/io``: what a process and all that it has waited for brought from and sent to storage."""
+    """``/proc/PID/io``: bytes that a process and the children it has waited for read from and wrote to storage."""
 
     read_bytes: int
     write_bytes: int
 
 
+class MountEntry(Struct, frozen=True, kw_only=True):
+    """One line of ``/proc/PID/mountinfo``; ``root`` is the path within the file system that is mounted."""
+
+    device: str
+    root: str
+    mount_point: str
+    filesystem_type: str
+    super_options: str
+
+
 def parse_stat(text: bytes) -> ProcessStat | None:
-    """None if the text is cut short or is something else."""
+    """Parse ``/proc/PID/stat``; None if the text is incomplete or has another format."""
     name_ends = text.rfind(b")")
     fields = text[name_ends + 1 :].split()
     if len(fields) <= _RESIDENT:
@@ -80,7 +98,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
 
 
 def parse_status(text: bytes) -> ProcessStatus:
-    """A zombie and a kernel thread have no memory: the sizes are None then."""
+    """Parse ``/proc/PID/status``. The sizes of zombies and kernel threads are None: they have no memory."""
     ignored = _field(text, b"SigIgn:")
     try:
         signals = int(ignored or b"0", 16)
@@ -95,12 +113,12 @@ def parse_status(text: bytes) -> ProcessStatus:
 
 
 def parse_pss(rollup: bytes) -> int | None:
-    """The proportional set size in ``/proc/PID/smaps_rollup``."""
+    """The proportional set size in ``/proc/PID/smaps_rollup``, in bytes."""
     return _size_bytes(rollup, b"Pss:")
 
 
 def parse_counter(text: str, name: str) -> int | None:
-    """The number after ``name`` in lines of names and numbers."""
+    """The value of ``name`` in lines of the form "name number"."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.strip().isdecimal():
@@ -109,7 +127,7 @@ def parse_counter(text: str, name: str) -> int | None:
 
 
 def parse_io(text: bytes) -> BlockBytes | None:
-    """None if the file was not ours to read, or the kernel does not count."""
+    """Parse ``/proc/PID/io``; None if the file could not be read or the kernel does not count."""
     read_bytes, write_bytes = _field(text, b"read_bytes:"), _field(text, b"write_bytes:")
     if read_bytes is None or write_bytes is None or not (read_bytes.isdigit() and write_bytes.isdigit()):
         return None
@@ -121,28 +139,43 @@ def parse_pids(children: bytes) -> tuple[int, ...]:
     return tuple(int(word) for word in children.split() if word.isdigit())
 
 
-def unescape_path(path: str) -> str:
-    """A path of ``/proc/PID/mountinfo``, in which blanks and backslashes are octal."""
+def parse_mountinfo(text: str) -> Iterator[MountEntry]:
+    """The mounts in ``/proc/PID/mountinfo``, in the order of the file; malformed lines are skipped."""
+    for line in text.splitlines():
+        before, _, after = line.partition(_MOUNT_SEPARATOR)
+        place, filesystem = before.split(" "), after.split(" ")
+        if len(place) > _MOUNT_POINT and len(filesystem) > _SUPER_OPTIONS:
+            yield MountEntry(
+                device=place[_DEVICE],
+                root=_unescape(place[_ROOT]),
+                mount_point=_unescape(place[_MOUNT_POINT]),
+                filesystem_type=filesystem[_FILESYSTEM_TYPE],
+                super_options=filesystem[_SUPER_OPTIONS],
+            )
+
+
+def _unescape(path: str) -> str:
+    """Decode the octal escapes of spaces and backslashes in a path."""
     return _OCTAL_ESCAPE.sub(lambda match: chr(int(match[1], 8)), path)
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The arguments in ``/proc/PID/cmdline``, without the command itself."""
+    """The arguments in ``/proc/PID/cmdline``, without the program (argument 0)."""
     words = cmdline.removesuffix(b"\0").split(b"\0")
     return tuple(word.decode(errors="replace") for word in words[1:])
 
 
 def all_pids(folder: str = "/proc") -> list[int]:
-    """All processes that are visible, in no order."""
+    """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible here."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208  names, many times a minute
+        names = os.listdir(folder)  # noqa: PTH208  faster; called many times a minute
     except OSError:
         return []
     return [int(name) for name in names if name.isdecimal()]
 
 
 def read(path: str) -> bytes | None:
-    """A whole file of ``/proc``, None if the process is gone or the file is not ours to read."""
+    """The contents of a file; None if the process has ended or the file is not readable for this user."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -158,9 +191,30 @@ def read(path: str) -> bytes | None:
     return b"".join(chunks)
 
 
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The contents of a file as text, empty if it cannot be read.
+
+    Bytes that are not UTF-8 become lone surrogates, so that paths in the text still name their files.
+    """
+    return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
+
+
+def reread(descriptor: int) -> bytes:
+    """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it cannot be read any more."""
+    try:
+        return os.pread(descriptor, _MAX_REREAD_BYTES, 0)
+    except OSError:
+        return b""
+
+
+def ns_per_tick() -> int:
+    """The unit of the CPU times in ``/proc/PID/stat``, usually 10 ms."""
+    return NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+
+
 def _size_bytes(text: bytes, name: bytes) -> int | None:
     value = _field(text, name)
-    return int(value) * _BYTES_PER_KIB if value is not None and value.isdigit() else None
+    return int(value) * BYTES_PER_KIB if value is not None and value.isdigit() else None
 
 
 def _field(text: bytes, name: bytes) -> bytes | None:

@@ -1,7 +1,7 @@
-"""Reads the processes below one process from ``/proc`` and adds up what they use.
+"""Reads the descendants of one process from ``/proc`` and adds up what they use.
 
-A reading takes a few system calls for each process. CPU time, memory and block I/O of the tree are computed from
-successive readings.
+:class:`ProcessTree` reads them, with a few system calls for each process. :class:`TreeCpu`, :class:`TreeMemory` and
+:class:`TreeBlocks` compute the totals of the tree from successive readings.
 """
 
 import os
@@ -11,23 +11,24 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from msgspec import Struct
 
 from profiler.core.clock import DutyCycle
-from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources.linux import proc
 from profiler.sources.linux.proc import BlockBytes
 
-# Reading a PSS walks the process's page tables: at most this share of one core goes into it.
+# The kernel walks the page tables of the process to compute its PSS. This limits the cost to a share of one core.
 _MAX_PSS_CPU_SHARE = 0.01
-# Below this, asking each thread for its children is cheaper than even counting all processes.
+# Up to this number of threads, reading each thread's children is cheaper than listing all processes.
 _MAX_THREADS_TO_LIST = 64
+# The kernel rounds the CPU time of children to whole ticks, user and system time separately.
+_MAX_ROUNDING_NS = 20_000_000
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
     """One process at one moment.
 
-    ``children_cpu_ns`` is of the children it has waited for. ``rss_bytes`` counts shared pages
-    in full, ``share_bytes`` proportionally to those who share them. None: a zombie's memory, and
-    ``blocks`` of a process that has ended meanwhile or is not ours to ask. ``arguments`` are empty
-    where nobody asked for them.
+    ``children_cpu_ns`` is the CPU time of the children it has waited for. ``rss_bytes`` counts
+    shared pages in full, ``share_bytes`` in proportion to the number of processes that share them.
+    The memory of a zombie is None, and so are the ``blocks`` of a process that has ended meanwhile or
+    belongs to another user. ``arguments`` are empty unless the reader was configured to read them.
     """
 
     pid: int
@@ -44,30 +45,31 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Process ids are used again; with the start they are unique."""
+        """Unique, unlike the pid alone: the kernel reuses pids."""
         return self.pid, self.started_ticks
 
 
 class ProcessTree:
-    """The descendants of one process, without the strangers among its children and theirs.
+    """The descendants of one process, without unrelated children and their descendants.
 
-    A single process's share is its RSS. With several it is the PSS, where the kernel lets us
-    read it (``smaps_rollup``: same user); else the RSS without file and shared memory pages.
-    PSS is refreshed as its cost allows; until then the pages shared last time are taken off.
+    The share of a single process is its RSS. With several processes it is the PSS if it is readable
+    (``smaps_rollup``: processes of the same user), else the anonymous memory. The PSS is refreshed as
+    often as its cost allows. In between, the share is the RSS minus the pages that were shared at the
+    last refresh.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
         self._root_pid = root_pid
         self._unrelated_children = unrelated_children
         self._monotonic_ns = monotonic_ns
-        self._ns_per_tick = NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+        self._ns_per_tick = proc.ns_per_tick()
         self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
         self._threads = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
         self._pss_duty_cycle = DutyCycle(_MAX_PSS_CPU_SHARE)
 
     def read(self) -> tuple[ProcessReading, ...]:
-        """All processes of the tree that are there now, each after its parent."""
+        """All processes of the tree, each after its parent."""
         stats = self._descendants()
         self._threads = sum(stat.threads for stat in stats.values())
         if len(stats) > 1 and self._pss_duty_cycle.is_due(self._monotonic_ns()):
@@ -105,7 +107,7 @@ class ProcessTree:
         )
 
     def _read_shared_bytes(self, identity: tuple[int, int], status: proc.ProcessStatus) -> int:
-        """How much of the RSS is counted at others, as last seen."""
+        """The part of the RSS that other processes' shares count, at the last refresh."""
         if identity not in self._shared_bytes:
             rss_bytes = status.rss_bytes or 0
             pss_bytes = proc.parse_pss(proc.read(f"/proc/{identity[0]}/smaps_rollup") or b"")
@@ -131,28 +133,28 @@ class ProcessTree:
 
     def _scan_all_processes(self) -> dict[int, proc.ProcessStat]:
         stats: dict[int, proc.ProcessStat] = {}
-        below: dict[int, list[int]] = {}
+        children: dict[int, list[int]] = {}
         for pid in proc.all_pids():
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
             if stat is not None:
                 stats[pid] = stat
-                below.setdefault(stat.parent_pid, []).append(pid)
+                children.setdefault(stat.parent_pid, []).append(pid)
         found: dict[int, proc.ProcessStat] = {}
-        pending = list(below.get(self._root_pid, ()))
+        pending = list(children.get(self._root_pid, ()))
         while pending:
             pid = pending.pop()
             if pid not in found and pid not in self._unrelated_children:
                 found[pid] = stats[pid]
-                pending.extend(below.get(pid, ()))
+                pending.extend(children.get(pid, ()))
         return found
 
 
 def list_children(pid: int, threads: int) -> tuple[int, ...]:
-    """The children of a process; each thread has a list of those it forked."""
+    """The children of a process. The kernel has one list for each thread: the children that it forked."""
     if threads == 1:
         return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
     try:
-        thread_ids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  names, many times a second
+        thread_ids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  faster; called many times a second
     except OSError:
         return ()
     lists = (proc.read(f"/proc/{pid}/task/{thread_id}/children") or b"" for thread_id in thread_ids)
@@ -160,23 +162,19 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
 
 
 def own_cpu_ns(pid: int, fallback_ns: int) -> int:
-    """CPU time of all threads of a process, ended ones too; ``fallback_ns`` once it is gone.
+    """CPU time of a process, its ended threads included; ``fallback_ns`` if it has ended.
 
-    Exact, while ``/proc/PID/stat`` shows ticks of 10 ms. Anybody may ask for it.
+    This clock is exact, while ``/proc/PID/stat`` has ticks of 10 ms. It is readable for every user.
     """
     try:
-        # The clock as ``clock_getcpuclockid`` makes it (CPUCLOCK_SCHED).
+        # The clock id as clock_getcpuclockid(3) computes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
         return fallback_ns
 
 
-# A parent's children time is shown in whole ticks, user and system apart.
-_ROUNDING_NS = 20_000_000
-
-
 class TreeCpu:
-    """The CPU time of a tree from readings of its processes: it never falls and loses nobody."""
+    """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes."""
 
     def __init__(self) -> None:
         self._previous: Mapping[tuple[int, int], ProcessReading] = {}
@@ -185,10 +183,17 @@ class TreeCpu:
         self.total_ns = 0
 
     def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
-        """The total now; ``reaped_ns`` is what this process itself has waited for so far.
+        """Add a reading.
 
-        Who is gone must have been added to somebody's children time. What is missing there was
-        reaped by nobody (a parent that ignores SIGCHLD) and is kept at its last known value.
+        The CPU time of a process that has ended is normally part of the children's time of the parent that waited for
+        it. If no process waited for it (its parent ignores SIGCHLD), its last known value is kept.
+
+        Args:
+            processes: All processes of the tree.
+            reaped_ns: The CPU time of all children that this process itself has waited for so far.
+
+        Returns:
+            The total of the tree in nanoseconds.
         """
         now = {process.identity: process for process in processes}
         before = self._previous
@@ -198,7 +203,7 @@ class TreeCpu:
             for identity, process in now.items()
             if identity in before
         )
-        self._unreaped_ns += max(sum(gone) - len(gone) * _ROUNDING_NS - handed_over_ns, 0)
+        self._unreaped_ns += max(sum(gone) - len(gone) * _MAX_ROUNDING_NS - handed_over_ns, 0)
         self._previous, self._reaped_ns = now, reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
         self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
@@ -210,10 +215,11 @@ def _cpu_ns(process: ProcessReading) -> int:
 
 
 class TreeMemory:
-    """The memory of a tree now, and its peak: with the kernel's high-water marks between readings.
+    """The memory of a tree and its peak, which takes the kernel's high-water marks into account.
 
-    Between two readings the tree may have held the mark of one process that rose plus what the
-    others held at the smaller end. Two rises are never added: nobody saw them together.
+    When the high-water mark of a process has risen between two readings, the candidate for the tree's peak is this
+    mark plus the memory that the others held at both readings. Two rises are never added: nothing shows that
+    they happened at the same time.
     """
 
     def __init__(self) -> None:
@@ -221,54 +227,57 @@ class TreeMemory:
         self.peak_bytes: int | None = None
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
-        """The tree's memory now; None if no process has any (all are zombies)."""
+        """Add a reading; returns the tree's memory in bytes, or None if no process has any (all are zombies)."""
         now = {process.identity: process for process in processes}
         shares = [process.share_bytes for process in now.values() if process.share_bytes is not None]
         if not shares:
             return None
-        held_by = {
+        held = {
             identity: _held_through_step(self._previous.get(identity), process) for identity, process in now.items()
         }
-        held_bytes = sum(held_by.values())
+        held_bytes = sum(held.values())
         with_new_marks = (
-            _high_water_bytes(self._previous.get(identity), process) + held_bytes - held_by[identity]
+            _high_water_bytes(self._previous.get(identity), process) + held_bytes - held[identity]
             for identity, process in now.items()
             if _has_new_high_water_mark(self._previous.get(identity), process)
         )
-        marks = (process.peak_bytes or 0 for process in now.values())  # the tree held no less than one of it did
+        marks = (
+            process.peak_bytes or 0 for process in now.values()
+        )  # the tree held at least as much as each of its processes
         self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *marks, *with_new_marks)
         self._previous = now
         return sum(shares)
 
 
 def _held_through_step(before: ProcessReading | None, now: ProcessReading) -> int:
-    """What a process held at both ends of a step, as far as is known."""
+    """The memory that a process held at both ends of a step: the smaller of the two, 0 for a new process."""
     if before is None:
         return 0
     return min(before.share_bytes or 0, now.share_bytes or 0)
 
 
 def _has_new_high_water_mark(before: ProcessReading | None, now: ProcessReading) -> bool:
-    """Whether the mark is new; a lower one belongs to a program executed since."""
+    """Whether the mark changed; a lower one means that the process has executed another program."""
     return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
 
 
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The high-water mark less the pages that are counted at others.
+    """The high-water mark without the pages that other processes' shares count.
 
-    Where somebody let go of shared pages since the last reading, more of them is counted at the others than
-    was when the mark was set: as much again as the process's own part of them has changed.
+    The number of these pages at the time of the mark is unknown, only that at both ends of the step. If it changed,
+    another process has released shared pages (or mapped them), and the others' shares have changed by as much again.
+    Therefore the larger number and the difference are both subtracted.
     """
     ends = [max((end.rss_bytes or 0) - (end.share_bytes or 0), 0) for end in (before, now) if end is not None]
     return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
 
 
 class TreeBlocks:
-    """The total of a tree: it never falls.
+    """The block I/O of a tree. It never falls.
 
-    A process's counters hold those of the children it has waited for, and a parent is read before
-    its children: nobody is counted twice. Who ended between the two readings is in neither, so
-    that moment's sum is not known; the next one holds it.
+    The counters of a process include those of the children it has waited for. A parent is read before its
+    children, so nothing is counted twice. A process that ends between these two reads is in neither;
+    the total is then unknown, and the next reading includes it.
     """
 
     def __init__(self) -> None:
@@ -276,14 +285,22 @@ class TreeBlocks:
         self._total = self._unreaped
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """The total now; ``reaped`` is what this process itself has waited for so far. None: not known now."""
+        """Add a reading.
+
+        Args:
+            processes: All processes of the tree.
+            reaped: The block I/O of all children that this process itself has waited for so far.
+
+        Returns:
+            The total of the tree; None if it is unknown this time.
+        """
         blocks = [process.blocks for process in processes]
         known = [one for one in blocks if one is not None]
         if len(known) < len(blocks):
             return None
         read_bytes = reaped.read_bytes + sum(one.read_bytes for one in known)
         write_bytes = reaped.write_bytes + sum(one.write_bytes for one in known)
-        # Less than before: somebody ended whom nobody waited for. What that one had is kept.
+        # A sum below the last total means that a process ended and no process waited for it: its part is kept.
         self._unreaped = BlockBytes(
             read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
             write_bytes=max(self._unreaped.write_bytes, self._total.write_bytes - write_bytes),

@@ -25,7 +25,7 @@ UNLIMITED = 9223372036854771712
 
 
 def steady(value: float) -> Distribution:
-    """Of a quantity that never changed."""
+    """The distribution of a quantity that never changed."""
     return Distribution(avg=value, p50=value, p95=value, p99=value, max=value)
 
 
@@ -54,7 +54,7 @@ def usage_with(cpu_seconds: float = 0.5, **fields: int) -> ContainerUsage:
         ({}, {}, None, 8, None),
     ],
 )
-def test_what_bounds_a_container(
+def test_the_limits_of_a_container(
     container: dict[str, float], task: dict[str, float], stats_limit: int | None, vcpu: float, memory: float | None
 ) -> None:
     usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
@@ -87,7 +87,7 @@ USED = Metrics(
 )
 
 
-def test_what_was_measured_is_shown_against_what_bounds_it() -> None:
+def test_usage_is_relative_to_the_limits() -> None:
     usage = usage_with(
         0.123456789,
         memory_usage_peak_bytes=150 * MIB,
@@ -108,8 +108,8 @@ def test_what_was_measured_is_shown_against_what_bounds_it() -> None:
     )
 
 
-def test_what_was_not_measured_is_absent() -> None:
-    """No sample at all, and one that says nothing."""
+def test_unknown_counters_are_absent() -> None:
+    """No sample, and a sample without values."""
     silent = ContainerUsage(seconds(1))
     silent.add(sample(START_NS), docker_id="b", received_ns=0, started_ns=None)
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
@@ -147,7 +147,7 @@ def test_a_peak_that_is_not_known_leaves_the_distributions_alone() -> None:
     assert with_peak(USED, None, None, SIZES) == unknown
 
 
-def test_a_peak_without_a_bound_or_without_samples_makes_no_number_up() -> None:
+def test_a_peak_without_a_limit_or_samples_gives_no_percentage() -> None:
     peak = with_peak(USED, 200 * MIB, "kernel", ResourceLimits())
     assert peak.memory_utilization_percent == steady(25.0)
     assert peak.memory_used_mb == replace(steady(100.0), max=200.0)
@@ -175,7 +175,7 @@ def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> 
     assert beside.memory_size_mb == batch.memory_size_mb == 400
 
 
-def test_the_record_has_all_that_is_known_of_the_batch_and_its_task() -> None:
+def test_the_record_describes_the_batch_and_its_task() -> None:
     arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
     task = TaskMetadata(
         arn=arn,
@@ -234,7 +234,7 @@ def test_the_record_has_all_that_is_known_of_the_batch_and_its_task() -> None:
         (TaskMetadata(), None),
     ],
 )
-def test_a_tasks_size_is_as_much_of_it_as_is_known(task: TaskMetadata, size: TaskSize | None) -> None:
+def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: TaskSize | None) -> None:
     assert (
         build_batch_record(ContainerMetadata(name="b"), task, None, running_outcome(START_NS), HOST).task_size == size
     )
@@ -316,7 +316,7 @@ def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, a
     assert (record.task_id, record.region, record.account_id) == (task, region, account)
 
 
-def test_a_cluster_is_shown_by_its_name() -> None:
+def test_a_cluster_has_its_name() -> None:
     for cluster in ("jobs", "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"):
         task = TaskMetadata(cluster=cluster)
         assert (

@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 class Feed:
-    """Feeds samples whose ``read`` moves with the monotonic clock, unless told otherwise."""
+    """Feeds samples whose ``read`` moves with the monotonic clock, by default."""
 
     def __init__(self, started: float | None = 0) -> None:
         self.usage = ContainerUsage(seconds(1))
@@ -97,7 +97,7 @@ def test_a_new_docker_id_restarts_the_counters_even_if_they_are_larger() -> None
 
 
 @pytest.mark.parametrize(("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)])
-def test_the_tasks_own_network_goes_on_when_a_container_is_replaced(
+def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     *, shares_network: bool, received: int, sent: int
 ) -> None:
     feed = Feed()
@@ -122,7 +122,7 @@ def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time() -> None:
         assert feed.usage.max_step_ms == 1000
 
 
-def test_memory_counts_for_the_step_it_stands_for() -> None:
+def test_memory_is_weighted_by_its_step() -> None:
     feed = Feed()
     feed.add(1, memory_mib=100)
     feed.add(11, memory_mib=200)
@@ -132,7 +132,7 @@ def test_memory_counts_for_the_step_it_stands_for() -> None:
     assert feed.usage.memory_max_bytes == 200 * MIB
 
 
-def test_memory_that_nobody_saw_is_not_made_up() -> None:
+def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes; stats are 20 s old at most."""
     feed = Feed()
     feed.add(3600, cpu=1800.0, memory_mib=1000)
@@ -169,7 +169,7 @@ def test_an_interval_ends_with_its_checkpoint_and_the_run_goes_on() -> None:
     assert feed.usage.run.cpu_seconds == 1.5
 
 
-def test_what_was_never_measured_stays_absent() -> None:
+def test_unmeasured_values_are_absent() -> None:
     feed = Feed()
     feed.add(1)
     usage = feed.usage

@@ -38,7 +38,7 @@ def test_a_lost_batch_has_a_last_reading_and_no_duration() -> None:
     assert unknown_outcome(7) == Outcome(status="unknown", finished_ns=7)
 
 
-def test_a_batch_that_goes_on_has_no_end() -> None:
+def test_a_running_batch_has_no_end() -> None:
     assert running_outcome(7) == Outcome(status="running", until_ns=7)
     assert stopped_outcome(7) == Outcome(status="stopped", until_ns=7)
 
@@ -61,7 +61,7 @@ def test_a_batch_that_goes_on_has_no_end() -> None:
         (running_outcome(1), 0.95 * GIB, GIB, 3, None),
     ],
 )
-def test_out_of_memory_is_said_only_with_evidence(
+def test_out_of_memory_requires_evidence(
     *, end: Outcome, peak: float | None, size: float | None, hits: int | None, verdict: bool | None
 ) -> None:
     assert (
@@ -75,7 +75,7 @@ def test_out_of_memory_is_said_only_with_evidence(
 @pytest.mark.parametrize(
     "end", [exited_outcome(0, 1, is_stop_requested=False), stopped_outcome(1), running_outcome(1), unknown_outcome(1)]
 )
-def test_the_kernels_count_of_kills_decides_however_the_batch_ended(end: Outcome) -> None:
+def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: Outcome) -> None:
     found = out_of_memory(end, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None, memory_kills=1)
     assert found == OutOfMemory(likely=True, evidence="kernel-counter")
 

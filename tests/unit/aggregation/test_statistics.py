@@ -42,7 +42,7 @@ def test_a_mean_is_exact_however_short_the_values_held() -> None:
     assert shown.avg == 5.0
 
 
-def test_values_are_divided_and_rounded_to_three_digits_if_nothing_else_is_asked_for() -> None:
+def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
     series = TimeWeightedStatistics()
     series.add(1.23456, 1)
     plain, fewer, of_eight = series.distribution(), series.distribution(digits=1), series.distribution(per=8)
@@ -58,7 +58,7 @@ def test_nothing_before_the_first_value() -> None:
     assert TimeWeightedStatistics().median() is None
 
 
-def test_a_value_that_held_no_time_is_none() -> None:
+def test_a_value_with_weight_0_is_ignored() -> None:
     series = TimeWeightedStatistics()
     series.add(5.0, 0)
     assert series.distribution() is None
@@ -82,7 +82,7 @@ def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(pairs:
 
 
 def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
-    """The values at the rank, and just beside it: the rank falls on a boundary now and then."""
+    """The values at the rank, and next to it: the rank may fall on a boundary."""
     ordered = sorted(pairs)
     total = sum(weight for _, weight in ordered)
     found, passed = [], 0.0
@@ -98,7 +98,7 @@ def test_memory_does_not_grow_with_the_number_of_values() -> None:
     series = TimeWeightedStatistics()
     for step in range(200_000):
         series.add(1.0 + step % 977, 1_000_000_000)
-    # CPython's lists of the sketch: a few thousand bins at most, however many values.
+    # CPython's lists of the sketch: at most a few thousand bins for any number of values.
     assert len(series._sketch._store.bins) <= 2048
     assert not hasattr(series, "__dict__")
 
@@ -121,7 +121,7 @@ def test_a_counter_that_falls_was_restarted() -> None:
     assert counter.total == 19
 
 
-def test_a_counter_that_stands_still_did_not_grow() -> None:
+def test_an_unchanged_counter_has_not_increased() -> None:
     counter = MonotonicCounter()
     assert [counter.add(value) for value in (5, 5)] == [None, 0]
     assert counter.total == 5

@@ -14,7 +14,7 @@ def test_nothing_known_is_not_0() -> None:
     assert (max_known(None, None), sum_known(None), mean_known(None)) == (None, None, None)
 
 
-def test_0_is_known() -> None:
+def test_zero_is_a_known_value() -> None:
     assert (max_known(None, 0), sum_known(0, None), mean_known(None, 0)) == (0, 0, 0)
 
 

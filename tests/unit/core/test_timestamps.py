@@ -34,7 +34,7 @@ def test_reads_rfc3339_with_any_fraction(text: str, ns: int) -> None:
         5,
     ],
 )
-def test_anything_else_is_no_time(text: object) -> None:
+def test_other_text_is_not_a_time(text: object) -> None:
     assert parse_ns(text) is None
 
 

@@ -47,7 +47,7 @@ def refreshed_every(step_seconds: float, clock: FakeClock) -> StatsReading:
     return stats({"b": sample(START_NS + at, 1.0, MIB)})
 
 
-def patient(
+def context(
     task: TaskMetadata | Unavailable = TASK,
     *,
     own: ContainerMetadata | Unavailable = OWN,
@@ -73,7 +73,7 @@ def only(findings: dict[str, list[Finding]], topic: str) -> Finding:
 
 
 def test_a_healthy_task_has_no_problem() -> None:
-    findings = found(patient())
+    findings = found(context())
     assert {topic: [finding.level for finding in group] for topic, group in findings.items()} == {
         "task metadata": ["ok"],
         "batch": ["ok"],
@@ -89,30 +89,30 @@ def test_a_healthy_task_has_no_problem() -> None:
     assert only(findings, "memory limit").text == "The batch may use 1024 MB, its own limit."
 
 
-def test_whatever_is_no_good_comes_with_an_advice() -> None:
+def test_every_problem_has_an_advice() -> None:
     probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: DeliveryFailure("It may not."))
     two = replace(TASK, containers=(BATCH, replace(BATCH, name="other", docker_id="o"), OWN))
-    for findings in (found(None), found(patient(two), probes), found(patient(Unavailable("HTTP 500")))):
+    for findings in (found(None), found(context(two), probes), found(context(Unavailable("HTTP 500")))):
         for group in findings.values():
             for finding in group:
                 assert finding.advice or finding.level != "problem"
 
 
-def test_outside_of_ecs_it_says_what_works_there() -> None:
+def test_outside_of_ecs_the_findings_name_what_works_there() -> None:
     finding = only(found(None), "task metadata")
     assert finding.level == "note"
     assert "task-profiler run -- CMD" in (finding.advice or "")
 
 
-def test_an_endpoint_that_does_not_answer_ends_the_looking_at_the_task() -> None:
-    findings = found(patient(Unavailable("HTTP 500")))
+def test_an_endpoint_that_does_not_respond_ends_the_checks_of_the_task() -> None:
+    findings = found(context(Unavailable("HTTP 500")))
     assert only(findings, "task metadata").level == "problem"
     assert "HTTP 500" in only(findings, "task metadata").text
     assert "batch" not in findings
 
 
 def test_version_3_lacks_the_log_options() -> None:
-    finding = only(found(patient(settings=replace(SETTINGS, endpoint_version=3))), "task metadata")
+    finding = only(found(context(settings=replace(SETTINGS, endpoint_version=3))), "task metadata")
     assert finding.level == "note"
     assert "TASK_PROFILER_LOG_GROUP" in (finding.advice or "")
 
@@ -123,13 +123,13 @@ def test_bad_settings_are_problems_one_by_one() -> None:
         "TASK_PROFILER_GPU": "maybe",
         "TASK_PROFILER_STOP_SECONDS": "soon",
     }
-    findings = found(patient(settings=read_settings(environment)))["settings"]
+    findings = found(context(settings=read_settings(environment)))["settings"]
     assert [finding.level for finding in findings] == ["problem", "problem"]
 
 
-def test_several_candidates_are_a_problem_and_each_is_looked_at() -> None:
+def test_several_candidates_are_a_problem_and_each_is_checked() -> None:
     other = replace(BATCH, name="other", docker_id="o")
-    findings = found(patient(replace(TASK, containers=(BATCH, other, OWN))))
+    findings = found(context(replace(TASK, containers=(BATCH, other, OWN))))
     assert only(findings, "batch").level == "problem"
     assert "batch, other" in only(findings, "batch").text
     assert len(findings["log stream"]) == 2
@@ -143,28 +143,28 @@ def test_several_candidates_are_a_problem_and_each_is_looked_at() -> None:
         (None, None, "note", "Neither"),
     ],
 )
-def test_what_bounds_the_batch(own_mib: int | None, task_mib: int | None, level: str, text: str) -> None:
+def test_the_memory_limit_of_the_batch(own_mib: int | None, task_mib: int | None, level: str, text: str) -> None:
     batch = replace(BATCH, memory_limit_bytes=own_mib and own_mib * MIB)
     task = replace(TASK, containers=(batch, OWN), memory_limit_bytes=task_mib and task_mib * MIB)
-    finding = only(found(patient(task)), "memory limit")
+    finding = only(found(context(task)), "memory limit")
     assert finding.level == level
     assert text in finding.text
 
 
-def test_a_monitor_without_a_limit_is_told_to_have_one() -> None:
-    finding = only(found(patient(own=replace(OWN, memory_limit_bytes=None))), "own limit")
+def test_a_monitor_without_a_memory_limit_is_noted() -> None:
+    finding = only(found(context(own=replace(OWN, memory_limit_bytes=None))), "own limit")
     assert '"memory": 128' in (finding.advice or "")
 
 
 def test_processes_that_are_not_visible_are_a_note() -> None:
-    finding = only(found(patient(), replace(HEALTHY, count_processes=lambda _: 0)), "processes")
+    finding = only(found(context(), replace(HEALTHY, count_processes=lambda _: 0)), "processes")
     assert finding.level == "note"
     assert '"pidMode": "task"' in (finding.advice or "")
     assert "kills of child processes" in (finding.advice or "")
 
 
 def test_a_control_group_that_another_user_may_not_read_is_a_note() -> None:
-    finding = only(found(patient(), replace(HEALTHY, can_read_cgroup=lambda _: False)), "processes")
+    finding = only(found(context(), replace(HEALTHY, can_read_cgroup=lambda _: False)), "processes")
     assert finding.level == "note"
     assert "sampled" in finding.text
     assert "SYS_PTRACE" in (finding.advice or "")
@@ -172,35 +172,35 @@ def test_a_control_group_that_another_user_may_not_read_is_a_note() -> None:
 
 @pytest.mark.parametrize(
     ("step_seconds", "level", "text"),
-    [(1, "ok", "every 1.0 s"), (10, "note", "every 10.0 s"), (60, "note", "not move")],
+    [(1, "ok", "every 1.0 s"), (10, "note", "every 10.0 s"), (60, "note", "not refreshed within")],
 )
 def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) -> None:
-    one = patient(step_seconds=step_seconds)
+    one = context(step_seconds=step_seconds)
     finding = only(found(one), "stats")
     assert (finding.level, text in finding.text) == (level, True)
     assert one.clock.monotonic_ns() <= seconds(26)
 
 
-def test_without_time_to_look_the_stats_are_looked_at_once() -> None:
-    one = replace(patient(), max_seconds=0)
+def test_without_time_the_stats_are_read_once() -> None:
+    one = replace(context(), max_seconds=0)
     assert only(found(one), "stats").level == "note"
 
 
 def test_stats_that_never_come_are_a_problem() -> None:
-    assert "timed out" in only(found(patient(reading=Unavailable("timed out"))), "stats").text
-    assert only(found(patient(reading=stats({}))), "stats").level == "problem"
+    assert "timed out" in only(found(context(reading=Unavailable("timed out"))), "stats").text
+    assert only(found(context(reading=stats({}))), "stats").level == "problem"
 
 
 def test_a_log_driver_without_a_known_stream_is_a_problem() -> None:
     batch = replace(BATCH, log_driver="splunk", log_options={})
-    finding = only(found(patient(replace(TASK, containers=(batch, OWN)))), "log stream")
+    finding = only(found(context(replace(TASK, containers=(batch, OWN)))), "log stream")
     assert finding.level == "problem"
     assert "splunk" in finding.text
 
 
-def test_a_refused_put_is_a_problem_in_the_sinks_own_words() -> None:
+def test_a_refused_put_is_a_problem_with_the_reason_of_the_sink() -> None:
     refusal = "The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it."
-    finding = only(found(patient(), replace(HEALTHY, may_put=lambda _: DeliveryFailure(refusal))), "log stream")
+    finding = only(found(context(), replace(HEALTHY, may_put=lambda _: DeliveryFailure(refusal))), "log stream")
     assert (finding.level, finding.text) == ("problem", refusal)
 
 
@@ -208,17 +208,17 @@ def gpus(*facts: GpuFacts) -> GpuReading:
     return GpuReading(samples=tuple(GpuSample(facts=one) for one in facts))
 
 
-def test_gpus_are_named_and_whose_they_are() -> None:
+def test_the_gpus_and_those_of_the_batch_are_named() -> None:
     probes = replace(HEALTHY, read_gpus=lambda: gpus(GPU))
-    findings = found(patient(), probes)
+    findings = found(context(), probes)
     assert only(findings, "GPUs").text == "GPU 0: NVIDIA A10G (GPU-a)."
     assert only(findings, "batch's GPUs").level == "note"
-    findings = found(patient(), replace(probes, visible_devices=lambda _: "GPU-a"))
-    assert only(findings, "batch's GPUs").text == "The batch's are GPU-a."
-    findings = found(patient(), replace(probes, visible_devices=lambda _: "all"))
-    assert only(findings, "batch's GPUs").text == "All of them are the batch's."
+    findings = found(context(), replace(probes, visible_devices=lambda _: "GPU-a"))
+    assert only(findings, "batch's GPUs").text == "GPUs of the batch: GPU-a."
+    findings = found(context(), replace(probes, visible_devices=lambda _: "all"))
+    assert only(findings, "batch's GPUs").text == "All GPUs belong to the batch."
     chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
-    assert only(found(patient(settings=chosen), probes), "batch's GPUs").level == "ok"
+    assert only(found(context(settings=chosen), probes), "batch's GPUs").level == "ok"
 
 
 def test_a_driver_that_shows_no_gpu_is_a_problem() -> None:

@@ -1,4 +1,4 @@
-"""The history file and its settings."""
+"""The history file."""
 
 import os
 import sqlite3
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.cli.history import duration, memory
 from profiler.cli.output import printable
-from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.history.recorder import DEFAULT_RUNS, history_path, runs_to_keep
+from profiler.core.errors import TaskProfilerError
 from profiler.history.store import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
 from profiler.record.model import Container, Record, Report, Status, encode
@@ -25,7 +24,7 @@ NEXT_VERSION = (*MIGRATIONS, ("ALTER TABLE run ADD COLUMN host TEXT", "UPDATE ru
 
 
 class ImpatientClock(FakeClock):
-    """Much time passes whenever it is looked at: nobody is waited for."""
+    """A clock that advances far with every reading, so that no wait lasts."""
 
     def monotonic_ns(self) -> int:
         self.advance(60)
@@ -73,7 +72,7 @@ def change(file: Path, *statements: str) -> None:
 # --- runs and points -----------------------------------------------------------------------------
 
 
-def test_a_run_comes_back_as_it_was_written(history: HistoryStore) -> None:
+def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
     one = report("a")
     keep(history, one)
     (run,) = history.runs()
@@ -81,7 +80,7 @@ def test_a_run_comes_back_as_it_was_written(history: HistoryStore) -> None:
     assert history.points(one) == (POINT,)
 
 
-def test_a_missing_file_holds_nothing_and_is_not_made(history: HistoryStore, file: Path) -> None:
+def test_a_missing_file_has_no_runs_and_is_not_created(history: HistoryStore, file: Path) -> None:
     assert ids(history) == []
     assert history.points(report("a")) == ()
     assert not file.parent.exists()
@@ -102,7 +101,7 @@ def test_the_newest_start_is_first_whenever_it_was_added(history: HistoryStore) 
     assert ids(history) == ["c2", "c", "b", "a"]
 
 
-def test_more_runs_than_are_read_at_once(history: HistoryStore) -> None:
+def test_more_runs_than_fit_on_one_page(history: HistoryStore) -> None:
     keep(history, *(report(str(number), day=1 + number % 3) for number in range(450)), max_runs=1000)
     assert len(set(ids(history))) == 450
 
@@ -140,14 +139,14 @@ def test_filters(
     assert ids(history, families, statuses) == expected
 
 
-def test_the_oldest_go_when_there_are_too_many(history: HistoryStore) -> None:
+def test_the_oldest_runs_beyond_the_limit_are_deleted(history: HistoryStore) -> None:
     keep(history, *(report(str(day), day=day) for day in (3, 1, 2, 5)), max_runs=3)
     assert ids(history) == ["5", "3", "2"]
     keep(history, report("6", day=6), max_runs=1)
     assert ids(history) == ["6"]
 
 
-def test_a_run_with_a_clock_that_was_late_is_not_lost_at_once(history: HistoryStore) -> None:
+def test_a_run_with_an_early_start_time_is_not_deleted_at_once(history: HistoryStore) -> None:
     keep(history, report("b", day=8), report("a", day=1), max_runs=1)
     assert ids(history) == ["a"]
 
@@ -164,7 +163,7 @@ def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore
 
 
 @pytest.mark.parametrize("damage", ["'{}'", "'[[1]]'", "CAST(x'ff00' AS TEXT)", "''"])
-def test_points_that_cannot_be_read_are_none(history: HistoryStore, file: Path, damage: str) -> None:
+def test_unreadable_points_are_omitted(history: HistoryStore, file: Path, damage: str) -> None:
     keep(history, report("a"))
     change(file, f"UPDATE run SET points = {damage}")
     assert history.points(report("a")) == ()
@@ -178,7 +177,9 @@ def test_points_that_cannot_be_read_are_none(history: HistoryStore, file: Path, 
                        gpu_percent=st.none() | st.floats(0, 100),
                        gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
 )  # fmt: skip
-def test_any_points_come_back(tmp_path_factory: pytest.TempPathFactory, points: list[Point]) -> None:
+def test_any_points_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, points: list[Point]
+) -> None:
     history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
     assert history.add(encode(report("a")), points, max_runs=1) is None
     assert history.points(report("a")) == tuple(points)
@@ -187,7 +188,7 @@ def test_any_points_come_back(tmp_path_factory: pytest.TempPathFactory, points: 
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_what_is_made_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
+def test_a_new_file_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
         keep(history, report("a"))
@@ -198,7 +199,7 @@ def test_what_is_made_is_private(history: HistoryStore, file: Path, tmp_path: Pa
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_the_rights_of_what_was_there_stay(tmp_path: Path) -> None:
+def test_the_permissions_of_an_existing_file_do_not_change(tmp_path: Path) -> None:
     file = tmp_path / "h"
     file.touch()
     file.chmod(0o640)
@@ -214,14 +215,14 @@ def test_a_link_to_a_history_is_followed(history: HistoryStore, file: Path, tmp_
     assert ids(HistoryStore(tmp_path / "link", FakeClock())) == ["a"]
 
 
-def test_an_odd_name_is_only_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusual_name_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (":memory:", "file:x?mode=memory", "a b%20\udcff"):
         keep(HistoryStore(Path(name), FakeClock()), report("a"))
         assert (tmp_path / name).stat().st_size > 0
 
 
-def test_an_older_file_is_brought_up_to_date_by_writing(history: HistoryStore, file: Path) -> None:
+def test_writing_migrates_an_older_file(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     newer = HistoryStore(file, FakeClock(), NEXT_VERSION)
     keep(newer, report("b", day=2))
@@ -230,7 +231,7 @@ def test_an_older_file_is_brought_up_to_date_by_writing(history: HistoryStore, f
     assert ids(newer) == ["b", "a"]
 
 
-def test_an_older_file_is_brought_up_to_date_by_reading(history: HistoryStore, file: Path) -> None:
+def test_reading_migrates_an_older_file(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     assert ids(HistoryStore(file, FakeClock(), NEXT_VERSION)) == ["a"]
     assert asked(file, "SELECT host FROM run") == [("here",)]
@@ -260,12 +261,12 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
     return answer.reason
 
 
-def test_a_newer_file_is_left_alone(history: HistoryStore, file: Path) -> None:
+def test_a_file_of_a_newer_version_is_not_changed(history: HistoryStore, file: Path) -> None:
     keep(HistoryStore(file, FakeClock(), NEXT_VERSION), report("a"))
     assert "newer Task Profiler" in refused(file)
 
 
-def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "h"
     change(file, "CREATE TABLE bookmark (name TEXT)")
     assert "another program's" in refused(file)
@@ -274,20 +275,20 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"x", b"hello\n" * 1000, bytes(5000)], ids=["byte", "text", "zeros"])
-def test_what_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "h"
     file.write_bytes(content)
     assert "move it away" in refused(file)
 
 
 @pytest.mark.parametrize("kept", [50, 100, 4096, 9000, 12288, -1])
-def test_a_truncated_file_is_left_alone(history: HistoryStore, file: Path, kept: int) -> None:
+def test_a_truncated_file_is_not_changed(history: HistoryStore, file: Path, kept: int) -> None:
     keep(history, report("a"))
     file.write_bytes(file.read_bytes()[:kept])
     assert "move it away" in refused(file)
 
 
-def test_an_overwritten_page_is_left_alone(history: HistoryStore, file: Path) -> None:
+def test_a_file_with_an_overwritten_page_is_not_changed(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     content = bytearray(file.read_bytes())
     content[4096:8192] = b"\xaa" * 4096
@@ -344,41 +345,7 @@ def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -
         assert "writable" in answer.reason
 
 
-# --- settings and words --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("option", "environment", "expected"),
-    [
-        ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
-        (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
-        (None, {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"}, "/data/task-profiler/history.sqlite3"),
-        (None, {"XDG_DATA_HOME": "data", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
-        (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
-    ],
-)
-def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
-    assert history_path(option, environment) == Path(expected)
-
-
-def test_no_place_for_a_history() -> None:
-    with pytest.raises(TaskProfilerError, match="HOME"):
-        history_path(None, {"HOME": ""})
-    with pytest.raises(UsageError):
-        history_path("", {"HOME": "/me"})
-
-
-@pytest.mark.parametrize(("text", "expected"), [(" 7 ", 7), ("0", 0), ("", DEFAULT_RUNS), ("999999999", 999_999_999)])
-def test_how_many_runs_are_kept(text: str, expected: int) -> None:
-    assert runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text}) == (expected, None)
-
-
-@pytest.mark.parametrize("text", ["-1", "many", "1.5", "1e3", "9" * 5000, "²", "1_000"])
-def test_a_bad_number_of_runs_is_told(text: str) -> None:
-    kept, complaint = runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text})
-    assert kept == DEFAULT_RUNS
-    assert complaint is not None
-    assert "TASK_PROFILER_HISTORY_RUNS" in complaint
+# --- words ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -38,20 +38,20 @@ def test_no_samples_no_points() -> None:
     assert timeline() == ()
 
 
-def test_a_repeated_sample_is_none() -> None:
+def test_a_repeated_sample_is_ignored() -> None:
     assert shown(timeline((1, 0.5, 10), (1, 0.5, 99), (0.5, 0.1, 99))) == [(1000, 0.5, 10)]
 
 
-def test_what_was_not_measured_is_none_and_the_counter_goes_on() -> None:
+def test_an_unknown_value_is_none_and_the_counter_continues() -> None:
     points = timeline((1, 1, 10), (2, None, None), (3, 2, None))
     assert shown(points) == [(1000, 1.0, 10), (2000, None, None), (3000, 0.5, None)]
 
 
-def test_a_counter_that_begins_again_is_no_negative_use() -> None:
+def test_a_counter_that_is_reset_gives_no_negative_usage() -> None:
     assert shown(timeline((1, 5, None), (2, 1, None))) == [(1000, 5.0, None), (2000, 1.0, None)]
 
 
-def test_neighbours_are_merged_when_all_places_are_taken() -> None:
+def test_neighbours_are_merged_when_the_maximum_is_reached() -> None:
     points = timeline(*((at, at * at / 10, 100 - at) for at in range(1, 6)), max_points=4)
     assert shown(points) == [(2000, 0.2, 99), (4000, 0.6, 97), (5000, 0.9, 95)]
 
@@ -127,15 +127,15 @@ def io(*samples: tuple[float, int | None, int | None], max_points: int = MAX_POI
     return [(point.block_read_bytes, point.block_write_bytes) for point in collected.points(START_NS)]
 
 
-def test_what_was_read_and_written_is_the_growth_of_the_counters() -> None:
+def test_bytes_read_and_written_are_the_growth_of_the_counters() -> None:
     assert io((1, 100, 7), (2, 100, 10), (3, 350, 10)) == [(100, 7), (0, 3), (250, 0)]
 
 
-def test_growth_that_was_not_seen_comes_with_the_next_point_that_knows_it() -> None:
+def test_unknown_growth_is_added_to_the_next_known_point() -> None:
     assert io((1, 100, None), (2, None, None), (3, 350, 9)) == [(100, None), (None, None), (250, 9)]
 
 
-def test_a_counter_of_bytes_that_begins_again_loses_nothing() -> None:
+def test_a_byte_counter_that_is_reset_loses_nothing() -> None:
     assert io((1, 100, None), (2, 30, None)) == [(100, None), (30, None)]
 
 
@@ -173,11 +173,11 @@ def gpus(*samples: tuple[Sequence[GpuReading], float], max_points: int = MAX_POI
     return [(point.gpu_percent, point.gpu_memory_bytes) for point in collected.points(START_NS)]
 
 
-def test_a_reading_of_the_gpus_belongs_to_the_step_in_which_it_comes() -> None:
+def test_a_gpu_reading_belongs_to_the_step_in_which_it_arrives() -> None:
     assert gpus(([(50.0, 10), (80.0, 30)], 1), ([], 2), ([(0.0, 0)], 3)) == [(65.0, 30), (None, None), (0.0, 0)]
 
 
-def test_what_was_not_measured_of_the_gpus_is_none() -> None:
+def test_unmeasured_gpu_values_are_none() -> None:
     assert gpus(([(None, 10), (40.0, None)], 1), ([(None, None)], 2)) == [(40.0, 10), (None, None)]
 
 
@@ -192,7 +192,7 @@ def test_a_repeated_sample_ends_no_step_of_the_gpus() -> None:
 
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
+    """Threads switch as often as Python allows."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -227,7 +227,7 @@ def test_points_are_kept_as_text_that_sql_can_read() -> None:
     assert decode_points(encode_points(points)) == points
 
 
-def test_a_point_is_written_no_longer_than_it_is_known() -> None:
+def test_unknown_fields_at_the_end_of_a_point_are_not_written() -> None:
     known = Point(elapsed_ms=1, vcpu_used=None, memory_used_bytes=None, block_read_bytes=4096, block_write_bytes=0)
     points = (known, replace(known, block_read_bytes=None, block_write_bytes=None, gpu_percent=50.5))
     assert encode_points(points) == b"[[1,null,null,4096,0],[1,null,null,null,null,50.5]]"

@@ -66,7 +66,7 @@ def test_the_added_container_is_the_documented_one() -> None:
     assert result.notes == ()
 
 
-def test_it_stands_behind_the_others_and_everything_else_stays() -> None:
+def test_the_monitor_is_the_last_container_and_nothing_else_changes() -> None:
     before = definition(BATCH, HELPER, cpu="512", memory="2048", unknown={"b": 1.0, "a": None})
     after = added(copy.deepcopy(before), container="batch").definition
     containers: Any = after["containerDefinitions"]
@@ -107,7 +107,7 @@ def test_a_neuron_task_gives_the_monitor_the_batchs_devices() -> None:
     assert monitor["readonlyRootFilesystem"] is True
 
 
-def test_neuron_devices_by_requirement_are_said_to_be_out_of_the_monitors_sight() -> None:
+def test_neuron_devices_by_requirement_are_noted_as_invisible_for_the_monitor() -> None:
     batch = {**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}
     result = added(definition(batch))
     assert monitor_in(result)["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}}
@@ -125,13 +125,13 @@ def test_pid_shares_process_ids_in_the_task(present: dict[str, str], expected: s
     assert added(definition(BATCH, **present)).definition.get("pidMode") == present.get("pidMode")
 
 
-def test_pid_leaves_a_wider_sharing_as_it_is() -> None:
+def test_pid_does_not_change_pid_mode_host() -> None:
     result = added(definition(BATCH, pidMode="host"), shared_pids=True)
     assert result.definition["pidMode"] == "host"
     assert "pidMode is host" in result.notes[0]
 
 
-def test_the_log_options_are_the_batchs_but_for_those_that_join_lines() -> None:
+def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> None:
     options = {
         **LOGS["options"],  # type: ignore[dict-item]
         "mode": "non-blocking",
@@ -150,7 +150,7 @@ def test_the_log_options_are_the_batchs_but_for_those_that_join_lines() -> None:
 
 
 @pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
-def test_a_batch_without_awslogs_is_warned_of(logs: dict[str, Any] | None) -> None:
+def test_a_batch_without_awslogs_is_noted(logs: dict[str, Any] | None) -> None:
     result = added(definition({**BATCH, "logConfiguration": logs}))
     assert "logConfiguration" not in monitor_in(result)
     (note,) = result.notes
@@ -158,12 +158,12 @@ def test_a_batch_without_awslogs_is_warned_of(logs: dict[str, Any] | None) -> No
     assert "'batch'" in note
 
 
-def test_a_task_without_a_network_is_warned_of() -> None:
+def test_a_task_without_a_network_is_noted() -> None:
     (note,) = added({**definition(BATCH), "networkMode": "none"}).notes
     assert "reaches neither the task metadata endpoint nor CloudWatch Logs" in note
 
 
-def test_a_container_is_essential_unless_it_says_otherwise() -> None:
+def test_a_container_is_essential_by_default() -> None:
     silent = {name: value for name, value in BATCH.items() if name != "essential"}
     monitor = monitor_in(added(definition(HELPER, silent)))
     assert monitor["dependsOn"][0]["containerName"] == "batch"
@@ -195,7 +195,7 @@ def test_no_essential_container_is_refused_with_those_to_choose_from() -> None:
     assert "--container" in message
 
 
-def test_the_chosen_container_is_the_batch_and_the_monitor_is_told() -> None:
+def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment() -> None:
     monitor = monitor_in(added(definition(BATCH, SECOND), container="second"))
     assert monitor["dependsOn"][0]["containerName"] == "second"
     assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
@@ -209,7 +209,7 @@ def test_the_chosen_container_is_the_batch_and_the_monitor_is_told() -> None:
         ({"name": "odd-name", "firelensConfiguration": {"type": "fluentd"}, "image": "own/router"}, True),
     ],
 )
-def test_the_monitor_is_told_its_batch_where_it_could_not_know_it(beside: dict[str, Any], *, told: bool) -> None:
+def test_the_batch_is_set_in_the_environment_only_where_it_is_ambiguous(beside: dict[str, Any], *, told: bool) -> None:
     monitor = monitor_in(added(definition(BATCH, beside)))
     expected = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}] if told else None
     assert monitor.get("environment") == expected
@@ -265,19 +265,19 @@ def test_a_task_with_memory_left_is_not(batch_sizes: dict[str, int], task_memory
     assert len(result.notes) == notes
 
 
-def test_a_batch_that_waits_for_a_monitor_that_is_not_there_would_wait_in_a_circle() -> None:
+def test_a_batch_that_depends_on_the_monitor_is_refused() -> None:
     first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
     second = {**HELPER, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
     assert "depends on task-monitor" in refusal(definition(first, second))
 
 
-def test_a_circle_among_the_others_is_left_to_ecs() -> None:
+def test_a_dependency_cycle_of_other_containers_is_left_to_ecs() -> None:
     first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
     second = {**HELPER, "dependsOn": [{"containerName": "batch", "condition": "START"}]}
     assert monitor_in(added(definition(first, second)))
 
 
-def test_without_an_image_the_default_is_used_and_said() -> None:
+def test_without_an_image_the_default_is_used_and_noted() -> None:
     result = added(definition(BATCH), image=None)
     assert monitor_in(result)["image"] == "default:1"
     assert "default:1" in result.notes[0]
@@ -307,13 +307,13 @@ def test_another_image_is_all_that_another_run_changes() -> None:
     assert after == definition({**own, "image": "new:2"}, BATCH, memory="128")
 
 
-def test_the_stricter_order_of_a_monitor_that_is_there_stays() -> None:
+def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
     monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
     batch = {**BATCH, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
     assert added(definition(batch, monitor)).definition == definition(batch, monitor)
 
 
-def test_a_monitor_that_is_there_is_not_made_anew_for_another_container() -> None:
+def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
     once = added(definition(BATCH, SECOND), container="second")
     again = added(dict(once.definition), container="batch")
     assert again.definition == once.definition
@@ -322,7 +322,7 @@ def test_a_monitor_that_is_there_is_not_made_anew_for_another_container() -> Non
     assert "'missing'" in refusal(dict(once.definition), container="missing")
 
 
-# Foreign definitions of every kind that can be had a monitor.
+# Definitions of all kinds to which a monitor can be added.
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -44,7 +44,7 @@ def test_what_ecs_describes_becomes_what_it_registers(answer: dict[str, Any]) ->
     assert (document.is_from_ecs, document.arn) == (True, ARN)
 
 
-def test_tags_are_kept_but_for_those_that_only_aws_may_write() -> None:
+def test_tags_are_kept_except_for_those_of_aws() -> None:
     tags = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name", "value": "x"}]
     document = read_document(encoded({"taskDefinition": DESCRIBED, "tags": tags}), "a.json")
     assert document.definition == {**PLAIN, "tags": tags[:1]}
@@ -65,15 +65,15 @@ def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() 
         (b'{"a": NaN}', "not valid JSON"),
         (b"\xff\xfe\xfa", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
-        (b"[]", "no task definition"),
-        (b"{}", "no task definition"),
-        (b'{"containerDefinitions": []}', "no task definition"),
-        (b'{"containerDefinitions": ["batch"]}', "no task definition"),
-        (b'{"taskDefinition": {"family": "x"}}', "no task definition"),
-        (b'{"ContainerDefinitions": [{"Name": "batch"}]}', "no task definition"),
+        (b"[]", "not a task definition"),
+        (b"{}", "not a task definition"),
+        (b'{"containerDefinitions": []}', "not a task definition"),
+        (b'{"containerDefinitions": ["batch"]}', "not a task definition"),
+        (b'{"taskDefinition": {"family": "x"}}', "not a task definition"),
+        (b'{"ContainerDefinitions": [{"Name": "batch"}]}', "not a task definition"),
     ],
 )
-def test_anything_else_is_refused_in_a_sentence_that_names_it(data: bytes, said: str) -> None:
+def test_anything_else_is_refused_with_a_sentence_that_names_the_source(data: bytes, said: str) -> None:
     with pytest.raises(TaskProfilerError) as refused:
         read_document(data, "a.json")
     assert str(refused.value).startswith("a.json is")
@@ -83,7 +83,7 @@ def test_anything_else_is_refused_in_a_sentence_that_names_it(data: bytes, said:
 
 @pytest.mark.parametrize("indent", [1, 2, 4, "\t"])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_a_text_comes_back_in_its_own_style(indent: int | str, *, ascii_only: bool) -> None:
+def test_a_text_is_written_back_in_its_own_style(indent: int | str, *, ascii_only: bool) -> None:
     text = json.dumps({**PLAIN, "note": "täglich"}, indent=indent, ensure_ascii=ascii_only) + "\n"
     document = read_document(text.encode(), "a.json")
     assert document.text(document.definition).decode() == text
@@ -94,7 +94,7 @@ def test_text_without_lines_is_printed_with_two_spaces() -> None:
     assert document.text(document.definition).decode() == json.dumps(PLAIN, indent=2) + "\n"
 
 
-def test_a_byte_order_mark_and_half_a_surrogate_pair_are_survived() -> None:
+def test_a_byte_order_mark_and_a_lone_surrogate_raise_nothing() -> None:
     data = '﻿{"containerDefinitions": [{"name": "ä"}], "odd": "\\ud800"}'.encode()
     document = read_document(data, "a.json")
     assert json.loads(document.text(document.definition)) == json.loads(data.decode("utf-8-sig"))

@@ -37,7 +37,8 @@ V1_FILES = {
     "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
     "cpu,cpuacct/cpuacct.usage": "4200000000\n",
 }
-# With a cgroup namespace of its own the group is the mount's top; seen from the monitor's it lies beside its own.
+# The container has a cgroup namespace of its own, in which its group is the top of the mount. In the monitor's
+# namespace it is a sibling of the monitor's group.
 V2_CGROUP = f"0::/../{ID}\n"
 V2_MOUNTS = f"""\
 700 690 0:26 /../{ID} /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate,memory_recursiveprot
@@ -94,7 +95,7 @@ def test_the_counters_of_either_version(tmp_path: Path, cgroup: str, mounts: str
     assert (reading.peak_bytes, reading.oom_kills, reading.cpu_ns) == (840 * MIB, 2, 4_200_000_000)
 
 
-def test_the_group_can_be_read_when_no_process_is_left_and_says_when_it_is_gone(tmp_path: Path) -> None:
+def test_the_group_is_readable_without_processes_until_it_is_removed(tmp_path: Path) -> None:
     top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
     group = found(tmp_path)
     (tmp_path / "7/cgroup").unlink()
@@ -126,7 +127,7 @@ def test_without_the_memory_controller_there_is_cpu_time(tmp_path: Path) -> None
     assert (reading.memory, reading.cpu_ns) == (None, 4_200_000_000)
 
 
-def test_what_is_not_ours_to_read_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
+def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
     before = len(all_pids("/proc/self/fd"))
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
     process(tmp_path, V2_CGROUP, "", V2_FILES)
@@ -149,7 +150,7 @@ def test_any_path_has_a_group_or_none(path: str) -> None:
     assert container_group(path, ID) is None or ID in path
 
 
-def test_a_mark_is_of_processes_only_next_to_no_page_cache() -> None:
+def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> None:
     assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
     assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
     assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()

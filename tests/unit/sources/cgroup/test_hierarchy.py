@@ -1,3 +1,5 @@
+"""The control groups of a process and their limits."""
+
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from profiler.sources.cgroup.hierarchy import (
     parse_mounts,
     read_own_cgroups,
 )
-from profiler.sources.linux.host import architecture, parse_memory_total
 
 _GIB = 2**30
 _V2_MOUNT = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -73,7 +74,7 @@ def test_version_1_in_a_container_that_shows_the_hosts_path(tmp_path: Path) -> N
     assert groups.oom_kills() == 1
 
 
-def test_a_hybrid_host_is_asked_in_version_1(tmp_path: Path) -> None:
+def test_on_a_hybrid_host_version_1_is_read(tmp_path: Path) -> None:
     files = {
         "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
         "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
@@ -120,12 +121,3 @@ def test_parsers_survive_anything(text: str) -> None:
     parse_mounts(text)
     parse_cpu_max(text)
     parse_bytes(text)
-    parse_memory_total(text)
-
-
-def test_host_facts_are_spelt_as_ecs_does() -> None:
-    assert architecture("x86_64") == "X86_64"
-    assert architecture("aarch64") == "ARM64"
-    assert architecture("riscv64") == "riscv64"
-    assert parse_memory_total("MemFree: 1 kB\nMemTotal:       24684092 kB\n") == 24684092 * 1024
-    assert parse_memory_total("MemTotal: kB\n") is None

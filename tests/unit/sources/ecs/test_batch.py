@@ -42,12 +42,12 @@ def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadat
         ContainerMetadata(name="monitor-2", docker_id="2", image="task-profiler@sha256:0123"),
     ],
 )
-def test_a_second_monitor_is_no_candidate_beside_a_batch(second: ContainerMetadata) -> None:
+def test_a_second_monitor_is_not_a_candidate_if_there_is_a_batch(second: ContainerMetadata) -> None:
     assert select_batch(task(second, BATCH, OWN), requested=None, own=OWN).names == ("batch",)
 
 
 def test_a_batch_in_the_monitors_own_image_is_the_batch() -> None:
-    """A wrapped batch, ``task-profiler run -- CMD``, may well be built upon it."""
+    """The image of a wrapped batch (``task-profiler run -- CMD``) may be based on the monitor's."""
     wrapped = ContainerMetadata(name="batch", docker_id="b", image="example/task-profiler:1")
     assert select_batch(task(wrapped, OWN), requested=None, own=OWN).names == ("batch",)
 
@@ -66,8 +66,8 @@ def test_a_firelens_router_is_no_candidate_where_firelens_is_used(router: Contai
     assert select_batch(task(router, batch, OWN), requested=None, own=OWN).names == ("batch",)
     awslogs = replace(batch, log_driver="awslogs")
     assert select_batch(task(router, awslogs, OWN), requested=None, own=OWN).problem is not None
-    untold = replace(batch, log_driver=None)  # by version 3 of the endpoint
-    assert select_batch(task(router, untold, OWN), requested=None, own=OWN).names == ("batch",)
+    without_driver = replace(batch, log_driver=None)  # by version 3 of the endpoint
+    assert select_batch(task(router, without_driver, OWN), requested=None, own=OWN).names == ("batch",)
     assert select_batch(task(router, OWN), requested=None, own=OWN).names == (router.name,)
 
 

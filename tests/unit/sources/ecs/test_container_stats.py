@@ -162,7 +162,7 @@ def test_the_entries_of_one_mapped_device_are_one_device() -> None:
     assert changed(CGROUP_V1, blkio_stats=blocks).block_read_bytes == 500
 
 
-def test_a_block_entry_without_value_or_device_is_survived() -> None:
+def test_a_block_entry_without_value_or_device_raises_nothing() -> None:
     entries = [
         {"op": "read", "value": 5},
         {"major": 8, "minor": 0, "op": "read"},
@@ -274,7 +274,7 @@ def test_an_entry_that_cannot_be_read_costs_only_itself() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b"\xff\xfe", b"[" * 100_000])
-def test_a_broken_answer_is_a_reason(body: bytes) -> None:
+def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
     reading = decode_stats(body)
     assert isinstance(reading, Unavailable)
     assert reading.reason.startswith("/task/stats answered with something else than a JSON object: ")

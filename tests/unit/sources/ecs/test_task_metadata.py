@@ -94,7 +94,7 @@ def test_reads_fargate_v4() -> None:
     assert decoded.containers[0].is_stopped
 
 
-def test_reads_v3_without_what_only_v4_has() -> None:
+def test_reads_v3_without_the_fields_of_v4() -> None:
     v3 = {
         key: value
         for key, value in FARGATE_V4.items()
@@ -146,7 +146,7 @@ def test_the_own_container() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"null", b"[1]", b'{"Containers": null}', b'{"Family": "x"}', b"\xff", b"[" * 100_000]
 )
-def test_a_broken_answer_is_a_reason(body: bytes) -> None:
+def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
     assert isinstance(decode_task(body), Unavailable)
     assert isinstance(decode_container(body), Unavailable)
 

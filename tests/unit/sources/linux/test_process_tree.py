@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.sources.linux.process_tree import ProcessReading, TreeMemory
 
 MIB = 2**20
-_MOMENTS = 10  # so finely the truth is known between two readings
+_MOMENTS = 10  # known values between two readings
 
 
 class Step(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Step(Struct, frozen=True):
 
 
 class Simulated:
-    """Processes that go evenly from one reading to the next, but for one spike in each step."""
+    """Processes whose memory changes linearly between readings, with one spike in each step."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.memory = TreeMemory()
@@ -94,7 +94,7 @@ class Forked(Struct, frozen=True):
 
 @st.composite
 def _forked(draw: st.DrawFn) -> tuple[int, list[Forked]]:
-    """Workers forked from one process before the first reading, that let go of its data in any order."""
+    """Workers forked from one process before the first reading, that release its data in any order."""
     count = draw(st.integers(2, 4))
     holders = frozenset(range(count))
     steps: list[Forked] = []
@@ -138,7 +138,7 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
 
 
 @given(st.tuples(*[st.integers(1, 1000)] * 3), st.integers(0, 2), st.integers(1, 4000), st.integers(1, _MOMENTS - 1))
-def test_a_spike_of_one_process_beside_steady_ones_is_found_whole(
+def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
     held_mib: tuple[int, ...], spiking: int, spike_mib: int, spike_at: int
 ) -> None:
     simulated = Simulated([Step(held_mib, 0, 0, 1), Step(held_mib, spiking, spike_mib, spike_at)])
@@ -146,7 +146,7 @@ def test_a_spike_of_one_process_beside_steady_ones_is_found_whole(
 
 
 @given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
-def test_a_spike_beside_a_process_that_moves_a_little_is_found_to_99_percent(
+def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
     held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
 ) -> None:
     steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
@@ -156,8 +156,8 @@ def test_a_spike_beside_a_process_that_moves_a_little_is_found_to_99_percent(
 
 
 @pytest.mark.parametrize("helper", ["ends", "begins"])
-def test_a_spike_is_found_although_a_helper_comes_or_goes_in_the_same_step(helper: str) -> None:
-    """With the helper the batch's share is what it has alone, without it all that it has."""
+def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
+    """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""
     memory = TreeMemory()
     batch = ProcessReading(
         pid=1, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=650 * MIB, peak_bytes=650 * MIB

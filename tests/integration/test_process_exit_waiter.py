@@ -1,0 +1,71 @@
+"""ProcessExitWaiter with real processes."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from profiler.sources.linux.followed_process import ProcessExitWaiter
+from profiler.sources.linux.proc import all_pids
+
+_LONG_SECONDS = 60.0
+
+
+@pytest.fixture
+def waiter() -> Iterator[ProcessExitWaiter]:
+    before = len(all_pids("/proc/self/fd"))
+    made = ProcessExitWaiter()
+    made.open()
+    yield made
+    made.close()
+    assert len(all_pids("/proc/self/fd")) == before
+
+
+def program(code: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+
+
+def test_the_end_of_a_process_ends_one_wait(waiter: ProcessExitWaiter) -> None:
+    process = program("input()")
+    waiter.watch((process.pid,))
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    assert waiter.wait(_LONG_SECONDS)
+    process.wait()
+    waiter.watch((process.pid,))
+    assert not waiter.wait(0)
+
+
+def test_a_process_that_is_no_longer_watched_does_not_end_the_wait(waiter: ProcessExitWaiter) -> None:
+    process = program("input()")
+    waiter.watch((process.pid,))
+    waiter.watch(())
+    process.communicate(b"\n")
+    assert not waiter.wait(0)
+
+
+def test_wake_ends_the_wait_but_is_not_the_end_of_a_process(waiter: ProcessExitWaiter) -> None:
+    thread = threading.Thread(target=waiter.wake)
+    thread.start()
+    assert not waiter.wait(_LONG_SECONDS)
+    thread.join()
+    waiter.wake()
+    assert not waiter.wait(_LONG_SECONDS)
+
+
+def test_a_process_that_is_not_there_is_not_waited_for(waiter: ProcessExitWaiter) -> None:
+    process = program("")
+    process.communicate()
+    waiter.watch((process.pid,))
+    assert not waiter.wait(0)
+
+
+def test_wake_has_no_effect_before_open_and_after_close() -> None:
+    waiter = ProcessExitWaiter()
+    waiter.wake()
+    waiter.open()
+    waiter.close()
+    waiter.wake()

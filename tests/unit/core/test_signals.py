@@ -1,0 +1,53 @@
+"""SIGTERM and SIGINT as a stop request."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from profiler.core.signals import StopSignals
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Restores the signal handlers."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    wakeup = signal.set_wakeup_fd(-1)
+    yield
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_ends_the_wait_and_the_time_of_the_first_is_kept() -> None:
+    moments = iter((7, 8))
+    stop = StopSignals(lambda: next(moments))
+    assert not stop.wait(0)
+    assert stop.requested_ns is None
+    stop.install()
+    threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert stop.wait(30)
+    assert stop.requested_ns == 7
+    assert stop.wait(30)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.requested_ns == 7
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_ends_the_wait_for_a_response_but_only_once() -> None:
+    stop = StopSignals(lambda: 7)
+    stop.install()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 30)
+        ours.recv(1)
+        assert not stop.wait_readable(ours, 0)
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert not stop.wait_readable(ours, 30)
+        threading.Timer(0, theirs.send, (b"x",)).start()
+        assert stop.wait_readable(ours, 30), "a signal interrupts only once"

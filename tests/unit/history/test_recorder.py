@@ -1,0 +1,42 @@
+"""The settings of the history: its file and the number of runs."""
+
+from pathlib import Path
+
+import pytest
+
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.history.recorder import DEFAULT_RUNS, history_path, runs_to_keep
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "expected"),
+    [
+        ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
+        (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
+        (None, {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"}, "/data/task-profiler/history.sqlite3"),
+        (None, {"XDG_DATA_HOME": "data", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+        (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+    ],
+)
+def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
+    assert history_path(option, environment) == Path(expected)
+
+
+def test_no_place_for_a_history() -> None:
+    with pytest.raises(TaskProfilerError, match="HOME"):
+        history_path(None, {"HOME": ""})
+    with pytest.raises(UsageError):
+        history_path("", {"HOME": "/me"})
+
+
+@pytest.mark.parametrize(("text", "expected"), [(" 7 ", 7), ("0", 0), ("", DEFAULT_RUNS), ("999999999", 999_999_999)])
+def test_how_many_runs_are_kept(text: str, expected: int) -> None:
+    assert runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text}) == (expected, None)
+
+
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "1e3", "9" * 5000, "²", "1_000"])
+def test_an_invalid_number_of_runs_is_reported(text: str) -> None:
+    kept, problem = runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text})
+    assert kept == DEFAULT_RUNS
+    assert problem is not None
+    assert "TASK_PROFILER_HISTORY_RUNS" in problem

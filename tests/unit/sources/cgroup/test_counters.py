@@ -1,0 +1,66 @@
+"""The counters of a control group in version 1 and 2."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.sources.cgroup.counters import (
+    V1_MEMORY,
+    V2_MEMORY,
+    MemoryFiles,
+    MemoryReading,
+    parse_cpu_stat_ns,
+    parse_number,
+    read_memory,
+    read_oom_kills,
+)
+from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES
+
+
+def _group(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(("child", "files"), [(V1_FILES, V1_MEMORY), (V2_MEMORY_FILES, V2_MEMORY)], ids=["v1", "v2"])
+def test_memory_is_without_inactive_files_and_tmpfs_is_no_cache(
+    tmp_path: Path, child: dict[str, str], files: MemoryFiles
+) -> None:
+    group = _group(tmp_path, child)
+    expected = MemoryReading(used_bytes=860_000_000 - 1_048_576, cache_bytes=12_582_912 - 2_097_152)
+    assert read_memory(group, files) == expected
+    assert read_oom_kills(group, files) == 2
+
+
+@pytest.mark.parametrize("files", [V1_MEMORY, V2_MEMORY])
+def test_a_removed_group_has_no_readings(tmp_path: Path, files: MemoryFiles) -> None:
+    assert read_memory(tmp_path, files) is None
+    assert read_oom_kills(tmp_path, files) is None
+
+
+def test_cpu_time() -> None:
+    assert parse_number(b"1276795140123\n") == 1_276_795_140_123
+    assert parse_cpu_stat_ns(CPU_STAT.encode()) == 1_276_795_000
+    assert parse_cpu_stat_ns(b"user_usec 5\n") is None
+
+
+@given(st.binary())
+def test_parsers_survive_anything(text: bytes) -> None:
+    for parsed in (parse_number(text), parse_cpu_stat_ns(text)):
+        assert parsed is None or parsed >= 0
+
+
+@given(st.integers(0, 2**50), st.integers(0, 2**50), st.integers(0, 2**50), st.integers(0, 2**50))
+def test_memory_is_never_negative(usage: int, inactive: int, cache: int, shared: int) -> None:
+    stat = f"inactive_file {inactive}\nfile {cache}\nshmem {shared}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"memory.current": f"{usage}\n", "memory.stat": stat}
+        reading = read_memory(_group(Path(folder), files), V2_MEMORY)
+    assert reading is not None
+    assert 0 <= reading.used_bytes <= usage
+    assert reading.cache_bytes is not None
+    assert 0 <= reading.cache_bytes <= cache
