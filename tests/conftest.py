@@ -4,6 +4,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow: a property is about values, never about time.
+settings.register_profile("task-profiler")
+settings.load_profile("task-profiler")
 
 # Python ignores these two itself; subprocess resets both in the processes it starts.
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}

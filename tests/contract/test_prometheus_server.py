@@ -246,7 +246,7 @@ def test_a_whole_address_as_target_is_answered_as_its_path(server: MetricsServer
         assert heard(client).endswith(page.body)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_whatever_a_client_says_is_no_error_of_ours(
     server: MetricsServer, log: FakeLog, target: bytes, rest: bytes

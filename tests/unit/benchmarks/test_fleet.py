@@ -36,7 +36,7 @@ def percentiles(distribution: Distribution | None) -> list[float]:
 
 
 @given(fleets)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_line_is_a_record_that_the_forwarder_makes_a_document_of(fleet: Fleet) -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     for report in islice(runs(fleet), 10):
@@ -49,7 +49,7 @@ def test_every_line_is_a_record_that_the_forwarder_makes_a_document_of(fleet: Fl
 
 
 @given(fleets)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_day_has_exactly_the_runs_that_are_asked_for(fleet: Fleet) -> None:
     started = [moment(report.record.started_at) for report in runs(fleet)]
     days = Counter((start - fleet.first_day).days for start in started)
@@ -58,7 +58,7 @@ def test_each_day_has_exactly_the_runs_that_are_asked_for(fleet: Fleet) -> None:
 
 
 @given(fleets)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_same_seed_makes_the_same_lines_and_no_id_twice(fleet: Fleet) -> None:
     first = [encode(report) for report in runs(fleet)]
     assert first == [encode(report) for report in runs(fleet)]
@@ -71,7 +71,7 @@ def test_another_seed_makes_other_runs() -> None:
 
 
 @given(fleets)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_numbers_of_a_run_agree_with_each_other(fleet: Fleet) -> None:
     for report in runs(fleet):
         record, metrics = report.record, report.record.metrics
