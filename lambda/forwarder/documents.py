@@ -21,7 +21,7 @@ from profiler.sizing.requirements import requirements_of
 
 Fields: TypeAlias = dict[str, Any]
 _Getter: TypeAlias = Callable[[RunView], Any]
-_FieldTree: TypeAlias = "dict[str, _Getter | _FieldTree]"
+_FieldTree: TypeAlias = "tuple[tuple[str, _Getter | None, _FieldTree], ...]"
 
 _STATUS_FROM_EVENT = "stopped"
 _UNKNOWN = "unknown"
@@ -76,7 +76,7 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Inv
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(identity.encode()) > _MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name are longer than {_MAX_ID_BYTES} bytes.")
-    fields = drop_empty(_fields(report, written, text, is_checkpoint=is_checkpoint))
+    fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
     has_unknown_end = not is_checkpoint and record.status == _UNKNOWN
     return Document(
         index=f"{prefix}-{kind}-{began:%Y.%m}",
@@ -97,21 +97,26 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
     record = report.record
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
-    calculated = {
-        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
-        "event": {
-            "kind": "metric",
-            "dataset": report.type,
-            "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
-            "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
-        },
+    read = _read_fields(_FIELD_TREE, view_of(record))
+    event = {
+        "kind": "metric",
+        "dataset": report.type,
+        "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
+        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
+        **read.pop("event", {}),
     }
-    added = {
-        "task": {"complete": None if is_checkpoint else True},
-        "usage": {"task": _task_requirements(record)},
+    fields = {
+        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
+        "event": drop_empty(event),
+        **read,
         "record": text,
     }
-    return _merge(drop_empty(calculated), _read_fields(_FIELD_TREE, view_of(record)), drop_empty(added))
+    if not is_checkpoint:
+        fields["task"]["complete"] = True
+    requirements = drop_empty(_task_requirements(record))
+    if requirements:
+        fields.setdefault("usage", {})["task"] = requirements
+    return fields
 
 
 def _task_requirements(record: Record) -> Fields:
@@ -131,16 +136,23 @@ def event_outcome(status: str) -> str:
 
 
 def _field_tree(fields: Iterable[DocumentField]) -> _FieldTree:
-    """The getters in nested objects, like the values in the document."""
-    tree: _FieldTree = {}
+    """Arrange the getters in nested objects, like the values in the document."""
+    nested: Fields = {}
     for field in fields:
         if field.get is not None:
-            node: Any = tree
             *objects, name = field.name.split(".")
+            node = nested
             for part in objects:
                 node = node.setdefault(part, {})
             node[name] = _time_getter(field.get) if field.index_type == "date" else field.get
-    return tree
+    return _nodes(nested)
+
+
+def _nodes(nested: Fields) -> _FieldTree:
+    """Getters and objects apart from each other: `_read_fields` then needs no checks of types."""
+    return tuple(
+        (name, None, _nodes(node)) if isinstance(node, dict) else (name, node, ()) for name, node in nested.items()
+    )
 
 
 def _time_getter(get: _Getter) -> _Getter:
@@ -150,9 +162,11 @@ def _time_getter(get: _Getter) -> _Getter:
 def _read_fields(tree: _FieldTree, run: RunView) -> Fields:
     """The values that the record has, in nested objects; objects without a value are left out."""
     found: Fields = {}
-    for name, node in tree.items():
-        value = node(run) if callable(node) else _read_fields(node, run)
-        if value is not None and value != {}:
+    for name, get, members in tree:
+        if get is None:
+            if inside := _read_fields(members, run):
+                found[name] = inside
+        elif (value := get(run)) is not None:
             found[name] = value
     return found
 
