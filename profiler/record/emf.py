@@ -54,8 +54,8 @@ def _emf_metric(name: str, metric: Metric) -> EmfMetric:
     return EmfMetric(name, _EMF_UNITS.get(metric.unit, "None"), get)
 
 
-CATALOGUE = tuple(_emf_metric(metric.emf_name, metric) for metric in METRICS if metric.emf_name is not None)
-_BY_NAME = {metric.name: metric for metric in CATALOGUE}
+EMF_METRICS = tuple(_emf_metric(metric.emf_name, metric) for metric in METRICS if metric.emf_name is not None)
+_BY_NAME = {metric.name: metric for metric in EMF_METRICS}
 METRIC_NAMES = tuple(_BY_NAME)
 DEFAULT_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 

@@ -8,7 +8,7 @@ import pytest
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.document_fields import FIELDS, DocumentField
-from profiler.record.emf import CATALOGUE
+from profiler.record.emf import EMF_METRICS
 from profiler.record.metrics import METRICS, IndexType, Metric, view_of
 from profiler.record.model import (
     Container,
@@ -93,6 +93,12 @@ LINE: dict[str, Any] = json.loads(encode(Report(time="2026-03-01T00:10:12Z", typ
 BARE = Record(task_id="1", container=Container(name="x"), status="unknown")
 
 
+IN_RECORD: list[Metric | DocumentField] = [
+    *(metric for metric in METRICS if metric.record_path is not None),
+    *(field for field in FIELDS if field.record_path is not None),
+]
+
+
 def at(path: str) -> Any:
     """The value at a path of the record's JSON."""
     found: Any = LINE["record"]
@@ -101,9 +107,7 @@ def at(path: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in (*METRICS, *FIELDS) if row.record_path is not None], ids=lambda row: row.record_path
-)
+@pytest.mark.parametrize("row", IN_RECORD, ids=lambda row: row.record_path)
 def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) -> None:
     assert row.record_path is not None
     assert row.get is not None
@@ -127,7 +131,7 @@ def test_a_name_is_used_once(attribute: str) -> None:
 def test_every_metric_is_in_an_output() -> None:
     text = report_text(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL))
     fields = {field.name for field in FIELDS}
-    chosen = {metric.name for metric in CATALOGUE}
+    chosen = {metric.name for metric in EMF_METRICS}
     for metric in METRICS:
         assert metric.document_field or metric.text_label or metric.emf_name
         assert metric.document_field is None or metric.document_field in fields
