@@ -106,7 +106,7 @@ def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
     assert get(server).status_code == 200
     ((level, event, fields),) = log.lines
     assert (level, fields) == ("error", {"reason": "ValueError('a bug')"})
-    assert "report is not concerned" in event
+    assert "report is not affected" in event
 
 
 def test_clients_that_are_silent_take_all_places_and_no_more(server: MetricsServer) -> None:
