@@ -52,7 +52,7 @@ format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-kibana: $(VENV)/.dev ## Write the dashboards that are imported from kibana/panels.py
+kibana: $(VENV)/.dev ## Write the dashboards, the index templates and the ingest pipeline
 	$(BIN)/python kibana/build.py
 
 commands: $(VENV)/.dev ## Write docs/commands.md from the commands

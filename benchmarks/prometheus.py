@@ -20,8 +20,8 @@ import requests
 
 from benchmarks.measured_process import read_memory, run_process
 from benchmarks.monitor import measure_steady_state, run_endpoint
-from profiler.prometheus.metrics import MAX_CORES, MAX_GPUS
 from profiler.prometheus.snapshot import MAX_CONTAINERS
+from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
 from tests.search.server import free_ports
 from tests.waiting import wait_until
 
@@ -32,8 +32,8 @@ _SIZES = (
     (MAX_CONTAINERS, 0, 0),
     (3, 8, 0),
     (3, 0, 32),
-    (3, 0, MAX_CORES),
-    (MAX_CONTAINERS, MAX_GPUS, MAX_CORES),
+    (3, 0, MAX_NEURON_CORES),
+    (MAX_CONTAINERS, MAX_GPUS, MAX_NEURON_CORES),
 )
 _WARM_UP_SCRAPES, _SCRAPES = 20, 300
 _START_SECONDS = 30

@@ -1,4 +1,4 @@
-"""Generate the dashboard files to import: `python kibana/build.py`, or `make kibana`."""
+"""Generate the dashboard files, index templates and ingest pipeline: `python kibana/build.py`, or `make kibana`."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,8 @@ if __package__ in {None, ""}:  # run as a script, which puts only this folder on
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kibana.classic import build_classic_objects
+from kibana.index_templates import build_index_templates
+from kibana.ingest_pipeline import build_ingest_pipeline
 from kibana.lens import build_lens_objects
 from kibana.lint import lint_file
 from kibana.objects import to_json
@@ -14,23 +16,33 @@ from kibana.objects import to_json
 FOLDER = Path(__file__).parent
 
 
-def build_files() -> dict[str, str]:
-    """Generate the text of each file, by file name."""
+def build_dashboards() -> dict[str, str]:
+    """Generate the text of each dashboard file, by file name."""
     flavours = {"opensearch-dashboards.ndjson": build_classic_objects, "kibana.ndjson": build_lens_objects}
     return {
         name: "".join(f"{to_json(saved_object)}\n" for saved_object in objects()) for name, objects in flavours.items()
     }
 
 
+def build_files() -> dict[str, str]:
+    """Generate the text of every file, by its path in this folder."""
+    templates = {f"index-templates/{name}.json": text for name, text in build_index_templates().items()}
+    return {**build_dashboards(), **templates, "ingest/task-profiler.json": build_ingest_pipeline()}
+
+
 def main() -> int:
-    """Lint the files and write them. Returns 1 and writes nothing if the lint has findings."""
-    files = build_files()
-    found = [f"{name}: {finding.rule}: {finding.text}" for name, text in files.items() for finding in lint_file(text)]
+    """Lint the dashboards and write all files. Returns 1 and writes nothing if the lint has findings."""
+    dashboards = build_dashboards()
+    found = [
+        f"{name}: {finding.rule}: {finding.text}" for name, text in dashboards.items() for finding in lint_file(text)
+    ]
     if found:
         sys.stderr.write("\n".join(found) + "\n")
         return 1
-    for name, text in files.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    for name, text in build_files().items():
+        path = FOLDER / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

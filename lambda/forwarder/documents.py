@@ -1,8 +1,11 @@
-"""Documents: Elastic Common Schema names, plus ``task``, ``usage``, ``cost``, ``recommendation``."""
+"""Search documents: the document of a report or checkpoint, and that of an ended task.
 
-from collections.abc import Mapping, Sequence
+A document has the fields of ``profiler/record/document_fields.py``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -10,65 +13,32 @@ from forwarder.lines import InvalidReport
 from forwarder.task.event import EventContainer, StoppedTask
 from forwarder.task.outcome import Outcome
 from forwarder.task.run_log import FoundReport
-from profiler.core.optional_math import max_known, mean_known
-from profiler.core.timestamps import parse_datetime, subtract_ms
-from profiler.record.model import Distribution, Gpu, Interval, Metrics, Neuron, Record, Report
+from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
+from profiler.record.document_fields import FIELDS, DocumentField
+from profiler.record.metrics import RunView, view_of
+from profiler.record.model import Record, Report
 from profiler.sizing.requirements import requirements_of
 
+Fields: TypeAlias = dict[str, Any]
+_Getter: TypeAlias = Callable[[RunView], Any]
+_FieldTree: TypeAlias = "tuple[tuple[str, _Getter | None, _FieldTree], ...]"
 
-def gpu_fields(gpus: Sequence[Gpu]) -> dict[str, Any] | None:
-    """All GPUs of the run: mean of the averages, largest of the maxima, sum of the energy."""
-    if not gpus:
-        return None
-    percents = [gpu.utilization_percent or Distribution() for gpu in gpus]
-    memories = [gpu.memory_used_mb or Distribution() for gpu in gpus]
-    energies = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
-    return {
-        "count": len(gpus),
-        "percent": {
-            "avg": mean_known(*[one.avg for one in percents]),
-            "max": max_known(*[one.max for one in percents]),
-        },
-        "memory_mb": {
-            "avg": mean_known(*[one.avg for one in memories]),
-            "max": max_known(*[one.max for one in memories]),
-        },
-        "energy_joules": sum(energies) if energies else None,
-    }
-
-
-def neuron_fields(neuron: Neuron | None) -> dict[str, Any] | None:
-    """All cores of the run: mean of the averages, largest of the maxima."""
-    if neuron is None:
-        return None
-    percents = [core.utilization_percent or Distribution() for core in neuron.cores]
-    memory = neuron.device_memory_used_mb or Distribution()
-    return {
-        "cores": len(neuron.cores),
-        "percent": {
-            "avg": mean_known(*[one.avg for one in percents]),
-            "max": max_known(*[one.max for one in percents]),
-        },
-        "memory_mb": {"max": memory.max},
-    }
-
-
-_NS_PER_MS = 1_000_000
 _STATUS_FROM_EVENT = "stopped"
 _UNKNOWN = "unknown"
 _EVENT_OWNED_FIELDS = ("status", "exit_code")
 _CHECKPOINT = "task.checkpoint"
-# A longer id makes both engines refuse the whole request, with all other documents in it.
+# Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 _MAX_ID_BYTES = 512
-
-Fields = dict[str, Any]
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What to write where. ``id`` makes writing it again the same document.
+    """One document to write. The ``id`` makes repeated writes idempotent.
 
-    ``fields`` are set whatever is there; ``upsert`` is written instead if nothing is there (None:
-    the fields are).
+    Attributes:
+        index: The index.
+        id: The document's id.
+        fields: The fields to set in an existing document.
+        upsert: The fields of a new document; None: ``fields``.
     """
 
     index: str
@@ -78,14 +48,22 @@ class Document(Struct, frozen=True, kw_only=True):
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        """What stands there if nothing did before."""
+        """The fields of a new document."""
         return self.fields if self.upsert is None else self.upsert
 
 
 def report_document(report: Report, text: str, *, prefix: str) -> Document | InvalidReport:
-    """The document of a report or checkpoint; ``text`` is its line, kept whole.
+    """The document of a report or checkpoint.
 
-    All writers of one run meet in the index of the month in which its image pull started.
+    The index is that of the month in which the image pull started: all writers of a run use it.
+
+    Args:
+        report: The report or checkpoint.
+        text: Its line, which the document contains unchanged.
+        prefix: The prefix of the index name.
+
+    Returns:
+        The document, or the reason why there is none: a time that is not valid, or an id that is too long.
     """
     record = report.record
     written = parse_datetime(report.time)
@@ -98,7 +76,7 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Inv
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(identity.encode()) > _MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name are longer than {_MAX_ID_BYTES} bytes.")
-    fields = drop_empty(_fields(report, written, text, is_checkpoint=is_checkpoint))
+    fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
     has_unknown_end = not is_checkpoint and record.status == _UNKNOWN
     return Document(
         index=f"{prefix}-{kind}-{began:%Y.%m}",
@@ -109,7 +87,7 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Inv
 
 
 def _without_outcome(fields: Fields) -> Fields:
-    """What a report that did not see the end may set where the task's event may have told of it already."""
+    """Without the fields that the task's event may have set already: this report did not observe the end."""
     task = {name: value for name, value in fields["task"].items() if name not in _EVENT_OWNED_FIELDS}
     event = {name: value for name, value in fields["event"].items() if name != "outcome"}
     return {**fields, "task": task, "event": event}
@@ -118,89 +96,27 @@ def _without_outcome(fields: Fields) -> Fields:
 def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
     record = report.record
     finished = parse_datetime(record.finished_at)
-    return {
-        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
-        "event": _event(report),
-        "cloud": {
-            "provider": "aws" if record.task_arn is not None else None,
-            "region": record.region,
-            "availability_zone": record.availability_zone,
-            "account": {"id": record.account_id},
-        },
-        "orchestrator": {"type": "ecs" if record.task_arn is not None else None, "cluster": {"name": record.cluster}},
-        "service": {"name": record.family},
-        "container": {
-            "id": record.container.id,
-            "name": record.container.name,
-            "image": {
-                "name": record.container.image,
-                "hash": {"all": [record.container.image_digest] if record.container.image_digest else None},
-            },
-        },
-        "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
-        "task": _task(record, is_complete=not is_checkpoint),
-        "usage": _usage(record),
-        "interval": _interval(record.interval),
-        "cost": _cost(record),
-        "recommendation": _recommendation(record),
-        "monitor": _monitor(record),
-        "record": text,
-    }
-
-
-def event_outcome(status: str) -> str:
-    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
-    return status if status in {"success", "failure"} else _UNKNOWN
-
-
-def _event(report: Report) -> Fields:
-    record = report.record
     duration_ms = record.metrics.duration_ms
-    return {
+    read = _read_fields(_FIELD_TREE, view_of(record))
+    event = {
         "kind": "metric",
         "dataset": report.type,
         "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
-        "duration": None if duration_ms is None else round(duration_ms * _NS_PER_MS),
-        "start": _format_known_time(record.started_at),
-        "end": _format_known_time(record.finished_at),
+        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
+        **read.pop("event", {}),
     }
-
-
-def _task(record: Record, *, is_complete: bool) -> Fields:
-    """A stop is told best by ECS's own event: status and exit code are left to it then."""
-    decided_here = record.status != _STATUS_FROM_EVENT
-    return {
-        "id": record.task_id,
-        "arn": record.task_arn,
-        "family": record.family,
-        "revision": record.revision,
-        "launch_type": record.launch_type,
-        "status": record.status if decided_here else None,
-        "exit_code": record.exit_code if decided_here else None,
-        "likely_out_of_memory": record.likely_out_of_memory,
-        "complete": True if is_complete else None,
+    fields = {
+        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
+        "event": drop_empty(event),
+        **read,
+        "record": text,
     }
-
-
-def _usage(record: Record) -> Fields:
-    metrics = record.metrics
-    return {
-        "duration_ms": metrics.duration_ms,
-        "billed_duration_ms": metrics.billed_duration_ms,
-        "init_duration_ms": metrics.init_duration_ms,
-        "cpu": {
-            "size": metrics.vcpu_size,
-            "seconds": metrics.cpu_seconds,
-            "used": _distribution(metrics.vcpu_used),
-            "percent": _distribution(metrics.cpu_utilization_percent),
-        },
-        "memory": _memory(metrics),
-        "task": _task_requirements(record),
-        "network": {"rx_bytes": metrics.network_rx_bytes, "tx_bytes": metrics.network_tx_bytes},
-        "block": {"read_bytes": metrics.block_read_bytes, "write_bytes": metrics.block_write_bytes},
-        "gpu": gpu_fields(record.gpus),
-        "neuron": neuron_fields(record.neuron),
-    }
+    if not is_checkpoint:
+        fields["task"]["complete"] = True
+    requirements = drop_empty(_task_requirements(record))
+    if requirements:
+        fields.setdefault("usage", {})["task"] = requirements
+    return fields
 
 
 def _task_requirements(record: Record) -> Fields:
@@ -214,67 +130,52 @@ def _task_requirements(record: Record) -> Fields:
     return {"memory_mb": needed.memory_mb, "vcpu_p95": needed.vcpu}
 
 
-def _memory(metrics: Metrics) -> Fields:
-    used = _distribution(metrics.memory_used_mb)
-    return {
-        "size_mb": metrics.memory_size_mb,
-        "used_mb": {**used, "max": metrics.max_memory_used_mb},
-        "percent": _distribution(metrics.memory_utilization_percent),
-        "peak_source": metrics.memory_peak_source,
-        "usage_peak_mb": metrics.memory_usage_peak_mb,
-    }
+def event_outcome(status: str) -> str:
+    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
+    return status if status in {"success", "failure"} else _UNKNOWN
 
 
-def _interval(interval: Interval | None) -> Fields | None:
-    """Of the time since the last checkpoint: mean CPU, largest memory."""
-    if interval is None:
-        return None
-    cpu = interval.cpu_utilization_percent or Distribution()
-    memory = interval.memory_used_mb or Distribution()
-    return {
-        "start": _format_known_time(interval.started_at),
-        "end": _format_known_time(interval.finished_at),
-        "cpu_percent": cpu.avg,
-        "memory_mb": memory.max,
-    }
+def _field_tree(fields: Iterable[DocumentField]) -> _FieldTree:
+    """Arrange the getters in nested objects, like the values in the document."""
+    nested: Fields = {}
+    for field in fields:
+        if field.get is not None:
+            *objects, name = field.name.split(".")
+            node = nested
+            for part in objects:
+                node = node.setdefault(part, {})
+            node[name] = _time_getter(field.get) if field.index_type == "date" else field.get
+    return _nodes(nested)
 
 
-def _cost(record: Record) -> Fields:
-    """Waste is what the recommended size would have saved of this run."""
-    usd = record.cost.usd if record.cost is not None else None
-    saving = record.recommendation.saving_percent if record.recommendation is not None else None
-    waste = usd * saving / 100 if usd is not None and saving is not None and saving >= 0 else None
-    return {"usd": usd, "waste_usd": waste}
+def _nodes(nested: Fields) -> _FieldTree:
+    """Getters and objects apart from each other: `_read_fields` then needs no checks of types."""
+    return tuple(
+        (name, None, _nodes(node)) if isinstance(node, dict) else (name, node, ()) for name, node in nested.items()
+    )
 
 
-def _recommendation(record: Record) -> Fields | None:
-    advice = record.recommendation
-    if advice is None:
-        return None
-    return {"vcpu": advice.vcpu, "memory_mb": advice.memory_mb, "saving_percent": advice.saving_percent}
+def _time_getter(get: _Getter) -> _Getter:
+    return lambda run: _format_known_time(get(run))
 
 
-def _monitor(record: Record) -> Fields | None:
-    monitor = record.monitor
-    if monitor is None:
-        return None
-    return {"version": monitor.version, "cpu_seconds": monitor.cpu_seconds, "max_rss_mb": monitor.max_rss_mb}
-
-
-def _distribution(distribution: Distribution | None) -> Fields:
-    if distribution is None:
-        return {}
-    return {
-        "avg": distribution.avg,
-        "p50": distribution.p50,
-        "p95": distribution.p95,
-        "p99": distribution.p99,
-        "max": distribution.max,
-    }
+def _read_fields(tree: _FieldTree, run: RunView) -> Fields:
+    """The values that the record has, in nested objects; objects without a value are left out."""
+    found: Fields = {}
+    for name, get, members in tree:
+        if get is None:
+            if inside := _read_fields(members, run):
+                found[name] = inside
+        elif (value := get(run)) is not None:
+            found[name] = value
+    return found
 
 
 def _format_known_time(text: str | None) -> str | None:
-    moment = parse_datetime(text)
+    return _format_known_moment(parse_datetime(text))
+
+
+def _format_known_moment(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
 
 
@@ -284,7 +185,7 @@ def format_time(moment: datetime) -> str:
 
 
 def drop_empty(fields: Fields) -> Fields:
-    """Without what is absent, and without objects that are empty then."""
+    """Leave out absent values, and objects that are empty as a result."""
     kept: Fields = {}
     for name, value in fields.items():
         rest = drop_empty(value) if isinstance(value, dict) else value
@@ -296,11 +197,21 @@ def drop_empty(fields: Fields) -> Fields:
 def event_document(
     task: StoppedTask, batch: EventContainer | None, outcome: Outcome, found: FoundReport | None, *, prefix: str
 ) -> Document | None:
-    """What to write of an ended task; None if its container is not known.
+    """The document of an ended task.
 
-    With the report at hand both are written. Without, the event sets only what it owns, so that
-    a report that is there already is never overwritten by less; all that is known is written
-    where nothing is there yet. All writers of one run meet in the month of its image pull.
+    With the run's final report, the document has the fields of the report and of the event. Without it, the event
+    sets only its own fields in an existing document, so that it does not overwrite a report that was written before;
+    a new document gets all fields that are known.
+
+    Args:
+        task: The ended task.
+        batch: The batch container; None if it is not known.
+        outcome: The outcome of the task.
+        found: The last report or checkpoint of the run; None if none was found.
+        prefix: The prefix of the index name.
+
+    Returns:
+        The document; None without a batch container, or without any time of the task.
     """
     if batch is None:
         return None
@@ -313,7 +224,7 @@ def event_document(
     began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
     if began is None:
         return None
-    # A checkpoint's interval is none of the run's, and no report would write over it.
+    # A checkpoint's interval is not a field of a run, and no later report would overwrite it.
     measured.pop("interval", None)
     everything = _merge(known, measured, _final_fields(task), own)
     return Document(
@@ -326,8 +237,8 @@ def _reported_document(found: FoundReport | None, prefix: str) -> Document | Non
     return None if isinstance(document, InvalidReport) else document
 
 
-def _event_fields(task: StoppedTask, outcome: Outcome) -> dict[str, Any]:
-    """What nobody else writes."""
+def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
+    """The fields that only the task's event provides."""
     return drop_empty(
         {
             "task": {
@@ -344,7 +255,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> dict[str, Any]:
     )
 
 
-def _identity_fields(task: StoppedTask, batch: EventContainer) -> dict[str, Any]:
+def _identity_fields(task: StoppedTask, batch: EventContainer) -> Fields:
     """The identity of the run."""
     return drop_empty(
         {
@@ -372,8 +283,8 @@ def _identity_fields(task: StoppedTask, batch: EventContainer) -> dict[str, Any]
     )
 
 
-def _final_fields(task: StoppedTask) -> dict[str, Any]:
-    """What makes a final document of it, over the fields of a checkpoint."""
+def _final_fields(task: StoppedTask) -> Fields:
+    """The fields that turn a checkpoint's fields into a final document."""
     ended = task.execution_stopped_at or task.stopped_at
     return drop_empty(
         {
@@ -383,7 +294,7 @@ def _final_fields(task: StoppedTask) -> dict[str, Any]:
                 "dataset": "task.report",
                 "start": _format_known_moment(task.started_at),
                 "end": _format_known_moment(ended),
-                "duration": None if task.duration_ms is None else round(task.duration_ms * 1_000_000),
+                "duration": None if task.duration_ms is None else round(task.duration_ms * NS_PER_MS),
             },
             "task": {"complete": False},
             "usage": {"duration_ms": task.duration_ms},
@@ -391,13 +302,9 @@ def _final_fields(task: StoppedTask) -> dict[str, Any]:
     )
 
 
-def _format_known_moment(moment: datetime | None) -> str | None:
-    return None if moment is None else format_time(moment)
-
-
-def _merge(*parts: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(*parts: Mapping[str, Any]) -> Fields:
     """Objects merged at every level; later parts win."""
-    merged: dict[str, Any] = {}
+    merged: Fields = {}
     for part in parts:
         for name, value in part.items():
             present = merged.get(name)
@@ -406,3 +313,6 @@ def _merge(*parts: Mapping[str, Any]) -> dict[str, Any]:
             else:
                 merged[name] = value
     return merged
+
+
+_FIELD_TREE = _field_tree(FIELDS)

@@ -1,10 +1,8 @@
-"""Live metrics for Prometheus. Nothing of this is imported unless TASK_PROFILER_PROMETHEUS_PORT is set.
+"""Live metrics for Prometheus. This package is imported only if TASK_PROFILER_PROMETHEUS_PORT is set.
 
-gather.py      the main loop's knowledge → an immutable Snapshot, after each tick
-catalogue.py   what is shown of a Snapshot: names, types, labels
-text.py        a Snapshot as the text that Prometheus reads
-rendered.py    that text, kept for all who scrape the same Snapshot
-connection.py  a client's connection, bounded in bytes and time
-server.py      GET /metrics, in threads of its own
-exporter.py    holds them together for the monitor
+snapshot.py   immutable snapshots of the main loop's readings, one after each tick
+metrics.py    the live metrics: name, type, labels, and getter of the values in a snapshot
+text.py       a snapshot in Prometheus' text format
+server.py     GET /metrics over HTTP, in its own threads
+exporter.py   combines these for the monitor
 """

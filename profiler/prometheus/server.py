@@ -1,4 +1,8 @@
-"""``GET /metrics`` over HTTP, in daemon threads. Each connection is bounded in time and in bytes read."""
+"""``GET /metrics`` over HTTP, in daemon threads.
+
+Each connection has a deadline and a limit on the bytes read, and the number of connections is limited: a client cannot
+make the monitor use an unlimited number of threads or amount of memory.
+"""
 
 import socket
 import sys
@@ -20,19 +24,35 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 
+MAX_CONNECTIONS = 8
+# Request line and headers; Prometheus sends 300 bytes.
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTION_SECONDS = 5
+# The receive buffer of a connection. The default is megabytes, which count as the monitor's memory.
+_RECEIVE_BUFFER_BYTES = 32 * 1024
+_JOIN_SECONDS = 1
+_PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
+<p>The metrics of this task are at <a href="/metrics">/metrics</a>.</p></html>
+"""
+
+
 class HeadTooLong(HTTPException):
-    """The client sent more than is read."""
+    """The client sent a request line and headers that are longer than the limit."""
 
 
 class Deadline:
-    """So many seconds from now."""
+    """A point in time, ``seconds`` from now."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._end_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def apply_to(self, connection: socket.socket) -> None:
-        """Let the connection's next call wait until then at most. Raises TimeoutError where that has passed."""
+        """Let the connection's next call wait until the deadline at most.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+        """
         left_ns = self._end_ns - self._clock.monotonic_ns()
         if left_ns <= 0:
             raise TimeoutError
@@ -40,7 +60,12 @@ class Deadline:
 
 
 class BoundedReader(RawIOBase):
-    """What the client says. Raises HeadTooLong where more is asked for than ``max_bytes``, TimeoutError at the end."""
+    """Reads from a connection, at most ``max_bytes``.
+
+    Raises:
+        HeadTooLong: A caller reads beyond ``max_bytes``.
+        TimeoutError: The deadline has passed.
+    """
 
     def __init__(self, connection: socket.socket, deadline: Deadline, max_bytes: int) -> None:
         self._connection = connection
@@ -48,53 +73,53 @@ class BoundedReader(RawIOBase):
         self._bytes_left = max_bytes
 
     def readable(self) -> bool:
-        """As the base class asks of one that reads."""
+        """True, as the base class requires of a reader."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """What has come, or wait for it."""
+        """Read the bytes that have arrived, or wait for the first one."""
         if self._bytes_left == 0:
             raise HeadTooLong
         self._deadline.apply_to(self._connection)
-        read = self._connection.recv_into(memoryview(buffer)[: self._bytes_left])
-        self._bytes_left -= read
-        return read
+        received = self._connection.recv_into(memoryview(buffer)[: self._bytes_left])
+        self._bytes_left -= received
+        return received
 
 
 class BoundedWriter(BufferedIOBase):
-    """What is said to the client. Raises TimeoutError where it does not take it."""
+    """Writes to a connection.
+
+    Raises:
+        TimeoutError: The client has not received the data before the deadline.
+    """
 
     def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
         self._connection = connection
         self._deadline = deadline
 
     def writable(self) -> bool:
-        """As the base class asks of one that writes."""
+        """True, as the base class requires of a writer."""
         return True
 
     def write(self, data: "ReadableBuffer") -> int:
-        """All of it: ``sendall`` keeps the timeout for the whole of its work."""
+        """Write all data. The timeout of ``sendall`` applies to the whole call."""
         self._deadline.apply_to(self._connection)
         self._connection.sendall(data)
         return memoryview(data).nbytes
 
 
-MAX_CONNECTIONS = 8
-# Request line and headers; Prometheus sends 300 bytes.
-MAX_HEAD_BYTES = 16 * 1024
-MAX_CONNECTION_SECONDS = 5
-# What the kernel takes of a connection before anybody reads it: else megabytes, which count as the monitor's memory.
-_KERNEL_BYTES = 32 * 1024
-_JOIN_SECONDS = 1
-_PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
-<p>The metrics of this task are at <a href="/metrics">/metrics</a>.</p></html>
-"""
-
-
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """``render`` makes the body; ``address`` is where to listen: host ``::`` is every address, port 0 a free one.
+    """The HTTP server.
 
-    Raises OSError where nothing can listen at the address.
+    Args:
+        address: Host and port to listen on. The host ``::`` is every address, the port 0 any free port.
+        render: Generates the body of ``/metrics``.
+        content_type: The content type of that body.
+        clock: The clock for the deadlines of connections.
+        log: The monitor's log.
+
+    Raises:
+        OSError: The server cannot listen on the address.
     """
 
     allow_reuse_address = True
@@ -111,68 +136,68 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self._is_closing = False
         self._is_error_logged = False
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        # TCPServer and not HTTPServer, which looks up its own name: without a DNS server that takes seconds.
+        # TCPServer instead of HTTPServer: HTTPServer looks up its own host name, which takes seconds without DNS.
         super().__init__(address, _Handler)
         self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
 
     def server_bind(self) -> None:
-        """Take the address, ``::`` for IPv4 too, whatever the system's default is."""
+        """Bind the address. ``::`` also accepts IPv4, independently of the system's default."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
 
     def server_activate(self) -> None:
-        """Listen. What is set here is set for the connections, too."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KERNEL_BYTES)
-        # Of an answer that nobody takes, the kernel keeps what is left, for minutes after the connection was closed.
+        """Listen. Accepted connections inherit the options that are set here."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        # Without this timeout, the kernel keeps a response that the client does not read for minutes after the close.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * MAX_CONNECTION_SECONDS)
         super().server_activate()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that the server listens on."""
         return int(self.server_address[1])
 
     def start(self) -> None:
-        """Answer from now on; returns at once."""
+        """Start the server's thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more. Connections that are being answered are left to their threads."""
+        """Stop listening. Threads of open connections continue until their deadline."""
         self._is_closing = True
-        self.socket.shutdown(socket.SHUT_RDWR)  # ends the wait for the next connection
+        self.socket.shutdown(socket.SHUT_RDWR)  # interrupts the wait for the next connection
         self._thread.join(_JOIN_SECONDS)
         self.server_close()
 
     def _serve(self) -> None:
-        # serve_forever would wake up twice a second, all night long.
+        # serve_forever would wake up twice a second.
         while not self._is_closing:
             self.handle_request()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in the base class
-        """Hand a connection to a thread of its own, or close it if there are too many."""
+        """Answer a connection in a new thread, or close it if there are too many connections."""
         if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
+        except RuntimeError:  # the system starts no further thread
             self._slots.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in the base class
-        """The work of that thread."""
+        """The body of the connection's thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002  as in the base class
-        """Called where an exception ended an answer: a client that went away is nothing to speak of."""
+        """Log the first exception that ended a response, except those of connections that were closed or timed out."""
         error = sys.exception()
         if not isinstance(error, OSError) and not self._is_error_logged:
             self._is_error_logged = True
-            self._log.error("The metrics could not be written; the report is not concerned.", reason=repr(error))
+            self._log.error("Writing the metrics failed; the report is not affected.", reason=repr(error))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -181,14 +206,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: MetricsServer
 
     def setup(self) -> None:
-        """Read and write within the bounds. Not by the base class, whose timeout is one of each byte."""
+        """Set up a reader and a writer with limits. The base class only has a timeout for each single read."""
         self.connection = self.request
         deadline = Deadline(self.server.clock, MAX_CONNECTION_SECONDS)
         self.rfile = BufferedReader(BoundedReader(self.connection, deadline, MAX_HEAD_BYTES))
         self.wfile = BoundedWriter(self.connection, deadline)
 
     def handle_one_request(self) -> None:
-        """The answer, also to a first line that is too long; to headers that are, the base class gives the same."""
+        """Answer a request. A request line that is too long gets the status that the base class sends for headers."""
         try:
             super().handle_one_request()
         except HeadTooLong:
@@ -196,10 +221,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def do_GET(self) -> None:
-        """/metrics, and a page that leads there; other methods are not implemented (501)."""
+        """Answer ``/metrics``, and ``/`` with a page that links to it. Other methods get the status 501."""
         try:
             path = urlsplit(self.path).path
-        except ValueError:  # [, and no address of IPv6
+        except ValueError:  # such as "//[": a bracket that begins no IPv6 address
             self.send_error(HTTPStatus.BAD_REQUEST, "Bad request target")
             return
         if path == "/metrics":
@@ -207,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/":
             self._answer("text/html; charset=utf-8", _PAGE)
         else:
-            self.send_error(HTTPStatus.NOT_FOUND, "There is /metrics")
+            self.send_error(HTTPStatus.NOT_FOUND, "The metrics are at /metrics")
 
     def _answer(self, content_type: str, body: bytes) -> None:
         self.send_response(HTTPStatus.OK)
@@ -217,8 +242,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """The ``Server`` header: no version, which is nobody's business here."""
+        """The ``Server`` header, without a version: clients do not need it."""
         return "task-profiler"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
-        """Nothing: scrapes are no news."""
+        """Log nothing: scrapes are frequent."""

@@ -1,4 +1,7 @@
-"""What is known at one moment, immutable: built by the main loop, shown by the server's threads."""
+"""Snapshots: the readings at one moment. The main loop builds them, and the server's threads read them.
+
+Snapshots are immutable, so that threads can share them without a lock.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,15 +18,27 @@ from profiler.core.ecs import cluster_name, task_id
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.observation import Observation
+from profiler.record.accelerators import WHOLE_INSTANCE
 from profiler.record.units import MIB
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host, InstanceReading, OwnUsage
 
+# ECS allows 10 containers in a task definition and adds a few of its own.
+MAX_CONTAINERS = 16
+# The name of the instance among the sources.
+INSTANCE = "instance"
+_BATCH_SCOPE = "batch"
+# A sample that is older belongs to a container without stats: agents refresh stats every 20 s at least.
+_MAX_SAMPLE_AGE_NS = 60 * NS_PER_SECOND
+_INSTANCE_PERIOD_NS = 10 * NS_PER_SECOND
+_MIN_HOLD_NS = 10 * NS_PER_SECOND
+_HOLD_TICKS = 3
+
 
 class ContainerSnapshot(Struct, frozen=True, kw_only=True):
-    """A container by its last sample. Counters count from its start; what is not known is None."""
+    """The last sample of a container. Counters start at the container's start; unknown values are None."""
 
     name: str
     started_seconds: float | None = None
@@ -39,7 +54,7 @@ class ContainerSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class ContainersSnapshot(Struct, frozen=True, kw_only=True):
-    """All containers with a sample; the counters of a network that they share are the task's."""
+    """All containers with a sample. The counters of a network that they share are those of the task."""
 
     containers: tuple[ContainerSnapshot, ...] = ()
     task_rx_bytes: int | None = None
@@ -47,7 +62,7 @@ class ContainersSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class TaskSnapshot(Struct, frozen=True, kw_only=True):
-    """Which task this is."""
+    """The identity of the task."""
 
     family: str | None = None
     task_id: str | None = None
@@ -58,14 +73,14 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class GpusSnapshot(Struct, frozen=True, kw_only=True):
-    """The GPUs; ``scope`` is ``batch`` where they are known to be the batch's, else ``instance``."""
+    """The GPUs: those of the batch if these are known (``scope`` is ``batch``), else those of the instance."""
 
     gpus: tuple[LatestGpu, ...] = ()
-    scope: str = "instance"
+    scope: str = WHOLE_INSTANCE
 
 
 class MonitorSnapshot(Struct, frozen=True, kw_only=True):
-    """The monitor itself."""
+    """The monitor's own resource usage and errors."""
 
     version: str
     cpu_seconds: float
@@ -75,9 +90,10 @@ class MonitorSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """Everything, as known at ``taken_ns`` (monotonic).
+    """All readings at one moment.
 
-    ``sources`` tells which of them answer; what one that does not has told before is left out.
+    ``taken_ns`` is the time of the monotonic clock. ``sources`` maps each source to whether it answers; readings of a
+    source that does not answer are left out.
     """
 
     taken_ns: int
@@ -91,7 +107,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 def without_readings(snapshot: Snapshot) -> Snapshot:
-    """What is still true of a snapshot that was not followed by another: who, but not how much."""
+    """The part of an old snapshot that is still valid: the identity of the task, and the monitor's counters."""
     return Snapshot(
         taken_ns=snapshot.taken_ns,
         monitor=snapshot.monitor,
@@ -100,14 +116,8 @@ def without_readings(snapshot: Snapshot) -> Snapshot:
     )
 
 
-# ECS allows 10 in a task definition and adds a few of its own.
-MAX_CONTAINERS = 16
-# Stats that have not moved for so long are no longer made by anybody: agents renew them every 20 s at least.
-_MAX_SAMPLE_AGE_NS = 60 * NS_PER_SECOND
-
-
 class _LastSample(Struct, frozen=True):
-    """A container's last sample, when it came (monotonic), and the vCPU of the step that ended with it."""
+    """A container's last sample, its arrival (monotonic clock), and the vCPU used since the sample before."""
 
     sample: ContainerSample
     received_ns: int
@@ -115,7 +125,12 @@ class _LastSample(Struct, frozen=True):
 
 
 class ContainerTracker:
-    """Remembers one sample of each container, for the step to the next one."""
+    """Keeps the last sample of each container, to calculate the vCPU used between two samples.
+
+    Args:
+        host: The instance, whose size limits containers without limits of their own.
+        hold_ns: How long a reading is shown, in nanoseconds, if no other follows.
+    """
 
     def __init__(self, host: Host, hold_ns: int) -> None:
         self._host = host
@@ -127,9 +142,9 @@ class ContainerTracker:
     def update(
         self, task: TaskMetadata, reading: StatsReading, usages: Mapping[str, ContainerUsage], now_ns: int
     ) -> ContainersSnapshot:
-        """Take an answer, again or anew; what it does not show is forgotten."""
+        """Process a reading, which may be the same as before. Containers without a sample in it are dropped."""
         self._last = {docker_id: self._next(docker_id, sample, now_ns) for docker_id, sample in reading.samples.items()}
-        found: dict[str, ContainerSnapshot] = {}
+        snapshots: dict[str, ContainerSnapshot] = {}
         has_task_network = False
         for container in task.containers:
             last = self._last.get(container.docker_id or "")
@@ -139,14 +154,14 @@ class ContainerTracker:
                 or task.container(container.name) is not container
             ):
                 continue
-            found[container.name] = self._now(container, task, last, usages.get(container.name))
+            snapshots[container.name] = self._snapshot(container, task, last, usages.get(container.name))
             if container.shares_network:
                 self._add_task_network(last.sample)
                 has_task_network = True
-            if len(found) == MAX_CONTAINERS:
+            if len(snapshots) == MAX_CONTAINERS:
                 break
         return ContainersSnapshot(
-            containers=tuple(found.values()),
+            containers=tuple(snapshots.values()),
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
         )
@@ -158,14 +173,14 @@ class ContainerTracker:
         return _LastSample(sample, now_ns, vcpu_between(before.sample if before is not None else None, sample))
 
     def _add_task_network(self, sample: ContainerSample) -> None:
-        """The containers' samples are of different moments: only the largest so far never falls."""
+        """The containers' samples have different times. The maximum so far never decreases, as counters must not."""
         self._task_rx_bytes = max_known(self._task_rx_bytes, sample.network_rx_bytes)
         self._task_tx_bytes = max_known(self._task_tx_bytes, sample.network_tx_bytes)
 
-    def _now(
+    def _snapshot(
         self, container: ContainerMetadata, task: TaskMetadata, last: _LastSample, usage: ContainerUsage | None
     ) -> ContainerSnapshot:
-        sizes = container_limits(container, task, usage, self._host)
+        limits = container_limits(container, task, usage, self._host)
         sample = last.sample
         own_network = not container.shares_network
         return ContainerSnapshot(
@@ -173,9 +188,9 @@ class ContainerTracker:
             started_seconds=_seconds(container.started_ns),
             cpu_seconds=_seconds(sample.cpu_ns),
             vcpu_used=last.vcpu,
-            vcpu_limit=sizes.vcpu,
+            vcpu_limit=limits.vcpu,
             memory_used_bytes=sample.memory_used_bytes,
-            memory_limit_bytes=sizes.memory_bytes,
+            memory_limit_bytes=limits.memory_bytes,
             network_rx_bytes=sample.network_rx_bytes if own_network else None,
             network_tx_bytes=sample.network_tx_bytes if own_network else None,
             block_read_bytes=sample.block_read_bytes,
@@ -187,35 +202,40 @@ def _seconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None else duration_ns / NS_PER_SECOND
 
 
-INSTANCE = "instance"
-_INSTANCE_PERIOD_NS = 10 * NS_PER_SECOND
-_MIN_HOLD_NS = 10 * NS_PER_SECOND
-_HOLD_TICKS = 3
-
-
 def hold_ns(interval_ns: int) -> int:
-    """How long a reading is shown that is not followed by another: a missed tick or two are no gap."""
+    """How long a reading is shown, in nanoseconds, if no other follows: one or two missed ticks make no gap."""
     return max(_HOLD_TICKS * interval_ns, _MIN_HOLD_NS)
 
 
 class Liveness:
-    """Whether a source still answers, by the number of its answers."""
+    """Detects whether a source still answers, from the number of its answers."""
 
     def __init__(self, hold_ns: int) -> None:
         self._hold_ns = hold_ns
         self._answers = 0
-        self._since_ns: int | None = None
+        self._last_answer_ns: int | None = None
 
     def is_up(self, answers: int, now_ns: int) -> bool:
-        """Whether it answered within the time that a reading is held."""
+        """Whether the last answer is not older than the time for which a reading is shown."""
         if answers != self._answers:
             self._answers = answers
-            self._since_ns = now_ns
-        return self._since_ns is not None and now_ns - self._since_ns <= self._hold_ns
+            self._last_answer_ns = now_ns
+        return self._last_answer_ns is not None and now_ns - self._last_answer_ns <= self._hold_ns
 
 
 class SnapshotBuilder:
-    """``read_instance`` is asked every 10 s at most, and only where the task runs on an instance."""
+    """Builds snapshots from the readings of the main loop.
+
+    Args:
+        observation: The readings of the task and its containers.
+        collectors: The collectors of GPUs and NeuronCores.
+        ticker: Counts missed ticks.
+        clock: The clock.
+        host: The instance.
+        read_own_usage: Reads the monitor's own resource usage.
+        read_instance: Reads the instance; called every 10 s at most, and only if the task runs on an instance.
+        interval_ns: The sampling interval in nanoseconds.
+    """
 
     def __init__(
         self,
@@ -233,7 +253,7 @@ class SnapshotBuilder:
         self._collectors = collectors
         self._ticker = ticker
         self._clock = clock
-        self._own_usage = read_own_usage
+        self._read_own_usage = read_own_usage
         self._read_instance = read_instance
         self._hold_ns = hold_ns(interval_ns)
         self._tracker = ContainerTracker(host, self._hold_ns)
@@ -242,7 +262,7 @@ class SnapshotBuilder:
         self._instance_due_ns: int | None = None
 
     def snapshot(self) -> Snapshot:
-        """The state now."""
+        """Build a snapshot of the current readings."""
         now_ns = self._clock.monotonic_ns()
         task = self._observation.task
         sources: dict[str, bool] = {}
@@ -252,7 +272,7 @@ class SnapshotBuilder:
             if isinstance(latest, GpuReadings) and self._update_liveness(
                 sources, collector.name, latest.readings, now_ns
             ):
-                gpus = GpusSnapshot(gpus=latest.gpus, scope="batch" if latest.is_known else INSTANCE)
+                gpus = GpusSnapshot(gpus=latest.gpus, scope=_BATCH_SCOPE if latest.is_known else WHOLE_INSTANCE)
             if isinstance(latest, NeuronReadings) and self._update_liveness(
                 sources, collector.name, latest.reports, now_ns
             ):
@@ -263,8 +283,8 @@ class SnapshotBuilder:
             gpus=gpus,
             neuron=neuron,
             instance=self._current_instance(sources, task, now_ns),
-            task=TaskSnapshot() if task is None else _task(task),
-            monitor=self._monitor(),
+            task=TaskSnapshot() if task is None else _task_snapshot(task),
+            monitor=self._monitor_snapshot(),
             sources=sources,
         )
 
@@ -292,18 +312,18 @@ class SnapshotBuilder:
         sources[INSTANCE] = self._instance is not None
         return self._instance
 
-    def _monitor(self) -> MonitorSnapshot:
-        used = self._own_usage()
+    def _monitor_snapshot(self) -> MonitorSnapshot:
+        own_usage = self._read_own_usage()
         return MonitorSnapshot(
             version=__version__,
-            cpu_seconds=used.cpu_seconds,
-            memory_peak_bytes=None if used.max_rss_mb is None else round(used.max_rss_mb * MIB),
+            cpu_seconds=own_usage.cpu_seconds,
+            memory_peak_bytes=None if own_usage.max_rss_mb is None else round(own_usage.max_rss_mb * MIB),
             read_failures=self._observation.failures,
             missed_ticks=self._ticker.missed,
         )
 
 
-def _task(task: TaskMetadata) -> TaskSnapshot:
+def _task_snapshot(task: TaskMetadata) -> TaskSnapshot:
     return TaskSnapshot(
         family=task.family,
         task_id=None if task.arn is None else task_id(task.arn),

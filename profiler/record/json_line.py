@@ -1,7 +1,7 @@
-"""A record as one line below 64 KiB, whatever the task.
+"""A record as one JSON line below 64 KiB.
 
-Long lists are cut to their limits first; if that is not enough the lists go one after the other,
-those of the batch itself last. The line says ``truncated`` then.
+Long lists are cut to their limits. If the line is still too long, whole parts are removed one after the other until
+it fits. In both cases ``truncated`` is true in the record.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,27 @@ MAX_GPUS = 32
 MAX_NEURON_CORES = 128
 MAX_PROCESSES = 10
 MAX_WARNINGS = 20
-MAX_WARNING_LENGTH = 2500  # holds one that names all settings, each with a bad value and what it may be
-MAX_WARNING_CHARACTERS = 10_000  # together
+MAX_WARNING_LENGTH = 2500  # enough for a warning that lists all settings, each with a bad value and the valid ones
+MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
+# The parts of a record that are removed from a line that is too long, the least important one first.
+_REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
+    {"containers": ()},
+    {"neuron": None},
+    {"gpus": ()},
+    {"processes": ()},
+    {"interval": None},
+    {"monitor": None},
+)
 
 
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
-    """The JSON line without its newline, shorter than 64 KiB.
+    """Encode a report as one JSON line without newline, shorter than 64 KiB.
 
-    ``members`` stand at the line's root beside those of the report. Lists of the record go before
-    they do; where not even that is enough, they are left out.
+    Args:
+        report: The report.
+        members: Additional members of the line's root object. Parts of the record are removed first to make room for
+            them; if that is not enough, the members are left out.
     """
     if not members:
         return _encode_within(report, MAX_LINE_BYTES)
@@ -39,18 +50,10 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
 def _encode_within(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
-    lists: tuple[dict[str, object], ...] = (
-        {"containers": ()},
-        {"neuron": None},
-        {"gpus": ()},
-        {"processes": ()},
-        {"interval": None},
-        {"monitor": None},
-    )
-    for fields in lists:
+    for empty_part in _REMOVABLE_PARTS:
         if len(line) < limit_bytes:
             break
-        shortened = replace(shortened, record=replace(shortened.record, truncated=True, **fields))
+        shortened = replace(shortened, record=replace(shortened.record, truncated=True, **empty_part))
         line = encode(shortened)
     return line
 
@@ -69,11 +72,11 @@ def _within_limits(record: Record) -> Record:
 
 def _truncate_warnings(monitor: Monitor) -> Monitor:
     kept: list[str] = []
-    left = MAX_WARNING_CHARACTERS
+    characters_left = MAX_WARNING_CHARACTERS
     for text in monitor.warnings[:MAX_WARNINGS]:
-        if left > 0:
-            kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, left)))
-            left -= len(kept[-1])
+        if characters_left > 0:
+            kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, characters_left)))
+            characters_left -= len(kept[-1])
     return replace(monitor, warnings=tuple(kept))
 
 
@@ -84,5 +87,5 @@ def _truncate_arguments(process: Process) -> Process:
 
 
 def truncate_text(text: str, limit: int) -> str:
-    """The text; one of more characters than the limit loses its end."""
+    """Cut a text that has more characters than the limit; the last character is then an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

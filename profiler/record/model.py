@@ -1,4 +1,4 @@
-"""The record of a run: what every part of Task Profiler writes and reads, and its JSON Schema."""
+"""The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
 
 from collections.abc import Mapping
 from inspect import cleandoc
@@ -19,17 +19,17 @@ _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
 
 def _json_name(python_name: str) -> str:
-    """Spell a field as the record does: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
+    """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
     first, *others = python_name.split("_")
     return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
 
 
 class _Model(Struct, frozen=True, omit_defaults=True, rename=_json_name):
-    """Base of all parts: immutable, absent values left out, names as in JSON."""
+    """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
 
 
 class Distribution(_Model, frozen=True, kw_only=True):
-    """A quantity over the run: time-weighted mean and percentiles (1 % relative error), and maximum."""
+    """A quantity over the run: time-weighted mean, time-weighted percentiles (1 % relative error), and maximum."""
 
     avg: float | None = None
     p50: float | None = None
@@ -39,12 +39,12 @@ class Distribution(_Model, frozen=True, kw_only=True):
 
 
 class Metrics(_Model, frozen=True, kw_only=True):
-    """What one container used.
+    """The resource usage of one container.
 
-    ``durationMs`` is start to finish of the container, ``billedDurationMs`` start of the image
-    pull to the end, rounded up to whole seconds and at least 60 s. ``maxMemoryUsedMB`` is the
-    working set (without reclaimable page cache), ``memoryUsagePeakMB`` a peak with page cache.
-    ``memoryPeakSource`` says how ``maxMemoryUsedMB`` was obtained.
+    ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start
+    of the image pull to the end, rounded up to whole seconds, at least 60 s. ``maxMemoryUsedMB`` is the largest
+    working set (memory without reclaimable page cache), ``memoryUsagePeakMB`` the largest usage including page cache.
+    ``memoryPeakSource`` is the method by which ``maxMemoryUsedMB`` was measured.
     """
 
     duration_ms: Number | None = None
@@ -70,7 +70,7 @@ class Metrics(_Model, frozen=True, kw_only=True):
 
 
 class Interval(_Model, frozen=True, kw_only=True):
-    """The numbers of the time since the last checkpoint (in checkpoints only)."""
+    """The resource usage since the last checkpoint (in checkpoints only)."""
 
     started_at: str | None = None
     finished_at: str | None = None
@@ -92,7 +92,7 @@ class Container(_Model, frozen=True, kw_only=True):
 
 
 class OtherContainer(_Model, frozen=True, kw_only=True):
-    """Another container of the task, the monitor's own among them."""
+    """Another container of the task; the monitor's own container is one of them."""
 
     name: str
     status: str | None = None
@@ -103,9 +103,9 @@ class OtherContainer(_Model, frozen=True, kw_only=True):
 class Sampling(_Model, frozen=True, kw_only=True):
     """How the batch container was sampled.
 
-    ``duplicates`` are readings that the source had not refreshed, ``failures`` failed reads,
-    ``missedTicks`` points of the sampling grid that passed unread, ``longestGapMs`` the longest
-    time between two readings and ``statsPeriodMs`` the median one.
+    ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and ``missedTicks``
+    sampling times without a reading. ``longestGapMs`` is the longest time between two readings, ``statsPeriodMs`` the
+    median time.
     """
 
     interval_ms: Number | None = None
@@ -119,7 +119,7 @@ class Sampling(_Model, frozen=True, kw_only=True):
 
 
 class Process(_Model, frozen=True, kw_only=True):
-    """The ``count`` processes of one name that were seen: their CPU time together, and the highest mark of one."""
+    """All observed processes with one name: their number, total CPU time, and largest memory peak of any of them."""
 
     name: str
     arguments: str | None = None
@@ -129,14 +129,17 @@ class Process(_Model, frozen=True, kw_only=True):
 
 
 class MemoryKills(_Model, frozen=True, kw_only=True):
-    """How many processes the kernel killed for want of memory; which, and what each held when it was last seen."""
+    """The processes that the kernel killed because memory was exhausted.
+
+    ``count`` is their number. ``processes`` are those that were observed, with their memory at the last observation.
+    """
 
     count: int
     processes: tuple[Process, ...] = field(default_factory=lambda: ())
 
 
 class Gpu(_Model, frozen=True, kw_only=True):
-    """One NVIDIA GPU. ``throttleReasons`` are percentages of the sampled time."""
+    """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in percent."""
 
     uuid: str
     index: int | None = None
@@ -154,7 +157,7 @@ class Gpu(_Model, frozen=True, kw_only=True):
 
 
 class NeuronCore(_Model, frozen=True, kw_only=True):
-    """One NeuronCore, by its index on the node."""
+    """One NeuronCore. ``index`` is its index on the instance."""
 
     index: int
     utilization_percent: Distribution | None = None
@@ -162,14 +165,14 @@ class NeuronCore(_Model, frozen=True, kw_only=True):
 
 
 class NeuronExecutions(_Model, frozen=True, kw_only=True):
-    """Model executions over the run."""
+    """The numbers of model executions in the run."""
 
     completed: int | None = None
     failed: int | None = None
 
 
 class NeuronLatency(_Model, frozen=True, kw_only=True):
-    """The largest per-period latency percentiles in seconds (percentiles cannot be merged)."""
+    """The largest latency percentiles of any period, in seconds (percentiles of periods cannot be merged)."""
 
     p50_max: float | None = None
     p99_max: float | None = None
@@ -177,7 +180,7 @@ class NeuronLatency(_Model, frozen=True, kw_only=True):
 
 
 class Neuron(_Model, frozen=True, kw_only=True):
-    """AWS Neuron devices; ``restarts`` counts restarts of neuron-monitor."""
+    """AWS Neuron devices. ``restarts`` counts restarts of neuron-monitor."""
 
     cores: tuple[NeuronCore, ...] = field(default_factory=lambda: ())
     device_memory_used_mb: Distribution | None = None
@@ -189,21 +192,21 @@ class Neuron(_Model, frozen=True, kw_only=True):
 
 
 class TaskSize(_Model, frozen=True, kw_only=True):
-    """The task's own limits: what Fargate bills and what can be resized."""
+    """The limits of the task: the size that Fargate bills and that users can change."""
 
     vcpu: Number | None = None
     memory_mb: Number | None = None
 
 
 class Cost(_Model, frozen=True, kw_only=True):
-    """What the run cost, and which price it was computed from."""
+    """The cost of the run, and the price list that it was calculated with."""
 
     usd: float | None = None
     price_basis: str | None = None
 
 
 class Recommendation(_Model, frozen=True, kw_only=True):
-    """The size that would have fitted, and why."""
+    """The recommended task size, and the reasons."""
 
     vcpu: Number | None = None
     memory_mb: Number | None = None
@@ -212,7 +215,7 @@ class Recommendation(_Model, frozen=True, kw_only=True):
 
 
 class Monitor(_Model, frozen=True, kw_only=True):
-    """The profiler itself: what it used and what it has to say about the measurement."""
+    """The profiler itself: its own resource usage, and warnings about the measurement."""
 
     version: str | None = None
     cpu_seconds: float | None = None
@@ -224,10 +227,10 @@ class Monitor(_Model, frozen=True, kw_only=True):
 class Record(_Model, frozen=True, kw_only=True):
     """One run of one batch container.
 
-    ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (the task
-    was told to stop before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was
-    not seen). ``labels`` are the run's own, found out or given. ``truncated`` is true when lists
-    were cut to keep the line below 64 KiB; they come last, as Logs Insights reads only so many fields.
+    ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
+    requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). ``labels``
+    are detected from the environment or set by the user. ``truncated`` is true if lists were cut to keep the line
+    below 64 KiB. Lists are the last fields, because Logs Insights reads a limited number of fields.
     """
 
     task_id: str
@@ -267,7 +270,7 @@ class Record(_Model, frozen=True, kw_only=True):
 
 
 class Report(_Model, frozen=True, kw_only=True):
-    """The line: when it was written, which kind it is, and the record."""
+    """The line: the time at which it was written, its type, and the record."""
 
     time: str
     type: RecordType
@@ -280,24 +283,25 @@ _decoder = msgspec.json.Decoder(Report)
 
 
 def encode(report: Report) -> bytes:
-    """The report as one JSON line, without the newline and without any limit on its length."""
+    """Encode a report as one JSON line, without newline and without a limit on its length."""
     return _encoder.encode(report)
 
 
 def decode(line: bytes | str) -> Report:
-    """Read one JSON line.
+    """Decode one JSON line.
 
-    Raises ``msgspec.DecodeError`` (of which ``msgspec.ValidationError`` is one) with a message
-    that names the offending field when the line is no record.
+    Raises:
+        msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
+            (``msgspec.ValidationError`` is a subclass).
     """
     return _decoder.decode(line)
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a line."""
+    """Generate the JSON Schema (2020-12) of a line."""
     schema = msgspec.json.schema(Report)
     for definition in schema["$defs"].values():
-        # Python 3.13 takes the indentation out of docstrings, older ones keep it.
+        # Python 3.13 removes the indentation of docstrings, older versions keep it.
         definition["description"] = cleandoc(definition["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -106,7 +106,7 @@ def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
     assert get(server).status_code == 200
     ((level, event, fields),) = log.lines
     assert (level, fields) == ("error", {"reason": "ValueError('a bug')"})
-    assert "report is not concerned" in event
+    assert "report is not affected" in event
 
 
 def test_clients_that_are_silent_take_all_places_and_no_more(server: MetricsServer) -> None:
@@ -328,8 +328,8 @@ def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Expor
     assert exported.exporter.port is not None
     second = Exported(exported.exporter.port)
     assert second.exporter.start() == (
-        f"Nothing can listen on port {exported.exporter.port} (Address already in use), so there are no live metrics: "
-        "set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
+        f"The monitor cannot listen on port {exported.exporter.port} (Address already in use), so there are no live "
+        "metrics: set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
     )
     second.exporter.publish()
     assert (second.exporter.current(), second.exporter.port) == (None, None)
@@ -380,7 +380,7 @@ def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(taken: socket
         exported = Exported(port, ALL_ADDRESSES)
         problem = exported.exporter.start()
         assert problem is not None
-        assert problem.startswith(f"Nothing can listen on port {port} (Address already in use)")
+        assert problem.startswith(f"The monitor cannot listen on port {port} (Address already in use)")
 
 
 def test_without_the_extra_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,14 @@ import requests
 
 from grafana.model import Panel, Query
 from grafana.panels import PANELS, VARIABLES
-from profiler.prometheus.metrics import CATALOGUE
+from profiler.prometheus.metrics import LIVE_METRICS
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program
 from tests.waiting import wait_until
 
 # What Grafana puts into a query.
 CHOICES: Mapping[str, str] = {"$family": ".*", "$task": ".*", "$__rate_interval": "5s", "$__range": "1m"}
-SHOWN_NAMES = {metric.full_name for metric in CATALOGUE}
+SHOWN_NAMES = {metric.full_name for metric in LIVE_METRICS}
 QUERIES = [(panel, query) for panel in PANELS for query in panel.queries]
 
 
@@ -117,7 +117,7 @@ def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped
 
 def test_prometheus_knows_types_and_help_of_all_metrics_there_are(scraped: Scraped) -> None:
     known = scraped.prometheus.ask("metadata")
-    for metric in CATALOGUE:
+    for metric in LIVE_METRICS:
         assert known[metric.full_name] == [{"type": metric.kind, "help": metric.help, "unit": ""}]
 
 

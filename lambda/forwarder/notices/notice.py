@@ -10,7 +10,7 @@ from forwarder.search.cluster import Cluster
 from forwarder.task.event import StoppedTask
 from forwarder.task.outcome import StopCategory, Verdict
 from forwarder.task.run_log import FoundReport
-from profiler.core.optional_math import max_known, mean_known
+from profiler.record.accelerators import gpu_totals, neuron_totals
 from profiler.record.model import Distribution, Record
 
 _MAX_RUNS = 20
@@ -118,27 +118,26 @@ def run_numbers(task: StoppedTask, found: FoundReport | None) -> RunNumbers:
 
 
 def _gpus(record: Record) -> AcceleratorUse | None:
-    if not record.gpus:
+    totals = gpu_totals(record.gpus)
+    if totals is None or totals.count is None:
         return None
-    use = [gpu.utilization_percent or _NO_DISTRIBUTION for gpu in record.gpus]
-    memory = [gpu.memory_used_mb or _NO_DISTRIBUTION for gpu in record.gpus]
     return AcceleratorUse(
-        count=len(record.gpus),
-        average_percent=mean_known(*(one.avg for one in use)),
-        maximum_percent=max_known(*(one.max for one in use)),
-        maximum_memory_mb=max_known(*(one.max for one in memory)),
+        count=totals.count,
+        average_percent=totals.utilization_percent.avg,
+        maximum_percent=totals.utilization_percent.max,
+        maximum_memory_mb=totals.memory_used_mb.max,
     )
 
 
 def _neuron(record: Record) -> AcceleratorUse | None:
-    if record.neuron is None or not record.neuron.cores:
+    totals = neuron_totals(record.neuron)
+    if totals is None or not totals.cores:
         return None
-    use = [core.utilization_percent or _NO_DISTRIBUTION for core in record.neuron.cores]
     return AcceleratorUse(
-        count=len(record.neuron.cores),
-        average_percent=mean_known(*(one.avg for one in use)),
-        maximum_percent=max_known(*(one.max for one in use)),
-        maximum_memory_mb=(record.neuron.device_memory_used_mb or _NO_DISTRIBUTION).max,
+        count=totals.cores,
+        average_percent=totals.utilization_percent.avg,
+        maximum_percent=totals.utilization_percent.max,
+        maximum_memory_mb=totals.device_memory_used_mb.max,
     )
 
 

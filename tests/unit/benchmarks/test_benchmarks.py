@@ -23,19 +23,19 @@ from benchmarks.simulated_metrics import scrape_function
 from kibana.aggregations import search_body
 from kibana.panels import DASHBOARDS
 from profiler.collectors.nvidia.usage import THROTTLE_REASONS
-from profiler.prometheus.metrics import MAX_CORES, MAX_GPUS
 from profiler.prometheus.snapshot import MAX_CONTAINERS
+from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 finite = st.floats(-1e9, 1e9)
 
 
 def test_what_is_scraped_for_a_measurement_is_as_much_as_can_be_shown() -> None:
-    text = scrape_function(MAX_CONTAINERS, MAX_GPUS, MAX_CORES, ticks=True)().decode()
+    text = scrape_function(MAX_CONTAINERS, MAX_GPUS, MAX_NEURON_CORES, ticks=True)().decode()
     series = [line for line in text.splitlines() if not line.startswith("#")]
     assert sum("container=" in line for line in series) == 10 * MAX_CONTAINERS
     assert sum("uuid=" in line for line in series) == (8 + len(THROTTLE_REASONS)) * MAX_GPUS
-    assert sum("neuron_core=" in line for line in series) == 2 * MAX_CORES
+    assert sum("neuron_core=" in line for line in series) == 2 * MAX_NEURON_CORES
 
 
 def test_a_scrape_after_a_tick_is_written_anew_and_another_is_not() -> None:

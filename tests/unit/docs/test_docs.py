@@ -15,8 +15,8 @@ from botocore.validate import ParamValidator
 import profiler
 from forwarder.settings import read_notice_settings, read_settings
 from profiler.cli.recommend.command import command as recommend
-from profiler.prometheus.metrics import CATALOGUE as LIVE_METRICS
-from profiler.record.emf import CATALOGUE, DEFAULT_METRICS, DIMENSION, NAMESPACE
+from profiler.prometheus.metrics import LIVE_METRICS
+from profiler.record.emf import DEFAULT_METRICS, DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.record.model import json_schema
 from profiler.sizing.fargate import PRICE_TABLE_DATE, priced_regions, prices
 from profiler.sizing.prices import PriceOverrides
@@ -70,8 +70,8 @@ def test_every_option_of_recommend_is_documented() -> None:
 def test_every_metric_is_documented_with_its_unit_and_what_the_default_ones_cost() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|) ?\| \S", page, re.MULTILINE)
-    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_METRICS)) for metric in CATALOGUE]
-    few, all_of_them = len(DEFAULT_METRICS), len(CATALOGUE)
+    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_METRICS)) for metric in EMF_METRICS]
+    few, all_of_them = len(DEFAULT_METRICS), len(EMF_METRICS)
     assert f"| families | default ({few} metrics) | all {all_of_them} metrics |" in page
     for families in (1, 20):
         costs = [f"at most {families * metrics * 0.3:.2f} USD a month" for metrics in (few, all_of_them)]
@@ -88,7 +88,7 @@ def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_paramete
         words = shlex.split(command.replace("\\\n", " "))
         given = {name.title().replace("-", ""): value for name, value in zip(words[::2], words[1::2], strict=True)}
         assert (given["Namespace"], given["Dimensions"]) == (NAMESPACE, f"Name={DIMENSION},Value=nightly-etl")
-        assert given["MetricName"] in {metric.name for metric in CATALOGUE}
+        assert given["MetricName"] in {metric.name for metric in EMF_METRICS}
         typed = {
             **given,
             "Dimensions": [{"Name": DIMENSION, "Value": "nightly-etl"}],

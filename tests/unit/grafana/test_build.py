@@ -10,9 +10,9 @@ import pytest
 from grafana.build import FILE, render_dashboard
 from grafana.model import Panel
 from grafana.panels import PANELS, ROWS, VARIABLES
-from profiler.prometheus.metrics import CATALOGUE, TASK_LABELS
+from profiler.prometheus.metrics import LIVE_METRICS, TASK_LABELS
 
-NAMES = {metric.full_name: metric for metric in CATALOGUE}
+NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
 # What a panel shows by another metric, or what is there to be joined with.
 NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
 by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)

@@ -1,4 +1,4 @@
-"""The saved objects: committed as built, drawn as far as rules can tell, and of fields that documents have."""
+"""The generated files: committed as built. The saved objects obey the lint and use fields that documents have."""
 
 import json
 import re
@@ -20,9 +20,14 @@ from kibana.lint import lint_file
 from kibana.model import Panel, fields_of
 from kibana.objects import object_id
 from kibana.panels import DASHBOARDS, PANELS
+from profiler.record.document_fields import FIELDS
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
+OTHER_FILES = (
+    *(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs")),
+    "ingest/task-profiler.json",
+)
 HEATMAP = object_id("lens", "task-usage-cpu")
 CLASSIC_HEATMAP = object_id("visualization", "task-usage-cpu")
 BARS = object_id("lens", "task-count-by-family")
@@ -48,17 +53,19 @@ def by_id(objects: Objects, identity: str) -> dict[str, Any]:
     return next(one for one in objects if one["id"] == identity)
 
 
-@each_file
+@pytest.mark.parametrize("name", [*FILES, *OTHER_FILES])
 def test_the_committed_file_is_what_the_generator_writes(name: str, files: dict[str, str]) -> None:
     """If this fails: `make kibana`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == files[name]
 
 
-def test_the_script_writes_both_files_wherever_it_is_called(tmp_path: Path, files: dict[str, str]) -> None:
+def test_the_script_writes_all_files_wherever_it_is_called(tmp_path: Path, files: dict[str, str]) -> None:
+    assert set(files) == {*FILES, *OTHER_FILES}
     folder = tmp_path / "kibana"
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ndjson", "__pycache__"))
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ndjson", "task-*.json", "__pycache__"))
+    assert not [name for name in files if (folder / name).exists()]
     subprocess.run([sys.executable, str(folder / "build.py")], check=True, cwd="/", timeout=60)
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.ndjson")} == files
+    assert {name: (folder / name).read_text(encoding="utf-8") for name in files} == files
 
 
 @each_file
@@ -145,6 +152,15 @@ def test_every_format_of_a_data_view_is_of_a_field_that_is_there(name: str, file
         attributes = by_id(loaded(files[name]), object_id("data-view", index))["attributes"]
         assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
+
+
+def test_the_pipeline_moves_every_field_that_the_record_contains() -> None:
+    processors = json.loads((FOLDER / "ingest" / "task-profiler.json").read_text())["processors"]
+    written = {one["target_field"] for step in processors for kind, one in step.items() if kind == "rename"}
+    written |= {one["field"] for step in processors for kind, one in step.items() if kind in {"set", "append"}}
+    for field in FIELDS:
+        if field.record_path is not None:
+            assert {field.name, field.name.rsplit(".", 1)[0]} & written, field.name
 
 
 # --- the three ways of writing a panel say the same -----------------------------------------------------------------

@@ -16,7 +16,7 @@ from profiler.collectors.neuron.reports import Latency
 from profiler.collectors.neuron.usage import NeuronReadings
 from profiler.collectors.nvidia.readings import GpuFacts, GpuSample
 from profiler.collectors.nvidia.usage import LatestGpu
-from profiler.prometheus.metrics import CATALOGUE, MAX_CORES, MAX_GPUS, PREFIX, TASK_LABELS, Metric
+from profiler.prometheus.metrics import LIVE_METRICS, PREFIX, TASK_LABELS, LiveMetric
 from profiler.prometheus.snapshot import (
     ContainerSnapshot,
     ContainersSnapshot,
@@ -26,6 +26,7 @@ from profiler.prometheus.snapshot import (
     TaskSnapshot,
 )
 from profiler.prometheus.text import MAX_LABEL_LENGTH, label_value, metrics_text
+from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.sources.linux.host import Disk, InstanceReading, SwapCounters
 
 EMPTY = Snapshot(taken_ns=0, monitor=MonitorSnapshot(version="1.0", cpu_seconds=0.25))
@@ -166,8 +167,8 @@ def test_series_of_several_labels() -> None:
 
 def test_every_metric_can_be_seen_and_every_series_tells_its_task() -> None:
     found = scraped(FULL)
-    assert {name for name, _ in found} == {metric.full_name for metric in CATALOGUE}
-    for metric in CATALOGUE:
+    assert {name for name, _ in found} == {metric.full_name for metric in LIVE_METRICS}
+    for metric in LIVE_METRICS:
         names = {frozenset(dict(labels)) for name, labels in found if name == metric.full_name}
         assert names == {frozenset({*TASK_LABELS, *metric.labels})}
     assert {dict(labels)["task_family"] for _, labels in found} == {"etl"}
@@ -188,15 +189,15 @@ def test_what_was_not_measured_makes_no_series() -> None:
     assert not [name for name, _ in scraped(unknown) if "container" in name]
 
 
-@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
-def test_names_follow_the_conventions(metric: Metric) -> None:
+@pytest.mark.parametrize("metric", LIVE_METRICS, ids=lambda metric: metric.name)
+def test_names_follow_the_conventions(metric: LiveMetric) -> None:
     units = "bytes|seconds|ratio|vcpus|joules|watts|celsius|hertz"
     plain = "info|up|executions|errors|failures|ticks"
     assert re.fullmatch(rf"task_profiler_[a-z_]+_({units}|{plain})(_total)?", metric.full_name), metric
 
 
 def test_no_name_is_there_twice() -> None:
-    assert len({metric.full_name for metric in CATALOGUE}) == len(CATALOGUE)
+    assert len({metric.full_name for metric in LIVE_METRICS}) == len(LIVE_METRICS)
 
 
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
@@ -204,7 +205,7 @@ def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     cores = dict.fromkeys(range(200), 1.0)
     many = replace(FULL, gpus=GpusSnapshot(gpus=gpus), neuron=NeuronReadings(reports=1, utilization_percent=cores))
     assert len(values(many, "gpu_info")) == MAX_GPUS == 32
-    assert len(values(many, "neuron_core_utilization_ratio")) == MAX_CORES == 128
+    assert len(values(many, "neuron_core_utilization_ratio")) == MAX_NEURON_CORES == 128
 
 
 class ByPrometheusClient(Collector):
@@ -216,7 +217,7 @@ class ByPrometheusClient(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         task = self._snapshot.task
         own = (label_value(task.family or ""), label_value(task.task_id or ""))
-        for metric in CATALOGUE:
+        for metric in LIVE_METRICS:
             kind = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}[metric.kind]
             family = kind(PREFIX + metric.name, metric.help, labels=(*TASK_LABELS, *metric.labels))
             for labels, value in metric.rows(self._snapshot):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from forwarder.search.delivery import Delivery
 from forwarder.settings import ForwarderSettings
 from forwarder.subscription import Counts, decode_payload, forward
-from profiler.record.emf import CATALOGUE, DEFAULT_METRICS, METRIC_NAMES, emf_members
+from profiler.record.emf import DEFAULT_METRICS, EMF_METRICS, METRIC_NAMES, emf_members
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.model import (
     Container,
@@ -336,7 +336,7 @@ def test_any_record_gives_a_valid_document_with_the_records_own_numbers(record: 
 
 
 def test_the_units_are_those_that_cloudwatch_knows() -> None:
-    assert {metric.unit for metric in CATALOGUE} <= set(UNITS.replace("\\", "").split("|"))
+    assert {metric.unit for metric in EMF_METRICS} <= set(UNITS.replace("\\", "").split("|"))
 
 
 def test_readers_of_records_pass_over_the_members() -> None:
