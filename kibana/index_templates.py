@@ -29,7 +29,7 @@ def build_index_templates() -> dict[str, str]:
     """Generate the text of each index template, by the template's name."""
     templates = (
         ("task-reports", _report_fields(), "Final reports of Task Profiler, one document a run."),
-        ("task-checkpoints", _checkpoint_fields(), "Checkpoints of Task Profiler: the course of a run."),
+        ("task-checkpoints", _checkpoint_fields(), "Checkpoints of Task Profiler: the time series of a run."),
         ("task-logs", _LOG_FIELDS, "Log lines of batches, beside their reports."),
     )
     return {
