@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.collectors.base import Collector, final_readings, start_collectors, with_collected
+from profiler.collectors.base import Collectors, final_readings, start_collectors, with_collected
 from profiler.collectors.processes.commands import ProcessTotals
 from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock, Ticker
@@ -76,7 +76,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
 
     find_labels: Callable[[], Mapping[str, str]]
     fetch_placement: Callable[[], Placement | None] | None = None
-    collectors: tuple[Collector, ...] = ()
+    collectors: Collectors = Collectors()
     prices: PriceOverrides = PriceOverrides()
     pause: Callable[[], None] = lambda: None
 
@@ -178,13 +178,13 @@ class _Session:
         )
         labels = merge_labels(context.find_labels(), self._identity.labels)
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
-        unrelated_children = UnrelatedChildren(self._strangers, [_child_pid_of(each) for each in context.collectors])
+        unrelated_children = UnrelatedChildren(self._strangers, context.collectors.child_pids)
         supervisor = Supervisor(started.pid, self._clock, unrelated_children, context.pause)
         tree = ProcessTree(os.getpid(), unrelated_children, self._clock.monotonic_ns)
         source = CommandSampler(
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, startup_cpu_ns=started.startup_cpu_ns
         )
-        start_collectors(context.collectors)
+        start_collectors(context.collectors.all)
         samples = SampleBuffer(self._interval_ns, self._started_wall_ns)
         totals = ProcessTotals()
         ticker = Ticker(self._started_ns, self._interval_ns)
@@ -222,7 +222,7 @@ class _Session:
             processes=totals.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
-        final_readings(context.collectors)
+        final_readings(context.collectors.all)
         facts = RunFacts(placement=None if asked is None else asked.result(), labels=labels)
         return self._finished(observed, samples.failures, ticker.missed, facts, context)
 
@@ -242,8 +242,14 @@ class _Session:
         sizes = effective_sizes(self._cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
-        record = with_recommendation(with_collected(record, context.collectors), context.prices, time=format_ms(now_ns))
-        startup_errors = tuple(each.startup_error for each in context.collectors if each.startup_error is not None)
+        record = with_recommendation(
+            with_collected(record, context.collectors.all), context.prices, time=format_ms(now_ns)
+        )
+        startup_errors = tuple(
+            collector.startup_error
+            for collector in context.collectors.requirable
+            if collector.startup_error is not None
+        )
         return RunResult(exit_code=observed.ending.exit_code, report=report(record, now_ns), warnings=startup_errors)
 
     def _next_tick(self, ticker: Ticker) -> int:
@@ -260,10 +266,6 @@ class _Session:
             return own
         now = self._cgroups.oom_kills()
         return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
-
-
-def _child_pid_of(collector: Collector) -> Callable[[], int | None]:
-    return lambda: collector.child_pid
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:

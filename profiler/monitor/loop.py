@@ -8,8 +8,10 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from profiler.aggregation.outcome import Outcome, exited_outcome, stopped_outcome, unknown_outcome
-from profiler.collectors.base import Collector, final_readings, start_collectors, stop_collectors
+from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
@@ -45,6 +47,15 @@ class Exporter(Protocol):
         ...
 
 
+class Runtime(Struct, frozen=True, kw_only=True):
+    """What every part of the loop runs on: time, the ticks, the request to stop, and the log."""
+
+    clock: Clock
+    ticker: Ticker
+    stop: StopRequest
+    log: Log
+
+
 class ReportTarget:
     """One container to report on."""
 
@@ -65,28 +76,27 @@ class MonitorLoop:
         observation: Observation,
         reporter: Reporter,
         delivery: Delivery,
+        runtime: Runtime,
         *,
-        ticker: Ticker,
-        clock: Clock,
-        stop: StopRequest,
-        log: Log,
         collectors: Sequence[Collector] = (),
+        batch_listeners: Sequence[BatchListener] = (),
         exporter: Exporter | None = None,
     ) -> None:
         self._settings = settings
         self._observation = observation
         self._reporter = reporter
         self._delivery = delivery
-        self._ticker = ticker
-        self._clock = clock
-        self._stop = stop
-        self._log = log
+        self._ticker = runtime.ticker
+        self._clock = runtime.clock
+        self._stop = runtime.stop
+        self._log = runtime.log
         self._collectors = collectors
+        self._batch_listeners = batch_listeners
         self._exporter = exporter
         self._targets: dict[str, ReportTarget] = {}
         self._selection = BatchSelection(names=())
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
-        self._next_checkpoint_ns = clock.monotonic_ns() + self._checkpoint_ns
+        self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
     def run(self) -> None:
         """Returns when every target has its report, or the stop has been answered."""
@@ -158,8 +168,8 @@ class MonitorLoop:
     def _notify_started(self, target: ReportTarget) -> None:
         """What only a running batch tells of itself is asked for as long as it runs."""
         if target.container is not None:
-            for collector in self._collectors:
-                collector.on_batch_started(target.container)
+            for listener in self._batch_listeners:
+                listener.on_batch_started(target.container)
 
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
         container = task.container(target.name)

@@ -5,11 +5,11 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.collectors.neuron.reports import NeuronReport
 from profiler.collectors.neuron.usage import NeuronReadings, NeuronUsage
 from profiler.core.log import Log
 from profiler.record.model import Record
-from profiler.sources.ecs.task_metadata import ContainerMetadata
 
 # So many reports without a device or a process on one, and there is none: the first may lack parts.
 _REPORTS_BEFORE_ABSENT = 5
@@ -86,9 +86,6 @@ class NeuronCollector:
         else:
             self._source.start()
 
-    def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Nothing more can be found out."""
-
     def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be had before its time
         """See whether anything was there at all."""
         self._check_presence("no Neuron device was seen")
@@ -101,15 +98,14 @@ class NeuronCollector:
     def add_to_record(self, record: Record) -> Record:
         """The record with ``neuron``, if there is anything to tell."""
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
-        return record if neuron is None else replace(record, neuron=neuron)
+        if neuron is not None:
+            record = replace(record, neuron=neuron)
+        warnings = () if self.startup_error is None or self.has_data else (self.startup_error,)
+        return with_source(record, self.name if self.has_data else None, warnings)
 
     def latest(self) -> NeuronReadings | None:
         """The devices at the last report."""
         return self._usage.latest()
-
-    def warnings(self) -> tuple[str, ...]:
-        """Why nothing was measured although it was asked for."""
-        return () if self.startup_error is None or self.has_data else (self.startup_error,)
 
     def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)

@@ -1,12 +1,12 @@
 """Keeps neuron-monitor running and passes on each of its reports, in a thread of its own."""
 
 import random
-import threading
 from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.collectors.background import StoppableThread
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.process import (
     MAX_LINE_BYTES,
@@ -144,11 +144,10 @@ class NeuronMonitorSource:
         self._jitter = jitter
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
-        self._truncated_lines = 0
         self._state = initial_supervision(period_seconds)
         self._stop_deadline_ns: int | None = None
         self._wake: WakeEvent | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: StoppableThread | None = None
         self._process: NeuronProcess | None = None
 
     @property
@@ -157,26 +156,16 @@ class NeuronMonitorSource:
         return self._state.restarts
 
     @property
-    def failures(self) -> int:
-        """Lines that were no report, ends, starts that were refused, and silences that were ended."""
-        return self._health.failures + self._truncated_lines
-
-    @property
     def pid(self) -> int | None:
         """The process while it runs: it is this process's child, and no part of any batch."""
         process = self._process
         return None if process is None else process.pid
 
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether there is no neuron-monitor, or none that reports anything; it is still tried once a minute."""
-        return self._state.is_unavailable
-
     def start(self) -> None:
         """Begin, and return at once. Only the first call does anything."""
         if self._thread is None and self._stop_deadline_ns is None:
             wake = self._wake = WakeEvent()
-            self._thread = threading.Thread(target=self._run, args=(wake,), name=self.name, daemon=True)
+            self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set)
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
@@ -184,12 +173,11 @@ class NeuronMonitorSource:
         if self._stop_deadline_ns is None:
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(_TERMINATE_SHARE * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
-        if thread is None or wake is None or thread is threading.current_thread():
+        if thread is None or wake is None or thread.is_current:
             return
-        wake.set()
-        thread.join(max(max_seconds, 0))
+        has_ended = thread.stop(max_seconds)
         process = self._process
-        if not thread.is_alive():
+        if has_ended:
             self._wake = None
             wake.close()
         elif process is not None:
@@ -228,7 +216,8 @@ class NeuronMonitorSource:
         finally:
             how = process.close()
             self._process = None
-        self._truncated_lines += splitter.finish()
+        # Without a log line: the end of the process is logged.
+        self._health.failures += splitter.finish()
         if self._stop_deadline_ns is None:
             self._on_run_failed(
                 f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if silent else how

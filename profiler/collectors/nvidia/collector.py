@@ -6,10 +6,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.collectors.background import PeriodicReader, TimeWaiter
+from profiler.collectors.base import with_source
 from profiler.collectors.nvidia.ownership import GpuScope, resolve
 from profiler.collectors.nvidia.readings import GpuReading
 from profiler.collectors.nvidia.usage import GpuReadings, GpuUsage
-from profiler.core.clock import Clock, Ticker
+from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.accelerators import WHOLE_INSTANCE
@@ -131,7 +133,6 @@ class GpuCollector:
         self._source = source
         self._scope = scope
         self._clock = clock
-        self._interval_ns = interval_ns
         self._is_required = is_required
         self._listener = listener
         self._usage = GpuUsage(interval_ns)
@@ -139,16 +140,12 @@ class GpuCollector:
         self._health = SourceHealth("NVML", log)
         self._log = log
         self._is_warned = False
-        self._matches_none = False
         self._problem: str | None = None
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._first_reading_done = threading.Event()
-        self._final_reading_done = threading.Event()
-        self._stopping = False
         self._counters_due_ns = 0
-        self._thread: threading.Thread | None = None
-        self.child_pid: int | None = None  # the driver needs no process
+        self._reader = PeriodicReader(
+            "gpu", self._read, self._close_source, waiter=TimeWaiter(), clock=clock, interval_ns=interval_ns
+        )
 
     @property
     def has_data(self) -> bool:
@@ -157,8 +154,7 @@ class GpuCollector:
 
     def start(self) -> None:
         """Begin to watch; the driver is looked for in the thread."""
-        self._thread = threading.Thread(target=self._run_thread, name="gpu", daemon=True)
-        self._thread.start()
+        self._reader.start()
 
     @property
     def startup_error(self) -> str | None:
@@ -171,45 +167,38 @@ class GpuCollector:
 
     def final_reading(self, max_seconds: float) -> None:
         """One reading with all counters; skipped where there was nothing to read before, except for the first look."""
-        if self._thread is None:
+        if not self._reader.is_started:
             return
         if not self.has_data:
             self._await_first_reading(max_seconds)
             return
-        self._final_reading_done.clear()
-        self._wake.set()
-        self._driver_health.final_reading_done(in_time=self._final_reading_done.wait(max_seconds))
+        self._driver_health.final_reading_done(in_time=self._reader.final_reading(max_seconds))
 
     def _await_first_reading(self, max_seconds: float) -> None:
         """A command can be over before the driver was looked for; only a GPU that was asked for is worth waiting."""
         if not self._is_required or self._problem is not None:
             return
-        if not self._first_reading_done.wait(max_seconds):
+        if not self._reader.wait_for_first_reading(max_seconds):
             self._report_missing(
                 "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
             )
 
     def stop(self, max_seconds: float) -> None:
         """End the thread; one that is stuck in the driver is left behind, and dies with the process."""
-        if self._thread is None:
-            return
-        self._stopping = True
-        self._wake.set()
         response_left_ns = max(_RESPONSE_NS - (self._driver_health.busy_ns() or 0), 0)
         first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
-        self._thread.join(first_seconds)
-        if self._driver_health.busy_ns() is None:
-            self._thread.join(max_seconds - first_seconds)
+        if not self._reader.stop(first_seconds) and self._driver_health.busy_ns() is None:
+            self._reader.stop(max_seconds - first_seconds)
 
     def add_to_record(self, record: Record) -> Record:
         """The record with ``gpus``; ``gpuScope`` where they are not known to be the batch's."""
         with self._lock:
             selection = resolve(self._scope.selection_for(record.container.name), self._usage.facts())
             gpus = self._usage.gpus(selection.selectors)
-        self._matches_none = self.has_data and bool(selection.selectors) and not gpus
-        if not gpus:
-            return record
-        return replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
+        matches_none = self.has_data and bool(selection.selectors) and not gpus
+        if gpus:
+            record = replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
+        return with_source(record, self.name if self.has_data else None, self._warnings(matches_none=matches_none))
 
     def latest(self) -> GpuReadings | None:
         """The GPUs at the last reading; None before the first."""
@@ -218,30 +207,26 @@ class GpuCollector:
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
         return GpuReadings(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
-    def warnings(self) -> tuple[str, ...]:
+    def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
         """What the numbers lack and why."""
         with self._lock:
             notes = self._usage.notes()
         absence = None if self.has_data else self._problem
-        mismatch = _NO_GPU_MATCHES if self._matches_none else None
+        mismatch = _NO_GPU_MATCHES if matches_none else None
         driver_warnings = self._driver_health.warnings() if absence is None else ()
         return (*notes, *(text for text in (absence, mismatch) if text is not None), *driver_warnings)
 
-    def _run_thread(self) -> None:
-        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
-        while not self._stopping and not self._source.permanently_unavailable:
-            is_final_reading = self._wake.is_set()
-            self._wake.clear()
-            self.tick(counters=is_final_reading)
-            self._first_reading_done.set()
-            if is_final_reading:
-                self._final_reading_done.set()
-            self._wake.wait(ticker.seconds_to_next(self._clock.monotonic_ns()))
+    def _read(self, is_complete: bool) -> bool:  # noqa: FBT001  the form of PeriodicReader
+        """One reading; False if there will never be anything to read."""
+        if self._source.permanently_unavailable:
+            return False
+        self.tick(counters=is_complete)
+        return True
+
+    def _close_source(self) -> None:
         self._driver_health.call_started()
         self._source.close()
         self._driver_health.call_ended()
-        self._first_reading_done.set()
-        self._final_reading_done.set()
 
     def tick(self, *, counters: bool = False) -> None:
         """One reading; the slow counters are read every 10 s a GPU, or when ``counters`` asks for them."""

@@ -10,12 +10,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.collectors.background import PeriodicReader
+from profiler.collectors.base import with_source
 from profiler.collectors.processes.build_record import ProcessMeasurements, with_processes
 from profiler.collectors.processes.commands import ShowArguments
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.collectors.processes.usage import BatchProcesses, ReadingContext
-from profiler.core.clock import Clock, DutyCycle, Ticker
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.clock import Clock, DutyCycle
 from profiler.record.model import Record
 from profiler.sources.cgroup.container import GroupReading
 from profiler.sources.ecs.container_stats import ContainerSample
@@ -24,6 +25,8 @@ from profiler.sources.ecs.task_metadata import ContainerMetadata
 # With thousands of processes a reading takes 10 to 50 ms of CPU time: it is then taken every few seconds.
 _MAX_CPU_FRACTION = 0.005
 _FARGATE = "FARGATE"
+# In ``sampling.sources``.
+SOURCE_NAME = "processes"
 # Each process may be another user's; after so many refusals the control group is not ours to read.
 _MAX_CGROUP_ATTEMPTS = 5
 
@@ -137,10 +140,6 @@ class _TrackedContainer:
 class ProcessCollector:
     """Reads every interval, and when the first process of a batch ends."""
 
-    name = "processes"
-    startup_error: str | None = None
-    child_pid: int | None = None
-
     def __init__(self, machine: ProcessAccess, clock: Clock, interval_ns: int, show_arguments: ShowArguments) -> None:
         self._machine = machine
         self._clock = clock
@@ -149,11 +148,14 @@ class ProcessCollector:
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._lock = threading.Lock()
-        self._final_reading_done = threading.Event()
-        self._is_final_requested = False
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        self._disagreements: tuple[str, ...] = ()
+        self._reader = PeriodicReader(
+            "processes",
+            self._read_batches,
+            self._close,
+            waiter=machine.exit_waiter,
+            clock=clock,
+            interval_ns=interval_ns,
+        )
 
     @property
     def has_data(self) -> bool:
@@ -163,8 +165,7 @@ class ProcessCollector:
     def start(self) -> None:
         """Begin to watch."""
         self._machine.exit_waiter.open()
-        self._thread = threading.Thread(target=self._run_thread, name="processes", daemon=True)
-        self._thread.start()
+        self._reader.start()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Follow this container, from now on."""
@@ -181,30 +182,21 @@ class ProcessCollector:
 
     def final_reading(self, max_seconds: float) -> None:
         """Read once more."""
-        if self._thread is None:
-            return
-        self._final_reading_done.clear()
-        self._is_final_requested = True
-        self._machine.exit_waiter.wake()
-        self._final_reading_done.wait(max_seconds)
+        if self._reader.is_started:
+            self._reader.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
         """End the thread."""
-        if self._thread is None:
-            return
-        self._stopping = True
-        self._machine.exit_waiter.wake()
-        self._thread.join(max_seconds)
+        self._reader.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
         """The record with what is known of the processes of its container."""
+        name = SOURCE_NAME if self.has_data else None
         with self._lock:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
-                self._disagreements = ()
-                return record
+                return with_source(record, name)
             batch = tracked.batch
-            self._disagreements = batch.comparison.warnings()
             measured = ProcessMeasurements(
                 usage=batch.usage,
                 cpu_ns=batch.cpu_ns,
@@ -216,31 +208,16 @@ class ProcessCollector:
                 agrees_on_memory=batch.comparison.memory_agrees,
                 since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
             )
-            return with_processes(record, measured)
+            return with_source(with_processes(record, measured), name, batch.comparison.warnings())
 
-    def latest(self) -> None:
-        """Nothing is shown while it runs."""
+    def _read_batches(self, is_complete: bool) -> bool:  # noqa: FBT001  the form of PeriodicReader
+        self.tick(force=is_complete)
+        return True
 
-    def warnings(self) -> tuple[str, ...]:
-        """Where the processes and the task stats differ, in the record that was written last."""
-        return self._disagreements
-
-    def _run_thread(self) -> None:
-        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
-        exit_waiter = self._machine.exit_waiter
-        next_ns, has_ended = 0, False
-        while not self._stopping:
-            is_final_reading, self._is_final_requested = self._is_final_requested, False
-            now_ns = self._clock.monotonic_ns()
-            if now_ns >= next_ns:
-                next_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
-            self.tick(force=is_final_reading or has_ended)
-            if is_final_reading:
-                self._final_reading_done.set()
-            has_ended = exit_waiter.wait((next_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
+    def _close(self) -> None:
         for tracked in self._tracked.values():
             tracked.close()
-        exit_waiter.close()
+        self._machine.exit_waiter.close()
 
     def tick(self, *, force: bool = False) -> None:
         """Read all batches once; their processes only if it is their turn, unless at any cost."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from profiler.collectors.base import Collector
+from profiler.collectors.base import BatchListener, Collector
 from profiler.record.model import Record
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.ecs.task_metadata import ContainerMetadata
@@ -52,7 +52,7 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
 _MAX_ATTEMPTS = 5
 
 
-class SampleComparingCollector(Collector, Protocol):
+class SampleComparingCollector(Collector, BatchListener, Protocol):
     """Watches processes, and compares with the task stats."""
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
@@ -63,10 +63,6 @@ class SampleComparingCollector(Collector, Protocol):
 class LazyProcessCollector:
     """Stands for the watch until there is one. ``is_visible`` is asked about a Docker id."""
 
-    name = "processes"
-    startup_error: str | None = None
-    child_pid: int | None = None
-
     def __init__(
         self, is_visible: Callable[[str], bool], make_collector: Callable[[], SampleComparingCollector]
     ) -> None:
@@ -74,11 +70,6 @@ class LazyProcessCollector:
         self._make_collector = make_collector
         self._attempts: dict[str, int] = {}
         self._collector: SampleComparingCollector | None = None
-
-    @property
-    def has_data(self) -> bool:
-        """Whether any process of a batch was read."""
-        return self._collector is not None and self._collector.has_data
 
     def start(self) -> None:
         """Nothing is watched before it is seen."""
@@ -109,13 +100,6 @@ class LazyProcessCollector:
     def add_to_record(self, record: Record) -> Record:
         """The record with what is known of processes."""
         return record if self._collector is None else self._collector.add_to_record(record)
-
-    def latest(self) -> None:
-        """Nothing is shown while it runs."""
-
-    def warnings(self) -> tuple[str, ...]:
-        """What the watch has to say."""
-        return () if self._collector is None else self._collector.warnings()
 
     def _can_see(self, docker_id: str) -> bool:
         attempts = self._attempts.get(docker_id, 0)

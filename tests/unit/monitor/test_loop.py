@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.delivery import Delivery
-from profiler.monitor.loop import MonitorLoop
+from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
 from profiler.monitor.reporter import Reporter
 from profiler.record.model import Gpu, Record
@@ -41,11 +42,6 @@ OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNIN
 class FakeCollector:
     """Writes down what the monitor does with it, and how many reports were out by then."""
 
-    name = "fake"
-    has_data = True
-    startup_error = None
-    child_pid = None
-
     def __init__(self, world: "World") -> None:
         self._world = world
         self.told: list[tuple[str, int]] = []
@@ -69,13 +65,7 @@ class FakeCollector:
 
     def add_to_record(self, record: Record) -> Record:
         self.records.append(record)
-        return replace(record, gpus=(Gpu(uuid="GPU-a"),))
-
-    def warnings(self) -> tuple[str, ...]:
-        return ("A warning.",)
-
-    def latest(self) -> None:
-        return None
+        return with_source(replace(record, gpus=(Gpu(uuid="GPU-a"),)), "fake", ("A warning.",))
 
 
 class FakeExporter:
@@ -180,12 +170,12 @@ class World:
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
         observation = Observation(self.source, self.clock, self.log, interval_ns, self.on_sample)
-        grid = Ticker(self.clock.monotonic_ns(), interval_ns)
+        ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
         reporter = Reporter(
             self.settings,
             observation,
-            ticker=grid,
+            ticker=ticker,
             clock=self.clock,
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
@@ -198,11 +188,9 @@ class World:
             observation,
             reporter,
             delivery,
-            ticker=grid,
-            clock=self.clock,
-            stop=self.stop,
-            log=self.log,
+            Runtime(clock=self.clock, ticker=ticker, stop=self.stop, log=self.log),
             collectors=self.collectors,
+            batch_listeners=self.collectors,
             exporter=self.exporter,
         )
         monitor.run()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.collectors.processes.collector import CgroupSource, ProcessAccess, ProcessCollector
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.record.model import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
@@ -152,6 +153,11 @@ def base(status: Status = "success", exit_code: int | None = 0) -> Record:
     )
 
 
+def warnings(record: Record) -> tuple[str, ...]:
+    assert record.monitor is not None
+    return record.monitor.warnings
+
+
 def test_the_course_is_that_of_every_second() -> None:
     record = World().run(60).record()
     assert record.metrics.vcpu_used is not None
@@ -170,7 +176,7 @@ def test_stats_that_come_every_second_keep_their_course() -> None:
     own = base()
     record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
     assert record.metrics.vcpu_used == own.metrics.vcpu_used
-    assert record.sampling == Sampling(samples=60, stats_period_ms=1000)
+    assert record.sampling == Sampling(samples=60, stats_period_ms=1000, sources=("processes",))
     assert record.processes
 
 
@@ -183,7 +189,7 @@ def test_a_course_that_the_stats_contradict_is_not_taken() -> None:
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert record.metrics.memory_used_mb is not None
     assert record.metrics.memory_used_mb.avg == 100
-    assert "CPU time" in world.watch.warnings()[0]
+    assert "CPU time" in warnings(record)[0]
 
 
 def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
@@ -200,7 +206,7 @@ def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
     record = World().run(3).record(metrics=bare, sampling=Sampling(samples=0))
     assert record.metrics.cpu_seconds == 1.5
     assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
-    assert record.sampling == Sampling(samples=3)
+    assert record.sampling == Sampling(samples=3, sources=("processes",))
 
 
 def test_a_spike_between_two_readings_is_the_peak_and_is_not_said_to_be_all() -> None:
@@ -253,7 +259,7 @@ def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     record = world.run(60).record()
     assert record.metrics.max_memory_used_mb == 200
     assert record.metrics.memory_used_mb is not None
-    assert "memory that they share" in world.watch.warnings()[0]
+    assert "memory that they share" in warnings(record)[0]
 
 
 def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
@@ -323,13 +329,12 @@ def test_where_no_process_is_visible_the_record_is_as_before() -> None:
     world = World()
     world.snapshot = lambda _: ProcessSnapshot()
     assert world.run(30).record() == base()
-    assert (world.watch.has_data, world.watch.warnings()) == (False, ())
 
 
 def test_another_container_is_none_of_the_batchs() -> None:
     world = World().run(10)
     other = replace(base(), container=Container(name="other"))
-    assert world.watch.add_to_record(other) == other
+    assert world.watch.add_to_record(other) == with_source(other, "processes")
 
 
 def test_the_same_container_is_introduced_once() -> None:

@@ -2,23 +2,21 @@
 
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.collectors.processes.discovery import LazyProcessCollector
-from profiler.record.model import Container, Process, Record
+from profiler.record.model import Container, Monitor, Process, Record, Sampling
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 from tests.fakes import sample
 
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING")
-RECORD = Record(task_id="t", container=Container(name="batch"), status="success")
+RECORD = Record(
+    task_id="t", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+)
 
 
 class FakeWatch:
     """Writes down what it is told."""
-
-    name = "processes"
-    has_data = True
-    startup_error = None
-    child_pid = None
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -39,13 +37,7 @@ class FakeWatch:
         self.told.append("stop")
 
     def add_to_record(self, record: Record) -> Record:
-        return replace(record, processes=(Process(name="job"),))
-
-    def latest(self) -> None:
-        return None
-
-    def warnings(self) -> tuple[str, ...]:
-        return ("A warning.",)
+        return with_source(replace(record, processes=(Process(name="job"),)), "processes", ("A warning.",))
 
 
 def tell(sighting: LazyProcessCollector) -> None:
@@ -71,13 +63,13 @@ def test_where_nothing_is_visible_nothing_is_made_and_nobody_looks_for_ever() ->
     sighting.on_batch_started(replace(BATCH, docker_id="c"))
     tell(sighting)
     assert looked == [*["b"] * 5, "c"]
-    assert (sighting.has_data, sighting.add_to_record(RECORD), sighting.warnings()) == (False, RECORD, ())
+    assert sighting.add_to_record(RECORD) == RECORD
 
 
 def test_a_container_that_is_pulled_has_no_processes_to_look_for() -> None:
     sighting = LazyProcessCollector(lambda _: True, FakeWatch)
     sighting.on_batch_started(replace(BATCH, docker_id=None))
-    assert not sighting.has_data
+    assert sighting.add_to_record(RECORD) == RECORD
 
 
 def test_once_seen_the_watch_is_started_and_told_everything() -> None:
@@ -90,5 +82,6 @@ def test_once_seen_the_watch_is_started_and_told_everything() -> None:
         sighting.on_batch_started(BATCH)
     tell(sighting)
     assert watch.told == ["start", "seen b", "seen b", "heard batch", "settle", "stop"]
-    assert (sighting.has_data, sighting.warnings()) == (True, ("A warning.",))
-    assert sighting.add_to_record(RECORD).processes == (Process(name="job"),)
+    record = sighting.add_to_record(RECORD)
+    assert (record.sampling, record.monitor) == (Sampling(sources=("processes",)), Monitor(warnings=("A warning.",)))
+    assert record.processes == (Process(name="job"),)
