@@ -136,7 +136,7 @@ def test_xids_are_kept_once_each_and_those_without_a_gpu_are_told() -> None:
         usage.add(GpuReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
     usage.add(GpuReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
     assert only(usage).xids == (31, 43)
-    assert usage.notes() == ("A GPU that could not tell its name had the driver errors (Xid) 79.",)
+    assert usage.notes() == ("A GPU that could not be identified had the driver errors (Xid) 79.",)
 
 
 def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_which() -> None:
