@@ -54,7 +54,7 @@ def test_page_cache_in_use_shows_in_the_memory() -> None:
 def test_shared_memory_counted_at_each_is_told_from_that() -> None:
     agreement = compared(stats_mib=300, processes_mib=2400)
     assert agreement.counts_shared_memory_twice
-    assert "memory that they share" in agreement.warnings()[0]
+    assert "memory that the processes share" in agreement.warnings()[0]
 
 
 def test_a_sample_between_two_readings_is_held_against_both() -> None:

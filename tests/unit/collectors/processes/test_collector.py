@@ -259,7 +259,7 @@ def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     record = world.run(60).record()
     assert record.metrics.max_memory_used_mb == 200
     assert record.metrics.memory_used_mb is not None
-    assert "memory that they share" in warnings(record)[0]
+    assert "memory that the processes share" in warnings(record)[0]
 
 
 def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
