@@ -1,4 +1,7 @@
-"""Wires the collectors of GPUs, Neuron cores and processes. Where there are none, nothing of them is imported."""
+"""Builds the collectors of GPUs, Neuron devices and processes.
+
+The modules of a collector are imported only if this machine has its devices or visible processes.
+"""
 
 import os
 import time
@@ -33,7 +36,7 @@ _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
 
 
 def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> LazyProcessCollector:
-    """The processes of the task's batch, watched from when they are seen."""
+    """The collector of the batch's processes, which starts when these are seen."""
     return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
         make_collector=lambda: _make_collector(arguments, clock, interval_ns),
@@ -61,7 +64,7 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> Sam
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.collectors.processes.commands import redact  # most do not ask for them
+    from profiler.collectors.processes.commands import redact  # rarely used
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None

@@ -1,4 +1,4 @@
-"""``task-profiler monitor``: wires the sidecar."""
+"""``task-profiler monitor``: builds the sidecar."""
 
 import os
 import sys
@@ -72,10 +72,10 @@ def run_monitor(stop: SignalHandler) -> int:
 def _exporter(
     settings: MonitorSettings, observation: Observation, live: Sequence[LiveReadings], runtime: Runtime, host: Host
 ) -> Exporter | None:
-    """The exporter of live metrics; None, and nothing of it imported, where it is off."""
+    """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
         return None
-    from profiler.prometheus.exporter import PrometheusExporter  # see above
+    from profiler.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.prometheus.snapshot import SnapshotBuilder, hold_ns
 
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)

@@ -89,7 +89,7 @@ def test_the_monitor_of_another_container_does_not_count(proc: Path) -> None:
 
 def test_a_monitor_that_ends_meanwhile_is_not_healthy(proc: Path) -> None:
     monitor = process(proc, "1", MONITOR)
-    with pytest.raises(TaskProfilerError, match="ended while it was looked at"):
+    with pytest.raises(TaskProfilerError, match="ended during the check"):
         check_monitor(proc, 1.0, Sleeps(0.5, lambda: (monitor / "status").unlink(missing_ok=True)))
 
 
