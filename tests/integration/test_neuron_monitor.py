@@ -31,7 +31,7 @@ _FIRST_WAIT_SECONDS = 1
 
 
 class Watched:
-    """A source and what it handed on. Its clock stands still unless a test moves it."""
+    """A source and its reports. The fake clock moves only by ``pass_time``."""
 
     def __init__(self, program: Path, clock: Clock, period_seconds: int = 1) -> None:
         self.program = program
@@ -54,7 +54,7 @@ class Watched:
 
     @property
     def failures(self) -> int:
-        """Lines that were no report, ends, starts that were refused, and silences that were ended."""
+        """Lines that were no report, ends, failed starts, and timeouts of a silent process."""
         return self.source._health.failures
 
     @property
@@ -72,7 +72,7 @@ class Watched:
         wait_until(reached, _WAIT_SECONDS, f"{reports} reports, {failures} failures, {started} starts")
 
     def pass_time(self, seconds: float) -> None:
-        """Move the fake clock, and have the source look at it now and not within a second."""
+        """Move the fake clock, and wake the source so that it reads the clock at once."""
         assert isinstance(self.clock, FakeClock)
         self.clock.advance(seconds)
         if self.source._wake is not None:
@@ -98,7 +98,7 @@ def watch(tmp_path: Path) -> Iterator[Any]:
 
 
 def end_of_threads() -> bool:
-    """Wait for the threads of all sources; whether they have ended."""
+    """Wait for the threads of all sources; returns True if they have ended."""
     for thread in threads():
         thread.join(_WAIT_SECONDS)
     return not threads()
@@ -109,7 +109,7 @@ def threads() -> list[threading.Thread]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody collects stays as a zombie."""
+    """Whether a process has ended; an unreaped one remains as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -160,13 +160,13 @@ def test_signals_blocked_here_are_not_blocked_there(watch: Any) -> None:
     assert int(status(watched.starts[0]["pid"], "SigBlk"), 16) == 0
 
 
-def test_lines_of_450_kilobytes_come_whole(watch: Any) -> None:
+def test_lines_of_450_kilobytes_are_read_whole(watch: Any) -> None:
     watched = watch([{**BUSY, "pad_to": 450_000}] * 5 + [STAY])
     watched.wait_for(reports=5)
     assert (watched.reports, watched.failures) == ([watched.reports[0]] * 5, 0)
 
 
-def test_complaints_are_drained_and_their_last_line_is_the_reason(watch: Any) -> None:
+def test_stderr_is_drained_and_its_last_line_is_the_reason(watch: Any) -> None:
     flood = {"complain": "a lot of words\n" * 100_000}
     watched = watch([flood, BUSY, {"complain": "driver: no such device\n"}, {"exit": 3}], [STAY])
     watched.wait_for(reports=1, failures=1)
@@ -175,7 +175,7 @@ def test_complaints_are_drained_and_their_last_line_is_the_reason(watch: Any) ->
     assert line[2] == {"reason": "it ended with exit code 3: driver: no such device"}
 
 
-def test_lines_that_are_no_report_are_counted_and_passed_over(watch: Any) -> None:
+def test_lines_that_are_no_report_are_counted_and_skipped(watch: Any) -> None:
     watched = watch([{"text": 'Usage:\n{"half\n\n[]\n'}, BUSY, BUSY, STAY])
     watched.wait_for(reports=2)
     assert (watched.failures, watched.source.restarts) == (3, 0)
@@ -183,7 +183,7 @@ def test_lines_that_are_no_report_are_counted_and_passed_over(watch: Any) -> Non
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
-def test_an_error_of_a_part_of_the_report_is_told_once(watch: Any) -> None:
+def test_an_error_of_a_part_of_the_report_is_logged_once(watch: Any) -> None:
     broken = runtime({0: 1}, {0: 1})
     broken["report"]["memory_used"]["error"] = "cannot read the memory"
     watched = watch([{"line": report(broken)}] * 3 + [STAY])
@@ -202,7 +202,7 @@ def test_it_is_started_again_after_half_a_line_and_death(watch: Any) -> None:
 
 
 def test_waiting_for_the_next_start_costs_nothing(watch: Any) -> None:
-    """A reader that spins on the end of a pipe asks for the time again and again."""
+    """A reader that spins on the end of a pipe reads the clock again and again."""
 
     class CountingClock(FakeClock):
         asked = 0
@@ -215,7 +215,7 @@ def test_waiting_for_the_next_start_costs_nothing(watch: Any) -> None:
     watched = watch([BUSY, {"exit": 0}], clock=clock)
     watched.wait_for(failures=1)
     before = clock.asked
-    wait_until(lambda: clock.asked > before + 2, _WAIT_SECONDS, "the source to look at the clock again")
+    wait_until(lambda: clock.asked > before + 2, _WAIT_SECONDS, "the source to read the clock again")
     assert clock.asked < before + 50
 
 
@@ -225,7 +225,7 @@ def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
     (first,) = watched.starts
     watched.pass_time(9.9)
     watched.pass_time(0.1)
-    # What it has to end by itself passes on the fake clock, too.
+    # The time to end after SIGTERM passes on the fake clock, too.
     wait_until(lambda: watched.failures or watched.pass_time(0.5), _WAIT_SECONDS, "its end")
     assert is_gone(first["pid"])
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "it was silent for 10 s"}]
@@ -242,7 +242,7 @@ def test_a_process_that_outlives_it_is_ended_with_it(watch: Any) -> None:
 
 
 @pytest.mark.parametrize("age", [1, 2])
-def test_one_that_knows_only_older_names_is_asked_in_those(watch: Any, age: int) -> None:
+def test_an_older_neuron_monitor_gets_a_configuration_with_older_names(watch: Any, age: int) -> None:
     watched = watch([{"line": inf1_report()}, STAY], age=age)
     for start in range(age):
         watched.wait_for(failures=start + 1)
@@ -268,7 +268,7 @@ def test_five_ends_without_a_report_make_it_unavailable_and_it_is_still_tried(wa
     assert len(watched.reasons) <= 6
 
 
-def test_a_program_that_comes_later_is_found(tmp_path: Path) -> None:
+def test_a_program_that_is_installed_later_is_found(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "neuron-monitor", FakeClock())
     watched.source.start()
     watched.wait_for(failures=1)
@@ -302,7 +302,7 @@ def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -
     (start,) = watched.starts
     watched.source.stop(20)
     assert is_gone(start["pid"])
-    assert not Path(f"/proc/{start['pid']}").exists()  # collected, no zombie
+    assert not Path(f"/proc/{start['pid']}").exists()  # reaped, no zombie
     assert (watched.failures, watched.source.restarts, watched.log.lines) == (0, 0, [])
     assert watched.source.pid is None
     assert open_descriptors() == before
@@ -331,7 +331,7 @@ def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
     source.stop(1)
 
 
-def test_stop_before_start_and_without_it_is_nothing(tmp_path: Path) -> None:
+def test_stop_before_start_does_nothing(tmp_path: Path) -> None:
     watched = Watched(install(tmp_path, [STAY]), FakeClock())
     watched.source.stop(1)
     watched.source.start()
@@ -358,7 +358,7 @@ signal.pause()
 
 
 def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
-    """It writes nothing and ignores SIGTERM, so that neither a broken pipe nor a polite signal ends it."""
+    """It writes nothing and ignores SIGTERM, so that neither a broken pipe nor SIGTERM ends it."""
     program = install(tmp_path, [{"ignore_sigterm": True}, STAY])
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(program)])
     try:

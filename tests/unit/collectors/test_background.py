@@ -101,7 +101,7 @@ def test_a_final_reading_is_complete() -> None:
     assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
 
 
-def test_a_source_that_never_has_a_reading_ends_the_thread_and_nobody_waits_for_it() -> None:
+def test_a_source_that_never_has_a_reading_ends_the_thread_without_a_wait() -> None:
     world = World(until=0)
     assert run_to_the_end(world) == []
     assert world.reader.wait_for_first_reading(0)
@@ -126,7 +126,7 @@ class HungReader:
         return True
 
 
-def test_a_reading_that_hangs_delays_nobody_and_counts_as_missing() -> None:
+def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:
     world = HungReader()
     world.reader.start()
     assert world.called.wait(_TEST_SECONDS)

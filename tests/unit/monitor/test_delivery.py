@@ -41,7 +41,7 @@ def test_a_line_that_arrives_is_not_printed() -> None:
         (Parts(slow=True), "did not accept the line within 24 s"),
     ],
 )
-def test_a_line_that_does_not_arrive_is_printed_and_one_error_says_why(parts: Parts, said: str) -> None:
+def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
     parts.delivery.deliver(b"line", TARGET, 24)
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
