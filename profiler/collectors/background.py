@@ -77,6 +77,14 @@ class TimeWaiter:
         self._event.set()
 
 
+class Read(Protocol):
+    """Takes one reading."""
+
+    def __call__(self, *, is_complete: bool) -> bool:
+        """Take one reading; returns False if there is nothing to read and never will be."""
+        ...
+
+
 class PeriodicReader:
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
@@ -85,7 +93,7 @@ class PeriodicReader:
 
     Args:
         name: The thread's name.
-        read: Takes one reading; returns False if there is nothing to read and never will be, which ends the thread.
+        read: Takes one reading in the thread, which ends when the function returns False.
         close: Called in the thread as its last act.
         waiter: Waits between the readings.
         clock: Places the ticks.
@@ -95,7 +103,7 @@ class PeriodicReader:
     def __init__(
         self,
         name: str,
-        read: Callable[[bool], bool],
+        read: Read,
         close: Callable[[], None],
         *,
         waiter: Waiter,
@@ -143,7 +151,7 @@ class PeriodicReader:
             is_final = self._is_final_requested
             if is_final:
                 self._is_final_requested = False
-            if not self._read(is_final or is_after_event):
+            if not self._read(is_complete=is_final or is_after_event):
                 break
             self._first_done.set()
             if is_final:

@@ -224,7 +224,7 @@ class GpuCollector:
         driver_warnings = self._driver_health.warnings() if absence is None else ()
         return (*notes, *(text for text in (absence, mismatch) if text is not None), *driver_warnings)
 
-    def _read(self, is_complete: bool) -> bool:  # noqa: FBT001  the form of PeriodicReader
+    def _read(self, *, is_complete: bool) -> bool:
         """Take one reading; returns False if there is nothing to read and never will be."""
         if self._source.permanently_unavailable:
             return False

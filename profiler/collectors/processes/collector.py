@@ -224,7 +224,7 @@ class ProcessCollector:
             )
             return with_source(with_processes(record, measured), name, batch.comparison.warnings())
 
-    def _read_batches(self, is_complete: bool) -> bool:  # noqa: FBT001  the form of PeriodicReader
+    def _read_batches(self, *, is_complete: bool) -> bool:
         self.tick(force=is_complete)
         return True
 

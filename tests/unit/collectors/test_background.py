@@ -46,7 +46,7 @@ class World:
             "reader", self._read, self._close, waiter=self.waiter, clock=self.clock, interval_ns=seconds(1)
         )
 
-    def _read(self, is_complete: bool) -> bool:  # noqa: FBT001  the form of PeriodicReader
+    def _read(self, *, is_complete: bool) -> bool:
         at = self.clock.now_ns / seconds(1)
         if at >= self.until:
             return False
@@ -119,7 +119,7 @@ class HungReader:
             "hung", self._read, lambda: None, waiter=TimeWaiter(), clock=FakeClock(), interval_ns=seconds(600)
         )
 
-    def _read(self, is_complete: bool) -> bool:  # noqa: FBT001  the form of PeriodicReader
+    def _read(self, *, is_complete: bool) -> bool:
         self.called.set()
         self.release.wait()
         self.completed.append(is_complete)
