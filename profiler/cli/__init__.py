@@ -8,13 +8,13 @@ minute beside the batch, and goes without them, too.
 import sys
 import time
 
-from profiler.core.signals import StopSignals
+from profiler.core.signals import SignalHandler
 
 
 def main() -> None:
     """The ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
-        stop = StopSignals(time.monotonic_ns)
+        stop = SignalHandler(time.monotonic_ns)
         stop.install()
         from profiler.cli.wiring.monitor import run_monitor  # after the signals are caught
 

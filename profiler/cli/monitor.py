@@ -7,7 +7,7 @@ import click
 
 from profiler.cli.wiring.healthcheck import run_healthcheck
 from profiler.cli.wiring.monitor import run_monitor
-from profiler.core.signals import StopSignals
+from profiler.core.signals import SignalHandler
 
 # Click wraps nothing behind a backspace. A docstring with it would have to be raw, and then it is two characters.
 _HELP = """Run as the sidecar of an ECS task, configured by environment variables only.
@@ -35,7 +35,7 @@ TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
 )
 def command() -> None:
     """Start what profiler.cli starts without click."""
-    stop = StopSignals(time.monotonic_ns)
+    stop = SignalHandler(time.monotonic_ns)
     stop.install()
     sys.exit(run_monitor(stop))
 

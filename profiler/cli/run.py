@@ -158,7 +158,7 @@ def command(
     context = RunContext(
         find_labels=find_labels,
         fetch_placement=task_lookup(os.environ),
-        collectors=found.accelerators,
+        collectors=found.collectors,
         prices=prices,
         pause=view.close if view is not None else lambda: None,
     )
@@ -172,7 +172,7 @@ def command(
     shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
     _write_report(shown + b"\n", descriptor, output)
     _warn(() if recorder is None else recorder.add(line, finished.report))
-    stop_collectors(found.accelerators)
+    stop_collectors(found.collectors.all)
     return finished.exit_code
 
 

@@ -1,12 +1,14 @@
-"""What the lives of the monitor and of ``run`` know of GPUs and Neuron cores, whichever there are.
+"""What the monitor and ``run`` know of a collector: GPUs, Neuron devices or the batch's processes.
 
-Each collector is watched beside the main loop, in a thread of its own: a driver that hangs
-costs its own numbers and nothing else.
+Each collector reads in a thread of its own (:mod:`profiler.collectors.background`), so that a driver that hangs costs
+only its own numbers. :class:`Collector` is what all collectors do. The other protocols are what some of them do in
+addition; :class:`Collectors` lists who does what.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.model import Record
@@ -16,92 +18,106 @@ if TYPE_CHECKING:
     from profiler.collectors.neuron.usage import NeuronReadings
     from profiler.collectors.nvidia.usage import GpuReadings
 
-
+# A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
 _STOP_SECONDS = 1.5
 
 
 class Collector(Protocol):
-    """One kind of collector, watched from ``start`` to ``stop``.
+    """Measures one kind of resource from ``start`` to ``stop``."""
 
-    The monitor has the batch's processes watched in the same way (:mod:`profiler.collectors.processes.collector`).
-    """
+    def start(self) -> None:
+        """Start measuring; returns at once."""
+        ...
+
+    def final_reading(self, max_seconds: float) -> None:
+        """Take one last reading before a report is written, within ``max_seconds``."""
+        ...
+
+    def stop(self, max_seconds: float) -> None:
+        """Stop measuring and end the collector's thread and child process, within ``max_seconds``."""
+        ...
+
+    def add_to_record(self, record: Record) -> Record:
+        """Return the record with this collector's numbers, its source name and its warnings."""
+        ...
+
+
+class BatchListener(Protocol):
+    """A collector that reads something from the batch's running processes."""
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        """The batch container runs; called again as long as it does."""
+        ...
+
+
+class LiveReadings(Protocol):
+    """A collector whose last reading is exported while it runs."""
 
     @property
     def name(self) -> str:
         """The source's name in ``sampling.sources``."""
         ...
 
-    @property
-    def has_data(self) -> bool:
-        """Whether there was anything to read."""
+    def latest(self) -> "GpuReadings | NeuronReadings | None":
+        """Return the last reading; None before the first."""
         ...
+
+
+class RequirableCollector(Protocol):
+    """A collector that the settings can require (``on``)."""
 
     @property
     def startup_error(self) -> str | None:
-        """Why there is nothing to read although it was asked for, as a sentence."""
+        """Why a required collector has no readings, as a sentence; None if it has some or is not required."""
         ...
 
-    @property
-    def child_pid(self) -> int | None:
-        """The process that it runs for itself, if any: no part of what is profiled."""
-        ...
 
-    def start(self) -> None:
-        """Begin to watch; returns at once."""
-        ...
+class Collectors(Struct, frozen=True, kw_only=True):
+    """The collectors of one run, and the protocols that each of them implements.
 
-    def on_batch_started(self, container: ContainerMetadata) -> None:
-        """The batch runs now: what only its processes tell can be found out."""
-        ...
+    ``child_pids`` return the child processes that collectors run for themselves: these are not part of what is
+    measured.
+    """
 
-    def final_reading(self, max_seconds: float) -> None:
-        """Take one last reading before a report is written."""
-        ...
-
-    def stop(self, max_seconds: float) -> None:
-        """End the watch and whatever runs for it."""
-        ...
-
-    def add_to_record(self, record: Record) -> Record:
-        """The record with what is known of this kind."""
-        ...
-
-    def latest(self) -> "GpuReadings | NeuronReadings | None":
-        """What was read last, for those who look on while it runs."""
-        ...
-
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader of the numbers has to know, as sentences."""
-        ...
+    all: tuple[Collector, ...] = ()
+    batch_listeners: tuple[BatchListener, ...] = ()
+    live: tuple[LiveReadings, ...] = ()
+    requirable: tuple[RequirableCollector, ...] = ()
+    child_pids: tuple[Callable[[], int | None], ...] = ()
 
 
 def start_collectors(collectors: Iterable[Collector]) -> None:
-    """Begin to watch."""
+    """Start all collectors."""
     for collector in collectors:
         collector.start()
 
 
 def final_readings(collectors: Iterable[Collector]) -> None:
-    """One last reading of each, which may delay the report by so much."""
+    """Take one last reading of each collector before a report."""
     for collector in collectors:
         collector.final_reading(_FINAL_READING_SECONDS)
 
 
 def stop_collectors(collectors: Iterable[Collector]) -> None:
-    """End them, after the report."""
+    """Stop all collectors after the report."""
     for collector in collectors:
         collector.stop(_STOP_SECONDS)
 
 
 def with_collected(record: Record, collectors: Iterable[Collector]) -> Record:
-    """The record with GPUs and Neuron cores, their sources and warnings."""
+    """Return the record with the numbers, sources and warnings of all collectors, in their order."""
     for collector in collectors:
         record = collector.add_to_record(record)
-        if collector.has_data and record.sampling is not None:
-            sources = (*record.sampling.sources, collector.name)
-            record = replace(record, sampling=replace(record.sampling, sources=sources))
-        if record.monitor is not None:
-            warnings = (*record.monitor.warnings, *collector.warnings())
-            record = replace(record, monitor=replace(record.monitor, warnings=warnings))
+    return record
+
+
+def with_source(record: Record, name: str | None, warnings: Sequence[str] = ()) -> Record:
+    """Return the record with one more source (None: the source had no data) and with its warnings."""
+    if name is not None and record.sampling is not None:
+        sources = (*record.sampling.sources, name)
+        record = replace(record, sampling=replace(record.sampling, sources=sources))
+    if warnings and record.monitor is not None:
+        all_warnings = (*record.monitor.warnings, *warnings)
+        record = replace(record, monitor=replace(record.monitor, warnings=all_warnings))
     return record

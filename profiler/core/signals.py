@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopSignals:
+class SignalHandler:
     """Receives stop signals and waits for them.
 
     ``requested_ns`` is the time of the first signal by ``monotonic_ns``, None before it.

@@ -1,1 +1,1 @@
-"""What ``task-profiler run`` needs besides run.py: starting and supervising the command, its record and course."""
+"""``task-profiler run``: starts, samples and supervises a local command, and builds its record."""

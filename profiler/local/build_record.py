@@ -1,6 +1,6 @@
-"""Builds the record of a local command from what was observed of it.
+"""Builds the record of a local command from its observed run.
 
-Inside an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
+If the command runs in an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,16 +38,19 @@ from profiler.sources.cgroup.hierarchy import Limits
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
 
+_LAUNCH_TYPE = "LOCAL"
+_KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """The task a command runs in, and its container."""
+    """The ECS task and the container that a command runs in."""
 
     task: TaskMetadata
     container: ContainerMetadata
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
-    """What bounds the command: the container's and the task's limits, where ECS knows any."""
+    """The limits of the container and the task where ECS has them, else ``sizes`` or those of the host."""
     known = container_limits(placement.container, placement.task, None, Host())
     return ResourceLimits(
         vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
@@ -58,9 +61,9 @@ def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Ho
 def apply_placement(
     record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int
 ) -> Record:
-    """The record of a command that ran in an ECS task.
+    """Add the identity, log stream and durations of the ECS task to the record of a command.
 
-    ``named``: the run was given a name, which then stays its family.
+    ``is_named`` is True if the user gave the run a name, which then remains its family.
     """
     task, own = placement.task, placement.container
     identity = build_batch_record(own, task, None, running_outcome(finished_ns), Host())
@@ -90,12 +93,11 @@ def apply_placement(
     )
 
 
-_LAUNCH_TYPE = "LOCAL"
-_KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
-
-
 class RunIdentity(Struct, frozen=True, kw_only=True):
-    """Which run of what, on which machine."""
+    """The identity of a run: its id and name, its labels, and the machine.
+
+    ``is_named`` is True if the user gave the name.
+    """
 
     task_id: str
     family: str
@@ -105,14 +107,14 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """What was found out beside the command: its ECS task, if it runs in one, and its labels."""
+    """The facts that were collected while the command ran: its ECS task, if any, and its labels."""
 
     placement: Placement | None = None
     labels: Mapping[str, str] = {}
 
 
 class RunSpan(Struct, frozen=True, kw_only=True):
-    """When a command ran: the wall clock stamps, the monotonic clock measures."""
+    """When a command ran: start and end by the wall clock, the duration by the monotonic clock."""
 
     started_ns: int
     finished_ns: int
@@ -120,17 +122,17 @@ class RunSpan(Struct, frozen=True, kw_only=True):
 
 
 class MemoryPeak(Struct, frozen=True, kw_only=True):
-    """The most memory the command's processes held together, and how that is known."""
+    """The largest memory use of all processes of the command together, and how it was measured."""
 
     size_bytes: int | None = None
     source: PeakSource | None = None
 
 
 class RunObservation(Struct, frozen=True, kw_only=True):
-    """What is known of a command that has ended. ``peak.source`` is None if nothing was measured.
+    """The measurements of a command that has ended. ``peak.source`` is None if nothing was measured.
 
-    ``oom_kills`` are those of the group that the profiler is in, others' processes too;
-    ``memory_kills`` those of the command's own, if it has one.
+    ``oom_kills`` counts the kills in the profiler's control group, which may contain unrelated processes;
+    ``memory_kills`` those in the command's own group, None if it has none.
     """
 
     span: RunSpan
@@ -153,28 +155,36 @@ def resolve_peak(
     had_several_processes: bool,
     floor_bytes: int | None,
 ) -> MemoryPeak:
-    """The peak by the kernel's mark of the command's own control group, where that is free of page cache.
+    """The memory peak by the high-water mark of the command's own control group, if that is free of page cache.
 
-    The group's mark counts the files that the command was the first to bring in, but not those
-    that were there: of a single process the larger of the two marks counts.
+    The group's mark includes file pages that the command loaded first, but not those that were in memory before. So
+    for a single process, the larger of the group's and the process's mark is the peak.
+
+    Args:
+        sampled_bytes: The largest sampled memory.
+        ending: The exit of the command with the kernel's resource usage.
+        group: The peak of the command's own control group, if it has one.
+        had_several_processes: More than one process was seen in the tree.
+        floor_bytes: The profiler's own high-water mark at the fork; None if unknown.
     """
-    without = _process_peak(sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes)
+    process_peak = _process_peak(
+        sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
+    )
     transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
     if group is None or group.size_bytes is None or not group.is_process_peak(transferred_bytes):
-        return without
-    mark_bytes = without.size_bytes if without.source == "kernel" else None
+        return process_peak
+    mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
     return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
 
 
 def _process_peak(
     sampled_bytes: int | None, ending: CommandExit, *, had_several_processes: bool, floor_bytes: int | None
 ) -> MemoryPeak:
-    """The peak from the samples and from the kernel's mark of the largest process (``ru_maxrss``).
+    """The memory peak from the samples and from the high-water mark of the largest process (``ru_maxrss``).
 
-    That mark begins at what this process itself had used when it started the command
-    (``floor_bytes``), so it tells nothing up to there. Above, it is the tree's peak if the tree
-    was one process; if not, some process of the tree came to it and the tree to no less. Samples
-    of a control group can be above it: they count page cache in use.
+    The mark starts at the profiler's own mark at the fork (``floor_bytes``), so it has no meaning up to that value.
+    Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower bound, because one
+    process of the tree reached it. Samples of a control group can exceed the mark: they include page cache in use.
     """
     mark_bytes = ending.reaped.max_rss_bytes
     if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
@@ -188,7 +198,7 @@ def _process_peak(
 
 
 def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
-    """What bounds the command: the control group's limits where they are below the machine's own."""
+    """The limits of the command: the smaller ones of the control group and the machine."""
     vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
     sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
@@ -217,7 +227,7 @@ def build_run_record(
         memory_kills=observed.memory_kills,
     )
     if end.status == "failure" and observed.oom_kills:
-        # A child was killed and the command only says that it failed.
+        # A child was killed, and the command only reports a failure.
         memory = OutOfMemory(likely=True, evidence="kernel-counter")
     record = replace(
         _base_record(identity, end.status, ending.exit_code),
@@ -240,7 +250,7 @@ def build_run_record(
 
 
 def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
-    """The record of a command that could not be started: no metrics."""
+    """The record of a command that could not be started; it has no metrics."""
     return replace(
         _base_record(identity, "failure", exit_code),
         labels=identity.labels or None,
@@ -270,7 +280,7 @@ def report(record: Record, now_ns: int) -> Report:
 def build_sampling(
     usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
 ) -> Sampling:
-    """How the command was sampled."""
+    """The statistics of the sampling itself."""
     longest_ms, median_ms = usage.max_step_ms, usage.median_step_ms
     return Sampling(
         interval_ms=as_number(interval_ns / NS_PER_MS),
@@ -285,7 +295,7 @@ def build_sampling(
 
 
 def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
-    """The samples' statistics with the kernel's exact totals and peak in their place."""
+    """The statistics of the samples, with the kernel's exact totals and peak where it has them."""
     peak = observed.peak
     measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
     reaped = observed.ending.reaped

@@ -1,6 +1,6 @@
-"""Labels of a run: short texts by name, given by the user or found (host, user, git commit).
+"""Labels of a run: short texts by name, given by the user or determined from host, user and git commit.
 
-The git commit is read from git's own files: git need not be installed and no process is started.
+The git commit is read from git's files: git need not be installed and no process is started.
 """
 
 import re
@@ -12,17 +12,23 @@ from profiler.core.errors import UsageError
 MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)  # SHA-1 or SHA-256
+_MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def parse_labels(words: Iterable[str]) -> dict[str, str]:
-    """The labels in ``k=v`` words. Raises UsageError for the first that is none."""
+    """Parse ``NAME=VALUE`` words.
+
+    Raises:
+        UsageError: for the first word that is not a label.
+    """
     labels: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise UsageError(
-                f"--label {word!r} is no label: write name=value, the name of at most 64 letters, digits, '_', '.' "
-                "and '-', beginning with a letter."
+                f"--label {word!r} is not a label: write name=value, with a name of at most 64 letters, digits, '_', "
+                "'.' and '-' that begins with a letter."
             )
         if len(value) > MAX_LABEL_CHARS:
             raise UsageError(f"--label {name} is longer than {MAX_LABEL_CHARS} characters: shorten its value.")
@@ -33,22 +39,18 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
 
 
 def build_default_labels(*, host: str | None, user: str | None, git_commit: str | None) -> dict[str, str]:
-    """What is found out by itself; absent facts make no label."""
+    """The labels that need no option; unknown facts make no label."""
     facts = {"host": host, "user": user, "gitCommit": git_commit}
     return {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
 
 
-def merge_labels(found: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """All labels; a given one wins over a found one of the same name."""
-    return {**found, **given}
-
-
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)  # SHA-1 or SHA-256
-_MAX_FILE_BYTES = 16 * 1024 * 1024
+def merge_labels(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """All labels; a given one replaces a default one of the same name."""
+    return {**defaults, **given}
 
 
 def git_commit(folder: Path) -> str | None:
-    """The commit checked out in the nearest repository at or above ``folder``, None if there is none."""
+    """The commit checked out in the nearest repository at or above ``folder``; None without a repository."""
     for parent in (folder, *folder.parents):
         git = parent / ".git"
         if git.exists():
@@ -57,7 +59,7 @@ def git_commit(folder: Path) -> str | None:
 
 
 def _git_folder(git: Path) -> Path:
-    """``.git`` itself, or what it points to in a worktree or submodule."""
+    """``.git`` itself, or the folder that it points to in a worktree or submodule."""
     link = _read(git) if git.is_file() else None
     return git.parent / link.removeprefix("gitdir: ") if link is not None else git
 
@@ -70,8 +72,8 @@ def _commit_of(git: Path) -> str | None:
     if ".." in reference.split("/") or reference.startswith("/"):
         return None
     shared = _read(git / "commondir")
-    for place in (git, git / shared if shared is not None else git):
-        commit = _commit(_read(place / reference)) or _packed_ref(place, reference)
+    for folder in (git, git / shared if shared is not None else git):
+        commit = _commit(_read(folder / reference)) or _packed_ref(folder, reference)
         if commit is not None:
             return commit
     return None

@@ -1,4 +1,4 @@
-"""Starts a command in the same environment as if its caller had started it directly."""
+"""Starts a command with the environment, signals and files that it would have without the profiler."""
 
 import errno
 import os
@@ -10,21 +10,14 @@ from msgspec import Struct
 
 from profiler.record.json_line import truncate_text
 
-# That of a task definition's family.
+# The limit of a task definition's family.
 MAX_NAME_CHARS = 255
-
-
-def shorten_name(name: str) -> str:
-    """The name, or as much of it as a line has room for."""
-    return truncate_text(name, MAX_NAME_CHARS)
-
-
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _SHELL = "/bin/sh"
-# Python ignores these two from its start; what came before cannot be seen any more.
+# Python ignores these two signals from its start; their earlier state is unknown.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-# Python sets this one itself, in its own environment, when it starts in the C locale (PEP 538).
+# Python adds this variable to its own environment when it starts in the C locale (PEP 538).
 _LOCALE_VARIABLE = b"LC_CTYPE"
 
 Environment = Mapping[bytes, bytes]
@@ -32,9 +25,10 @@ Words = tuple[str, ...]
 
 
 class StartedCommand(Struct, frozen=True, kw_only=True):
-    """A running command; ``startup_cpu_ns`` of its process's CPU time went into starting it.
+    """A running command.
 
-    ``hook_output`` is what its process had to say just before it became the command.
+    ``startup_cpu_ns`` is the CPU time that its process used before it executed the command. ``hook_output`` is the
+    result of the pre-exec hook.
     """
 
     pid: int
@@ -43,7 +37,7 @@ class StartedCommand(Struct, frozen=True, kw_only=True):
 
 
 class StartFailure(Struct, frozen=True, kw_only=True):
-    """The command could not be started: the exit code a shell gives then, and a sentence."""
+    """The command could not be started: the exit code of a shell in this case, and the reason as a sentence."""
 
     exit_code: int
     reason: str
@@ -55,6 +49,11 @@ _WriteLine = Callable[[bytes], None]
 _Exec = Callable[[_WriteLine], None]
 
 
+def shorten_name(name: str) -> str:
+    """Shorten a name to the limit of a family."""
+    return truncate_text(name, MAX_NAME_CHARS)
+
+
 def _no_output() -> bytes:
     return b""
 
@@ -62,25 +61,29 @@ def _no_output() -> bytes:
 def launch(
     words: Words, environment: Environment, mask: Iterable[int], pre_exec_hook: PreExecHook = _no_output
 ) -> StartedCommand | StartFailure:
-    """Start a command found as ``execvp`` finds it.
+    """Start a command; the program is searched as ``execvp`` does.
 
-    ``pre_exec_hook`` is called in the command's process as the last thing before it becomes the
-    command; it may not raise. What it returns, one line, is the caller's answer.
+    The command gets ``environment`` and the signal ``mask``, and inherits from this process the open files, the process
+    group and the signals that were ignored when this process started. The caller must have blocked the signals that it
+    handles and left SIGCHLD unchanged. Afterwards SIGCHLD has its default action, because the kernel discards exit
+    codes while it is ignored.
 
-    It gets ``environment``, the signal ``mask``, and from this process the open files, the
-    process group and what was ignored when this process began. The caller has blocked the
-    signals it handles and left SIGCHLD as it found it; afterwards SIGCHLD is at its default,
-    because the kernel throws exit codes away while it is ignored.
+    Args:
+        words: The program and its arguments.
+        environment: The environment of the command.
+        mask: The signals that are blocked in the command.
+        pre_exec_hook: Called in the command's process as the last action before the exec. It must not raise; its
+            result, one line, becomes ``hook_output``.
     """
-    children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    ignored = (signal.SIGCHLD,) if children == signal.SIG_IGN else ()
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ignored = (signal.SIGCHLD,) if previous == signal.SIG_IGN else ()
 
     def start(path: str, arguments: Words) -> StartedCommand:
         def exec_command(write_line: _WriteLine) -> None:
             _restore_signal_state(mask, ignored)
             hook_output = pre_exec_hook()
             write_line(b"%d %s\n" % (time.process_time_ns(), hook_output))
-            os.execve(path, arguments, environment)  # noqa: S606  to run a command is what this is for
+            os.execve(path, arguments, environment)  # noqa: S606  running a command is the purpose
 
         return _fork(exec_command)
 
@@ -88,7 +91,7 @@ def launch(
 
 
 def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
-    """The environment as the caller gave it; ``initial`` is ``/proc/self/environ``."""
+    """The environment without the variable that Python added; ``initial`` is ``/proc/self/environ``."""
     if initial is None or any(entry.startswith(_LOCALE_VARIABLE + b"=") for entry in initial.split(b"\0")):
         return own
     return {name: value for name, value in own.items() if name != _LOCALE_VARIABLE}
@@ -102,16 +105,16 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
     return tuple(filter(os.path.exists, paths))
 
 
-def _start_first_usable(words: Words, places: tuple[str, ...], start: _Start) -> StartedCommand | StartFailure:
-    """Try one place after the other, as ``execvp`` does; one that is there but unusable is remembered."""
+def _start_first_usable(words: Words, paths: tuple[str, ...], start: _Start) -> StartedCommand | StartFailure:
+    """Try one path after the other, as ``execvp`` does; the first path that exists but fails gives the reason."""
     name = words[0]
     unusable: StartFailure | None = None
-    for path in places:
+    for path in paths:
         shown = shorten_name(path)
         try:
             return _start_with_shell_fallback(path, words, start)
         except (FileNotFoundError, NotADirectoryError):
-            if os.path.exists(path):  # noqa: PTH110  a word of the command line, not a path of ours
+            if os.path.exists(path):  # noqa: PTH110  a word of the command line
                 reason = f"{shown} cannot be executed: the interpreter it names does not exist."
                 unusable = unusable or StartFailure(exit_code=NOT_EXECUTABLE, reason=reason)
         except PermissionError:
@@ -125,13 +128,13 @@ def _start_first_usable(words: Words, places: tuple[str, ...], start: _Start) ->
 
 
 def _refusal_reason(path: str) -> str:
-    if os.path.isdir(path):  # noqa: PTH112  a word of the command line, not a path of ours
+    if os.path.isdir(path):  # noqa: PTH112  a word of the command line
         return "it is a folder"
     return f"permission denied; if it is a program, run chmod +x {path}"
 
 
 def _start_with_shell_fallback(path: str, words: Words, start: _Start) -> StartedCommand:
-    """A script without ``#!`` is the shell's, as for ``execvp``, ``env`` and every shell."""
+    """Start the program; run a script without ``#!`` by the shell, as ``execvp``, ``env`` and every shell do."""
     try:
         return start(path, words)
     except OSError as error:
@@ -141,11 +144,11 @@ def _start_with_shell_fallback(path: str, words: Words, start: _Start) -> Starte
 
 
 def _fork(exec_command: _Exec) -> StartedCommand:
-    """Have a child become the command; raises its OSError if it cannot.
+    """Fork a child that executes the command; raises the child's OSError if that fails.
 
-    Not ``posix_spawn``: glibc's leaves two of its own signals ignored in the command, and it
-    cannot make a signal ignored that is not ignored here. What the fork of an interpreter costs
-    is told by the child and taken off the command's account.
+    ``posix_spawn`` is not used: the one of glibc leaves two of its own signals ignored in the command, and it cannot
+    make a signal ignored that is not ignored here. The child reports the CPU time of the fork, which is subtracted from
+    that of the command.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -162,7 +165,7 @@ def _fork(exec_command: _Exec) -> StartedCommand:
 
 
 def _run_child(exec_command: _Exec, output: int) -> None:
-    """In the child: nothing of the interpreter may run after this, whatever happens."""
+    """Execute the command in the child. The function never returns, so no other code of the interpreter runs."""
     try:
         exec_command(lambda text: _write(output, text))
     except OSError as error:
@@ -180,7 +183,7 @@ def _restore_signal_state(mask: Iterable[int], ignored: Iterable[signal.Signals]
         signal.signal(number, signal.SIG_IGN)
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    # Python's own handler would swallow a Ctrl-C that waits here; the default ends the child.
+    # Python's own handler would swallow a pending Ctrl-C; the default action ends the child.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)

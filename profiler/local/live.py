@@ -1,8 +1,7 @@
-"""The live view of ``run --live``: two lines kept at the bottom of the terminal.
+"""The live view of ``run --live``: two lines at the bottom of the terminal.
 
-The command goes on writing to the same terminal, so nothing may be redrawn in place. The bottom
-rows are taken out of the scrolling region (DECSTBM, as apt does for its progress bar): what the
-command prints scrolls above them.
+The command writes to the same terminal, so the view must not redraw lines in place. It removes the bottom rows from the
+scrolling region (DECSTBM, like the progress bar of apt), and the command's output scrolls above them.
 """
 
 from collections.abc import Callable
@@ -29,14 +28,21 @@ _CLEAR_LINE = "\x1b[2K"
 
 
 class Terminal(Struct, frozen=True, kw_only=True):
-    """A terminal's size now, and how to write to it at once."""
+    """The current size of a terminal."""
 
     columns: int
     rows: int
 
 
 class LiveView:
-    """Draws the last sample. ``get_terminal`` tells the terminal's size, ``write`` writes to it."""
+    """Draws the last sample.
+
+    Args:
+        get_terminal: Returns the terminal's size.
+        write: Writes to the terminal at once.
+        sizes: The limits that the bars are relative to.
+        started_ns: The start of the command by the wall clock.
+    """
 
     def __init__(
         self, get_terminal: Callable[[], Terminal], write: Callable[[str], None], sizes: ResourceLimits, started_ns: int
@@ -49,7 +55,7 @@ class LiveView:
         self._terminal: Terminal | None = None
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Show a sample; a terminal that is too small shows nothing."""
+        """Show a sample; nothing is shown in a terminal that is too small."""
         terminal = self._get_terminal()
         if terminal.rows < _MIN_TERMINAL_ROWS or terminal.columns < _MIN_TERMINAL_COLUMNS:
             self.close()
@@ -62,7 +68,7 @@ class LiveView:
         self._write(_draw_at_bottom(lines, terminal))
 
     def close(self) -> None:
-        """Give the terminal back whole."""
+        """Clear the view and restore the scrolling region."""
         if self._terminal is not None:
             cleared = _draw_at_bottom([""] * ROWS, self._terminal)
             self._write(f"{cleared}{_SAVE_CURSOR}\x1b[r{_RESTORE_CURSOR}")
@@ -72,7 +78,7 @@ class LiveView:
 def render(
     sample: ContainerSample, before: ContainerSample | None, sizes: ResourceLimits, started_ns: int, columns: int
 ) -> list[str]:
-    """The two lines, as wide as the terminal at most; what is not known yet is a dash."""
+    """The two lines, not wider than the terminal; an unknown value is a dash."""
     vcpu = vcpu_between(before, sample)
     memory_mb = None if sample.memory_used_bytes is None else sample.memory_used_bytes / MIB
     size_mb = None if sizes.memory_bytes is None else sizes.memory_bytes / MIB
@@ -109,7 +115,7 @@ def _format_with_limit(value: float | None, size: float | None, unit: str, digit
 
 
 def _reserve_rows(terminal: Terminal, *, first: bool) -> str:
-    """Take the bottom rows out of the scrolling region, with the cursor above them."""
+    """The control codes that remove the bottom rows from the scrolling region and keep the cursor above them."""
     make_room = "\n" * ROWS + f"\x1b[{ROWS}A" if first else ""
     return f"{make_room}{_SAVE_CURSOR}\x1b[1;{terminal.rows - ROWS}r{_RESTORE_CURSOR}"
 

@@ -1,4 +1,4 @@
-"""Samples a command's process tree as if it were one container."""
+"""Samples a command's process tree as one container, and passes the samples to the statistics."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,9 +15,11 @@ from profiler.sources.linux.process_tree import ProcessReading, ProcessTree, Tre
 
 
 class UnrelatedChildren:
-    """Those that were there before the command, and those that the profiler started for itself.
+    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors.
 
-    ``own_pid_getters`` tell the process that they run now, if any: it may be another one after a restart.
+    Args:
+        preexisting: The children that existed before the command.
+        own_pid_getters: Return the current child of a collector, if any; a restart may change it.
     """
 
     def __init__(self, preexisting: Iterable[int], own_pid_getters: Iterable[Callable[[], int | None]] = ()) -> None:
@@ -25,12 +27,12 @@ class UnrelatedChildren:
         self._own_pid_getters = tuple(own_pid_getters)
 
     def __contains__(self, pid: object) -> bool:
-        """Whether a process is one of them now."""
+        """Whether a process is one of them at the moment."""
         return pid in self._preexisting or any(pid == get_pid() for get_pid in self._own_pid_getters)
 
 
 class GroupMemory:
-    """The memory of the command's own control group, for as long as all its processes are seen to be in it."""
+    """The memory of the command's own control group, as long as all processes of the command are in it."""
 
     def __init__(self, cgroup: CommandCgroup) -> None:
         self._cgroup = cgroup
@@ -40,7 +42,7 @@ class GroupMemory:
         self.cache_peak_bytes = 0
 
     def read(self, processes: Iterable[ProcessReading]) -> int | None:
-        """The group's memory now; None without a group, and once a process has left it for another."""
+        """The group's memory in bytes; None without a group, or after a process has moved to another group."""
         reading = self._cgroup.memory()
         if reading is None:
             return None
@@ -56,7 +58,10 @@ class GroupMemory:
         return reading.used_bytes
 
     def final_peak(self) -> GroupPeak:
-        """The kernel's mark, and whether it tells the command's peak. Page cache outlives the processes."""
+        """The kernel's high-water mark with the facts that decide whether it is the command's peak.
+
+        Read after the end: page cache outlives the processes.
+        """
         reading = self._cgroup.memory()
         if reading is not None:
             self._update_cache_peak(reading)
@@ -71,9 +76,14 @@ class GroupMemory:
 
 
 class CommandSampler:
-    """Samples of one command's tree, and of its control group, if it has one.
+    """Samples the process tree of one command, and its control group if it has one.
 
-    ``startup_cpu_ns`` of the tree's CPU time went into starting the command.
+    Args:
+        tree: Reads the processes.
+        cgroup: The command's control group.
+        started_ns: The start of the command by the wall clock.
+        vcpus: The CPUs that the command can use.
+        startup_cpu_ns: The CPU time that was used to start the command; it is subtracted.
     """
 
     name = "processes"
@@ -97,15 +107,15 @@ class CommandSampler:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that the samples know of."""
+        """The largest memory use of all samples, in bytes."""
         return max_known(self._memory.peak_bytes, self._group_memory.used_peak_bytes)
 
     def group_peak(self) -> GroupPeak:
-        """The control group's mark, when the command has ended."""
+        """The control group's high-water mark, after the command has ended."""
         return self._group_memory.final_peak()
 
     def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
-        """The tree now; the last two are what this process itself has waited for so far."""
+        """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
         processes = self.processes = self._tree.read()
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
@@ -122,7 +132,7 @@ class CommandSampler:
         )
 
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
-        """After the command's end there are counters only; ``cpu_ns`` is final then."""
+        """The counters after the command's end; ``cpu_ns`` is final."""
         leftover = self._tree.read()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
         return ContainerSample(
@@ -135,17 +145,20 @@ class CommandSampler:
         return self.cpu_ns
 
     def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
-        """Ticks of 10 ms can show more than all CPUs give in a short step: the rest comes later."""
-        most_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._vcpus)
+        """Limit the CPU time to what all CPUs can provide: clock ticks of 10 ms may exceed that in a short step.
+
+        The excess is reported with later samples.
+        """
+        max_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._vcpus)
         self._read_ns = read_ns
-        self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, most_ns))
+        self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
         return self._reported_cpu_ns
 
 
 class SampleBuffer:
-    """Feeds the statistics one sample late, so that a short last step can be joined to it.
+    """Passes samples to the statistics with a delay of one, so that a short last step can be merged with it.
 
-    A rate over a step of a few milliseconds is mostly the rounding of the counters.
+    A rate over a step of a few milliseconds is mostly rounding of the counters.
     """
 
     def __init__(self, interval_ns: int, started_ns: int) -> None:
@@ -156,7 +169,7 @@ class SampleBuffer:
         self._pending: tuple[ContainerSample, int] | None = None
 
     def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
-        """Take the reading of a tick."""
+        """Add the sample of a tick, or count a failure."""
         if isinstance(sample, Unavailable):
             self.failures += 1
             return
@@ -164,7 +177,7 @@ class SampleBuffer:
         self._pending = sample, received_ns
 
     def finish(self, final: ContainerSample, received_ns: int) -> None:
-        """Take the counters at the end, if there was any sample before."""
+        """Add the counters at the end, if there was a sample before."""
         if self._pending is None:
             return
         last, _ = self._pending

@@ -1,7 +1,6 @@
-"""``task-profiler run``: the life of a local command under the profiler.
+"""``task-profiler run``: starts a local command, samples it until it ends, and builds its report.
 
-The command is started, sampled on a fixed grid while it runs, and reaped; its run ends with its
-first process. Nothing here writes to the command's standard streams.
+The run ends with the command's first process. Nothing here writes to the standard streams.
 """
 
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.collectors.base import Collector, final_readings, start_collectors, with_collected
+from profiler.collectors.base import Collectors, final_readings, start_collectors, with_collected
 from profiler.collectors.processes.commands import ProcessTotals
 from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock, Ticker
@@ -45,19 +44,18 @@ from profiler.sources.linux import proc
 from profiler.sources.linux.host import read_host, read_own_usage
 from profiler.sources.linux.process_tree import ProcessTree, list_children
 
-_ORPHANS_ARE_LOST = "Orphans of the command could not be followed (prctl was refused); their CPU time may be missing."
+_ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
-    "The command ignores SIGCHLD: of its children only the CPU time up to the last sample before their end is known."
+    "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
 )
 _PLACEMENT_TIMEOUT_SECONDS = 1.0
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
-
 
 OnSample = Callable[[ContainerSample], None]
 
 
 def fan_out(listeners: Sequence[OnSample]) -> OnSample:
-    """One listener that passes each sample on to all."""
+    """Return one listener that passes each sample to all."""
 
     def notify_all(sample: ContainerSample) -> None:
         for listener in listeners:
@@ -67,22 +65,27 @@ def fan_out(listeners: Sequence[OnSample]) -> OnSample:
 
 
 class RunContext(Struct, frozen=True, kw_only=True):
-    """What is asked for beside the command, so that it costs the command nothing.
+    """What ``run`` uses besides the command itself.
 
-    ``fetch_placement`` is None outside of ECS; its answer counts only within a second. ``prices`` are the settings'.
-    ``pause`` is called before the profiler stops because the terminal stopped the command. The collectors
-    go on until the caller stops them: some take their time, and the report need not wait for it.
+    Args:
+        find_labels: Determines the default labels after the command has started.
+        fetch_placement: Reads the ECS task in a background thread; None outside of ECS. A result after one second is
+            ignored.
+        collectors: The collectors of accelerators. The caller stops them, because that may take a while and the report
+            need not wait for it.
+        prices: The prices of the settings.
+        pause: Called before the profiler stops because the terminal stopped the command.
     """
 
     find_labels: Callable[[], Mapping[str, str]]
     fetch_placement: Callable[[], Placement | None] | None = None
-    collectors: tuple[Collector, ...] = ()
+    collectors: Collectors = Collectors()
     prices: PriceOverrides = PriceOverrides()
     pause: Callable[[], None] = lambda: None
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """What to run and how."""
+    """The command to run, and the options of the run."""
 
     argv: tuple[str, ...]
     family: str | None = None
@@ -91,9 +94,10 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """What came of it: the exit code to end with, the report, and a sentence if it did not start.
+    """The result of a run.
 
-    ``warnings`` are sentences on what was asked for and could not be had.
+    ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
+    ``warnings`` are sentences about required accelerators without readings.
     """
 
     exit_code: int
@@ -107,7 +111,7 @@ def run(
 ) -> RunResult:
     """Run a command to its end in ``environment``.
 
-    ``on_sample`` hears every sample as it is taken. Signals stay blocked afterwards, so that the report gets out.
+    ``on_sample`` receives every sample at once. The signals remain blocked afterwards, so that the report is written.
     """
     identity = RunIdentity(
         task_id=str(uuid.uuid4()),
@@ -131,7 +135,7 @@ def run(
 
 
 class _Session:
-    """One run, from before the command's start to its report."""
+    """One run, from the preparation of the start to the report."""
 
     def __init__(self, identity: RunIdentity, clock: Clock, interval_ns: int, warnings: Iterable[str]) -> None:
         self._identity = identity
@@ -141,7 +145,7 @@ class _Session:
         self._cgroups = read_own_cgroups(Path("/"))
         self._own_cgroup = make_command_cgroup(self._cgroups, os.getpid(), identity.task_id)
         self._oom_kills_before = self._cgroups.oom_kills()
-        self._strangers = list_children(os.getpid(), threads=1)
+        self._preexisting_children = list_children(os.getpid(), threads=1)
         self._usable_cpus = len(os.sched_getaffinity(0))
         self._started_ns = 0
         self._started_wall_ns = 0
@@ -149,15 +153,15 @@ class _Session:
     def start(
         self, argv: tuple[str, ...], environment: Mapping[bytes, bytes], mask: Iterable[int]
     ) -> StartedCommand | StartFailure:
-        """Start the command as the very last thing; its time begins when its process becomes the command."""
-        as_called = restore_caller_environment(environment, proc.read("/proc/self/environ"))
+        """Start the command. Its time starts just before its process executes it."""
+        caller_environment = restore_caller_environment(environment, proc.read("/proc/self/environ"))
         self._started_wall_ns = self._clock.wall_ns()
         self._started_ns = self._clock.monotonic_ns()
-        started = launch(argv, as_called, mask, self._before_exec)
+        started = launch(argv, caller_environment, mask, self._before_exec)
         if isinstance(started, StartedCommand):
-            began, _, joined = started.hook_output.partition(b" ")
-            self._started_wall_ns += int(began) - self._started_ns
-            self._started_ns = int(began)
+            exec_ns, _, joined = started.hook_output.partition(b" ")
+            self._started_wall_ns += int(exec_ns) - self._started_ns
+            self._started_ns = int(exec_ns)
             self._own_cgroup.on_started(joined)
         return started
 
@@ -166,25 +170,25 @@ class _Session:
         return b"%d %s" % (self._clock.monotonic_ns(), joined)
 
     def clean_up(self) -> None:
-        """Leave no control group behind."""
+        """Remove the command's control group."""
         self._own_cgroup.remove(self._clock.sleep)
 
     def sample_until_exit(self, started: StartedCommand, on_sample: OnSample, context: RunContext) -> RunResult:
-        """Sample until the command has ended, then settle the account."""
-        asked = (
+        """Sample until the command has ended, then collect the totals and build the report."""
+        placement_call = (
             None
             if context.fetch_placement is None
             else BackgroundCall(context.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
         )
         labels = merge_labels(context.find_labels(), self._identity.labels)
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
-        unrelated_children = UnrelatedChildren(self._strangers, [_child_pid_of(each) for each in context.collectors])
+        unrelated_children = UnrelatedChildren(self._preexisting_children, context.collectors.child_pids)
         supervisor = Supervisor(started.pid, self._clock, unrelated_children, context.pause)
         tree = ProcessTree(os.getpid(), unrelated_children, self._clock.monotonic_ns)
         source = CommandSampler(
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, startup_cpu_ns=started.startup_cpu_ns
         )
-        start_collectors(context.collectors)
+        start_collectors(context.collectors.all)
         samples = SampleBuffer(self._interval_ns, self._started_wall_ns)
         totals = ProcessTotals()
         ticker = Ticker(self._started_ns, self._interval_ns)
@@ -222,14 +226,14 @@ class _Session:
             processes=totals.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
-        final_readings(context.collectors)
-        facts = RunFacts(placement=None if asked is None else asked.result(), labels=labels)
+        final_readings(context.collectors.all)
+        facts = RunFacts(placement=None if placement_call is None else placement_call.result(), labels=labels)
         return self._finished(observed, samples.failures, ticker.missed, facts, context)
 
     def _finished(
         self, observed: RunObservation, failures: int, missed: int, facts: RunFacts, context: RunContext
     ) -> RunResult:
-        from profiler.sizing.advice import with_recommendation  # a command does not wait for it
+        from profiler.sizing.advice import with_recommendation  # not before the command starts
 
         own = self._own_cgroup
         sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)
@@ -237,13 +241,19 @@ class _Session:
             observed.usage, sources, interval_ns=self._interval_ns, failures=failures, missed=missed
         )
         children_are_lost = observed.ending.ignored_sigchld and not own.has_cpu_accounting
-        noticed = ((failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
-        warnings = (*self._warnings, *(warning for seen, warning in noticed if seen))
+        conditions = ((failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
+        warnings = (*self._warnings, *(warning for applies, warning in conditions if applies))
         sizes = effective_sizes(self._cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
-        record = with_recommendation(with_collected(record, context.collectors), context.prices, time=format_ms(now_ns))
-        startup_errors = tuple(each.startup_error for each in context.collectors if each.startup_error is not None)
+        record = with_recommendation(
+            with_collected(record, context.collectors.all), context.prices, time=format_ms(now_ns)
+        )
+        startup_errors = tuple(
+            collector.startup_error
+            for collector in context.collectors.requirable
+            if collector.startup_error is not None
+        )
         return RunResult(exit_code=observed.ending.exit_code, report=report(record, now_ns), warnings=startup_errors)
 
     def _next_tick(self, ticker: Ticker) -> int:
@@ -251,7 +261,7 @@ class _Session:
         return now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
 
     def _read_ns(self, monotonic_ns: int) -> int:
-        """A moment as if the wall clock had not been set since the start."""
+        """A monotonic time as wall time that ignores clock changes since the start."""
         return self._started_wall_ns + monotonic_ns - self._started_ns
 
     def _oom_kills(self) -> int | None:
@@ -260,10 +270,6 @@ class _Session:
             return own
         now = self._cgroups.oom_kills()
         return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
-
-
-def _child_pid_of(collector: Collector) -> Callable[[], int | None]:
-    return lambda: collector.child_pid
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:
@@ -279,5 +285,5 @@ def _family_name(request: RunRequest) -> str:
 
 
 def _text(word: str) -> str:
-    """A word of the command line as text: bytes that are no UTF-8 cannot stand in a record."""
+    """A word of the command line as valid text: a record cannot contain bytes that are not UTF-8."""
     return word.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""Stands between a command and its caller: passes signals on, stops with it, reaps what it leaves.
+"""Supervises a command: forwards signals, stops and continues with it, and reaps its orphans.
 
-Signals are blocked and waited for (``sigtimedwait``): none is lost, no handler interrupts a
-reading, and each tells who sent it.
+Signals are blocked and waited for (``sigtimedwait``), so that none is lost, no handler interrupts a reading, and the
+sender of each signal is known.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _FORWARDED_SIGNALS = (
 HANDLED_SIGNALS = frozenset((*_FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
 _TERMINAL_STOP_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _STOP_REQUEST_SIGNAL = signal.SIGTERM
-_SI_KERNEL = 0x80  # SI_KERNEL
+_SI_KERNEL = 0x80  # siginfo.h
 _PR_SET_CHILD_SUBREAPER = 36
 _TERMINAL = "/dev/tty"
 _RUSAGE_BLOCK_BYTES = 512
@@ -38,7 +38,7 @@ _EXIT_BY_SIGNAL = 128
 
 
 class ReapedUsage(Struct, frozen=True, kw_only=True):
-    """What the kernel counted for ended processes and for all that these had waited for."""
+    """The kernel's resource usage of reaped processes and of the children that these had waited for."""
 
     cpu_ns: int = 0
     block_read_bytes: int = 0
@@ -47,11 +47,11 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
 
     @property
     def blocks(self) -> proc.BlockBytes:
-        """What they read from and wrote to storage."""
+        """The bytes read from and written to storage."""
         return proc.BlockBytes(read_bytes=self.block_read_bytes, write_bytes=self.block_write_bytes)
 
     def with_added(self, cpu_seconds: float, blocks: tuple[int, int], max_rss_bytes: int) -> "ReapedUsage":
-        """These and one more."""
+        """Return the sum with the usage of one more process; ``blocks`` are (read, written) of 512 bytes."""
         return ReapedUsage(
             cpu_ns=self.cpu_ns + round(cpu_seconds * NS_PER_SECOND),
             block_read_bytes=self.block_read_bytes + blocks[0] * _RUSAGE_BLOCK_BYTES,
@@ -63,8 +63,8 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
 class CommandExit(Struct, frozen=True, kw_only=True):
     """How the command ended.
 
-    ``was_only_process``: the kernel knows of no other process that it started. ``ignored_sigchld``: it did
-    not wait for its children, so the kernel gave their CPU time to nobody.
+    ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
+    if the command did not wait for its children, so that the kernel discarded their CPU time.
     """
 
     exit_code: int
@@ -75,15 +75,19 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
 
 def become_subreaper() -> bool:
-    """Have orphans of the command come to this process, so that they are seen and counted."""
+    """Let orphans of the command become children of this process (prctl), so that they are counted; True on success."""
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 class Supervisor:
-    """Follows one command until it ends. ``unrelated_children`` are this process's other children.
+    """Supervises one command until it ends.
 
-    ``before_stop`` is called before this process stops with the command.
+    Args:
+        pid: The command's process id.
+        clock: The clock of the deadlines.
+        unrelated_children: Children of this process that are not the command's.
+        before_stop: Called before this process stops because the terminal stopped the command.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class Supervisor:
         self.reaped = ReapedUsage()
 
     def wait_until_exit(self, deadline_ns: int) -> bool:
-        """Wait until the deadline (monotonic) or the command's end; says whether it has ended."""
+        """Wait until the deadline (monotonic) or the command's end; returns True if the command has ended."""
         while True:
             left_ns = deadline_ns - self._clock.monotonic_ns()
             info = signal.sigtimedwait(HANDLED_SIGNALS, max(left_ns, 0) / NS_PER_SECOND)
@@ -116,7 +120,7 @@ class Supervisor:
                 self._forward(info)
 
     def finish(self) -> CommandExit:
-        """Reap the ended command and every orphan that has ended too."""
+        """Reap the ended command and all orphans that have ended."""
         had_children, ignored_sigchld = self._zombie_children_state()
         _, status, used = os.wait4(self.pid, 0)
         self._add_usage(used)
@@ -132,9 +136,9 @@ class Supervisor:
         )
 
     def _zombie_children_state(self) -> tuple[bool, bool]:
-        """Whether the command waited for a child (which has left page faults), and whether it ignored SIGCHLD.
+        """Whether the command waited for a child (whose page faults it has), and whether it ignored SIGCHLD.
 
-        Both stay readable until the command is reaped; unreadable counts as a child.
+        Both are readable until the command is reaped. An unreadable state counts as a child.
         """
         stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
         status = proc.parse_status(proc.read(f"/proc/{self.pid}/status") or b"")
@@ -142,7 +146,7 @@ class Supervisor:
         return waited, bool(status.ignored_signals >> (signal.SIGCHLD - 1) & 1)
 
     def _reap_others(self) -> bool:
-        """Reap orphans that came here; True when the command itself has ended (it is not reaped)."""
+        """Reap ended orphans; returns True if the command itself has ended (it is not reaped)."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -165,15 +169,15 @@ class Supervisor:
         if not is_from_terminal and self._is_from_command(info.si_pid):
             return
         self._forwarded.add(info.si_signo)
-        # The terminal signals its whole foreground group: the command has it already if it is in ours.
+        # The terminal signals its whole foreground group: a command in this process's group has the signal already.
         if not (is_from_terminal and os.getpgid(self.pid) == os.getpgrp()):
             os.kill(self.pid, info.si_signo)
 
     def _is_from_terminal(self, info: signal.struct_siginfo) -> bool:
-        """Whether the whole foreground group was signalled, by the terminal or, when it is gone, for it.
+        """Whether the signal was sent to the whole foreground group, by the terminal or after its hang-up.
 
-        A terminal that hangs up tells the session's leader only; what the leader, a shell, then
-        tells its jobs looks like a signal from anybody.
+        On a hang-up the kernel signals only the session's leader. The leader, a shell, then signals its jobs like any
+        other process.
         """
         is_from_kernel: bool = info.si_code == _SI_KERNEL
         if info.si_signo != signal.SIGHUP:
@@ -183,7 +187,7 @@ class Supervisor:
         return is_from_kernel or (self._had_terminal and not _has_terminal())
 
     def _is_from_command(self, sender: int) -> bool:
-        """Whether the command or a descendant signals its group or its parent: it does not want it back."""
+        """Whether the command or a descendant sent the signal to its group or parent: it is not forwarded back."""
         pid = sender
         while pid not in (0, 1, self._own_pid):
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
@@ -193,12 +197,12 @@ class Supervisor:
         return pid == self._own_pid and sender != self._own_pid
 
     def _stop_with_command(self) -> None:
-        """If the terminal stopped the command, stop too, so that the shell sees its job stopped."""
+        """If the terminal stopped the command, stop this process too, so that the shell sees a stopped job."""
         stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
         if stopped is None or stopped.si_status not in _TERMINAL_STOP_SIGNALS:
             return
         self._before_stop()
-        # The kernel drops this one where no shell could continue us (an orphaned process group).
+        # The kernel discards this signal if no shell could continue this process (an orphaned process group).
         os.kill(self._own_pid, signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))

@@ -1,7 +1,7 @@
-"""The report's way: into the batch's log stream, or, if that cannot be, to our own output.
+"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output.
 
-A run is never lost: whatever goes wrong on the way, the same line stands in the monitor's own
-log stream and one error says what is missing.
+A report is not lost if delivery fails: the same line is in the monitor's own log stream, with one error that names the
+cause.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,19 @@ class StreamSink(Protocol):
     """Puts a line into a log stream."""
 
     def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        """None means that the line arrived."""
+        """Put the line; returns the failure, or None on success."""
         ...
 
 
 class Delivery:
-    """Delivers reports. ``run_with_timeout`` bounds the put: (seconds, call) -> its result, None if it took longer."""
+    """Delivers the lines of the monitor.
+
+    Args:
+        streams: Puts lines into CloudWatch Logs.
+        own_output: The monitor's standard output.
+        log: Gets the errors.
+        run_with_timeout: Limits a put: (seconds, call) -> the call's result, None if it took longer.
+    """
 
     def __init__(
         self,
@@ -41,7 +48,7 @@ class Delivery:
         self._run_with_timeout = run_with_timeout
 
     def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
-        """Bring the line to its log stream within so many seconds, else print it."""
+        """Put the line into its log stream within ``seconds``; print it if that fails."""
         failure = target if isinstance(target, DeliveryFailure) else self._put(line, target, seconds)
         if failure is None:
             return
@@ -49,7 +56,7 @@ class Delivery:
         self.print(line)
 
     def print(self, line: bytes) -> None:
-        """Write a line to the monitor's own output; a failure is logged, the batch goes on."""
+        """Write a line to the monitor's own output; a failure is logged."""
         failure = self._own_output.write(line)
         if failure is not None:
             self._log.error(f"A line of the monitor is lost: {failure.reason}")
@@ -57,15 +64,15 @@ class Delivery:
     def _put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
         if seconds <= 0:
             return DeliveryFailure(
-                "Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
+                "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
             )
         try:
             result = self._run_with_timeout(seconds, lambda: self._streams.put(line, target) or _ARRIVED)
-        except Exception as error:  # noqa: BLE001  whatever breaks in the SDK, the line is printed and the run kept
-            return DeliveryFailure(f"The put to CloudWatch Logs broke ({type(error).__name__}: {error}).")
+        except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
+            return DeliveryFailure(f"The put to CloudWatch Logs failed ({type(error).__name__}: {error}).")
         if result is None:
             return DeliveryFailure(
-                f"CloudWatch Logs did not take it within {seconds:.3g} s, the rest of the stop budget: "
+                f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop budget: "
                 "it throttles, or the task has no route to it."
             )
         return result if isinstance(result, DeliveryFailure) else None
@@ -80,9 +87,9 @@ def log_target(
     group = settings.log_group or derived.group
     stream = settings.log_stream or derived.stream
     if group is None or stream is None:
-        driver = container.log_driver or "a log driver that the metadata endpoint does not tell"
+        driver = container.log_driver or "a log driver that the metadata endpoint does not show"
         return DeliveryFailure(
-            f"Container {container.name} logs through {driver}, so its log stream is not known: "
+            f"Container {container.name} logs through {driver}, so its log stream is unknown: "
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
     region = None if settings.log_group else derived.region

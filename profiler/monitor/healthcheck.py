@@ -1,11 +1,11 @@
-"""Whether this container's monitor still wakes up: the question of the image's health check.
+"""The health check of the image: whether this container's monitor still wakes up.
 
-That its process exists proves nothing, as the container ends with it. But a monitor that works
-sleeps and wakes at every tick, and the kernel counts that for anybody to read
-(``voluntary_ctxt_switches``, proc(5)): no port, no file and no word with the monitor are needed.
+The existence of the process proves nothing, because the container ends with it. But a working monitor sleeps and wakes
+at every tick, and the kernel counts that in a file that everybody can read (``voluntary_ctxt_switches``, proc(5)). No
+port, file or communication with the monitor is needed.
 
-The check is a process of its own, started again and again beside the batch. So this imports
-nothing of ours but the errors, and only cheap parts of the standard library.
+Docker starts a new process for each check while the batch runs. So this module imports only the errors of this package
+and cheap parts of the standard library.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,22 @@ from profiler.core.errors import TaskProfilerError
 _COMMAND = b"monitor"
 _CONTEXT_SWITCHES = "voluntary_ctxt_switches:"
 _STEP_SECONDS = 0.25
-# The longest that it waits for one answer of the metadata endpoint, and twice for good measure.
+# Twice the longest timeout of a read of the metadata endpoint.
 _TIMEOUT_SECONDS = 10.0
-# A sampling period beyond this outlasts the patience: then only the process is looked for.
+# With a longer sampling period the timeout could pass between two ticks: then only the process is checked.
 MAX_PERIOD_SECONDS = 5.0
 
 
 def check_monitor(proc: Path, period_seconds: float, sleep: Callable[[float], None]) -> None:
-    """Return when the monitor was seen to wake, at the latest after 10 seconds.
+    """Return when the monitor has woken up, at the latest after 10 seconds.
 
-    ``proc`` is the folder ``/proc``; ``period_seconds`` is the monitor's sampling period.
-    Raises TaskProfilerError if there is no monitor in this container, or if it does not wake.
+    Args:
+        proc: The folder ``/proc``.
+        period_seconds: The monitor's sampling period.
+        sleep: Waits between two reads of the counter.
+
+    Raises:
+        TaskProfilerError: if there is no monitor in this container, or if it does not wake.
     """
     process = _find_monitor(proc)
     if process is None:
@@ -38,14 +43,14 @@ def check_monitor(proc: Path, period_seconds: float, sleep: Callable[[float], No
         sleep(_STEP_SECONDS)
         now = _wakeup_count(process)
         if now is None:
-            raise TaskProfilerError("The monitor ended while it was looked at: its container ends, too.")
+            raise TaskProfilerError("The monitor ended during the check: its container ends too.")
         if now != before:
             return
     raise TaskProfilerError(f"The monitor has not woken for {_TIMEOUT_SECONDS:g} seconds: restart its container.")
 
 
 def _find_monitor(proc: Path) -> Path | None:
-    """Its folder in /proc. With a shared process namespace other containers' processes are there, too."""
+    """The monitor's folder in /proc. A shared process namespace also shows processes of other containers."""
     group = _read(proc / "self" / "cgroup")
     for process in proc.iterdir():
         if not process.name.isdigit():
@@ -57,7 +62,7 @@ def _find_monitor(proc: Path) -> Path | None:
 
 
 def _wakeup_count(process: Path) -> int | None:
-    """How often its main thread has woken, None if it is gone."""
+    """How often the main thread has woken up; None if the process has ended."""
     for line in (_read(process / "status") or b"").decode("ascii", "replace").splitlines():
         name, _, value = line.partition("\t")
         if name == _CONTEXT_SWITCHES and value.isdigit():
@@ -68,5 +73,5 @@ def _wakeup_count(process: Path) -> int | None:
 def _read(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
-    except OSError:  # gone in the meantime
+    except OSError:  # the process has ended
         return None

@@ -1,4 +1,4 @@
-"""The sidecar's life: sample until the batch ends or the task is stopped, then report.
+"""The main loop of the sidecar: sample until the batch ends or the task is stopped, then report.
 
 start ──> tick ──> tick ──> … ──> batch STOPPED ─────────────> report ──> exit
                      │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
@@ -8,8 +8,10 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from profiler.aggregation.outcome import Outcome, exited_outcome, stopped_outcome, unknown_outcome
-from profiler.collectors.base import Collector, final_readings, start_collectors, stop_collectors
+from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
@@ -22,27 +24,36 @@ from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _WAIT_FOR_END_SECONDS = 2.0
 _RETRY_SECONDS = 0.1
-# A batch that is not listed, or STOPPED without an exit code, is asked for so often before it
-# counts as lost: agents have shown both for a moment.
+# A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
+# have shown both states for a moment.
 _READS_BEFORE_LOST = 3
-# What is kept of the stop budget for printing the line if the put fails: this, or a quarter of a short one.
+# The part of the stop budget that is reserved for printing the line if the put fails; of a short budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
 
 
 class Exporter(Protocol):
-    """Shows live readings to others while the monitor runs."""
+    """Exports live readings while the monitor runs."""
 
     def start(self) -> str | None:
-        """Begin; a sentence says why that is not possible."""
+        """Start exporting; returns the reason as a sentence if that fails."""
         ...
 
     def publish(self) -> None:
-        """Show what is known now."""
+        """Publish the current readings."""
         ...
 
     def close(self) -> None:
-        """End."""
+        """Stop exporting."""
         ...
+
+
+class Runtime(Struct, frozen=True, kw_only=True):
+    """The clock, the ticks, the stop request and the log of the loop."""
+
+    clock: Clock
+    ticker: Ticker
+    stop: StopRequest
+    log: Log
 
 
 class ReportTarget:
@@ -57,7 +68,7 @@ class ReportTarget:
 
 
 class MonitorLoop:
-    """Runs once, from start to the last report."""
+    """Samples and reports. :meth:`run` is called once."""
 
     def __init__(
         self,
@@ -65,31 +76,30 @@ class MonitorLoop:
         observation: Observation,
         reporter: Reporter,
         delivery: Delivery,
+        runtime: Runtime,
         *,
-        ticker: Ticker,
-        clock: Clock,
-        stop: StopRequest,
-        log: Log,
         collectors: Sequence[Collector] = (),
+        batch_listeners: Sequence[BatchListener] = (),
         exporter: Exporter | None = None,
     ) -> None:
         self._settings = settings
         self._observation = observation
         self._reporter = reporter
         self._delivery = delivery
-        self._ticker = ticker
-        self._clock = clock
-        self._stop = stop
-        self._log = log
+        self._ticker = runtime.ticker
+        self._clock = runtime.clock
+        self._stop = runtime.stop
+        self._log = runtime.log
         self._collectors = collectors
+        self._batch_listeners = batch_listeners
         self._exporter = exporter
         self._targets: dict[str, ReportTarget] = {}
         self._selection = BatchSelection(names=())
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
-        self._next_checkpoint_ns = clock.monotonic_ns() + self._checkpoint_ns
+        self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
     def run(self) -> None:
-        """Returns when every target has its report, or the stop has been answered."""
+        """Sample until every target has its report, or a stop request was handled."""
         for warning in self._reporter.warnings:
             self._log.warning(warning)
         start_collectors(self._collectors)
@@ -123,7 +133,7 @@ class MonitorLoop:
         for name in selection.names:
             self._targets.setdefault(name, ReportTarget(name))
         if not selection.is_present and any(target.container is not None for target in self._targets.values()):
-            return  # it was there
+            return  # the batch was listed before
         if selection.problem != self._selection.problem:
             if not self._selection.is_present:
                 self._remove_warning(self._selection.problem)
@@ -131,35 +141,35 @@ class MonitorLoop:
         self._selection = selection
 
     def _add_warning(self, problem: str | None) -> None:
-        """In the log, and in the record from now on."""
+        """Log a problem and add it to the warnings of the records."""
         if problem is not None:
             self._log.error(problem)
             self._reporter.warnings.append(problem)
 
     def _remove_warning(self, problem: str | None) -> None:
-        """A batch that is listed after all is no problem in the record."""
+        """Remove the warning about a missing batch that is listed now."""
         if problem is not None:
             self._reporter.warnings.remove(problem)
 
     def _check_ends(self) -> None:
-        """After a fresh look at the task: report on every target whose end can be seen."""
+        """After a read of the task: report on every target that has ended."""
         task = self._observation.task
         if task is None:
             return
         self._select_targets(task)
         for target in self._targets.values():
             if not target.reported:
-                end = self._find_outcome(target, task)
-                if end is None:
+                outcome = self._find_outcome(target, task)
+                if outcome is None:
                     self._notify_started(target)
                 else:
-                    self._report(target, task, end)
+                    self._report(target, task, outcome)
 
     def _notify_started(self, target: ReportTarget) -> None:
-        """What only a running batch tells of itself is asked for as long as it runs."""
+        """Let the collectors read what only the running batch shows."""
         if target.container is not None:
-            for collector in self._collectors:
-                collector.on_batch_started(target.container)
+            for listener in self._batch_listeners:
+                listener.on_batch_started(target.container)
 
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
         container = task.container(target.name)
@@ -183,16 +193,19 @@ class MonitorLoop:
         )
 
     def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata) -> Outcome:
-        # A batch that had finished by itself just before the task's end was only seen late.
+        # The batch may have finished by itself before the stop, and only be seen now.
         stop_ns, finished_ns = target.stop_requested_ns, container.finished_ns
         is_stop_requested = stop_ns is not None and (finished_ns is None or finished_ns > stop_ns)
         return exited_outcome(container.exit_code, finished_ns, is_stop_requested=is_stop_requested)
 
     def _handle_stop(self) -> None:
-        """SIGTERM: ECS stops the batch only after us (or has stopped it already), so be quick."""
+        """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
+
+        So wait only briefly for the end of the batch.
+        """
         max_wait_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
         task_seen = False
-        # Not from the signal on: it may have come into a reading or a put, and an endpoint may take 2 s for an answer.
+        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or a put may have been under way.
         left_seconds = min(max_wait_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
         deadline_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
         while left_seconds > 0:
@@ -223,28 +236,28 @@ class MonitorLoop:
     def _unfinished_outcome(self, target: ReportTarget, listed: ContainerMetadata | None) -> Outcome:
         if listed is None:
             return unknown_outcome(self._last_read_ns(target.name))
-        # STOPPED without an exit code, and no time to ask again.
+        # STOPPED without an exit code, and no time for another read.
         return self._observed_outcome(target, listed) if listed.is_stopped else stopped_outcome(self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
         usage = self._observation.usages.get(name)
         return usage.last_read_ns if usage is not None else None
 
-    def _report(self, target: ReportTarget, task: TaskMetadata, end: Outcome) -> None:
+    def _report(self, target: ReportTarget, task: TaskMetadata, outcome: Outcome) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         target.reported = True
         final_readings(self._collectors)
-        line = self._reporter.report(container, task, end)
+        line = self._reporter.report(container, task, outcome)
         self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
 
     def _budget_seconds(self) -> float:
-        """What is left for a put; the signal may have come during another."""
+        """The seconds left for a put; part of the stop budget may be spent already."""
         budget_seconds = self._settings.stop_seconds
         left_seconds = budget_seconds - self._since_stop_seconds()
         return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
 
     def _since_stop_seconds(self) -> float:
-        """How long ago the end was asked for; 0 if it was not."""
+        """The seconds since the stop request; 0 without one."""
         stop_ns = self._stop.requested_ns
         return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 

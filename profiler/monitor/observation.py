@@ -1,4 +1,4 @@
-"""What the monitor knows of its task: the last metadata, and each container's usage so far."""
+"""The monitor's view of its task: the last metadata, and each container's usage so far."""
 
 from collections.abc import Callable, Collection
 
@@ -13,14 +13,19 @@ from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
-# A container whose readings stay the same for so many of its usual steps may have ended.
+# A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
 
 
 class Observation:
-    """Samples all containers on each tick and asks for the task only when something may have changed.
+    """Samples all containers on each tick, and reads the task only when something may have changed.
 
-    ``on_sample`` hears of each container's samples that are no duplicates.
+    Args:
+        source: Reads the task metadata endpoint.
+        clock: The clock, which is also checked for jumps.
+        log: Gets a line for each change of state.
+        interval_ns: The sampling interval.
+        on_sample: Receives the container's name and each sample that is not a duplicate.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class Observation:
 
     @property
     def failures(self) -> int:
-        """Failed reads of the stats, and single entries in them that could not be read."""
+        """Failed reads of the stats, and entries of single containers that could not be decoded."""
         return self._stats_health.failures + sum(health.failures for health in self._refused.values())
 
     @property
@@ -62,7 +67,10 @@ class Observation:
         return self._source.name
 
     def tick(self, watched: Collection[str]) -> bool:
-        """Read the stats, and the task if there is a reason; says whether the task was read."""
+        """Read the stats, and the task if necessary; returns True if the task was read.
+
+        ``watched`` are the containers whose end is awaited.
+        """
         self._check_clock()
         reading = self._source.stats()
         if isinstance(reading, Unavailable):
@@ -78,7 +86,7 @@ class Observation:
         return refreshed
 
     def refresh(self, max_seconds: float | None = None) -> bool:
-        """Read the task; says whether that worked. What was known stays if it did not."""
+        """Read the task; returns True on success. After a failure the last metadata is kept."""
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -86,8 +94,8 @@ class Observation:
             return False
         self._task_health.on_success()
         self.task = task
-        # Of several with one name (one was replaced) only the last started counts on: readings of
-        # both in turn would look like a restart each time.
+        # Of several containers with one name (one replaced the other), only the last started one is sampled:
+        # alternating samples of both would look like restarts.
         last_started = {container.name: task.container(container.name) for container in task.containers}
         self._current = tuple(container for container in last_started.values() if container is not None)
         if not self.is_own_container_settled:
@@ -97,7 +105,7 @@ class Observation:
         return True
 
     def warnings(self, name: str) -> tuple[str, ...]:
-        """What is to be said of the measurement of a container, as sentences."""
+        """Sentences about the measurement of a container, for its record."""
         usage = self.usages.get(name)
         sentences = (
             _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
@@ -107,7 +115,7 @@ class Observation:
 
     @property
     def is_own_container_settled(self) -> bool:
-        """Whether the own container is known, or was asked for often enough to go on without."""
+        """Whether the monitor's own container is known, or was read often enough without success."""
         return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
 
     def _task_is_due(self, reading: StatsReading | None, watched: Collection[str], *, timed_out: bool) -> bool:
@@ -174,7 +182,7 @@ def _clock_was_set(jumped_ns: int) -> str:
     direction = "forward" if jumped_ns > 0 else "back"
     return (
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times and durations may be off by that, CPU seconds and memory peaks are not."
+        "times and durations may be off by that much, CPU seconds and memory peaks are not."
     )
 
 
@@ -182,5 +190,5 @@ def _was_replaced(count: int) -> str:
     times = "once" if count == 1 else f"{count} times"
     return (
         f"The container was replaced by a new one {times}: "
-        "start and duration are those of the last one, CPU time and traffic those of all."
+        "start and duration cover the last container, CPU time and traffic cover all of them."
     )

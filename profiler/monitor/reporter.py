@@ -1,4 +1,4 @@
-"""Builds the record of a target: the batch's numbers and what the monitor knows of itself."""
+"""Builds the lines of a task: the batch's numbers, and the monitor's own usage and warnings."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,18 +29,18 @@ from profiler.sources.linux.host import Host, OwnUsage, SwapCounters
 
 
 class SwapTracker:
-    """Compares the instance's counters with those at ``begin``."""
+    """Compares the instance's swap counters with those at :meth:`start`."""
 
     def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
         self._read = read
         self._before: SwapCounters | None = None
 
     def start(self) -> None:
-        """What was swapped before does not count."""
+        """Read the counters: earlier swapping does not count."""
         self._before = self._read()
 
     def notes(self, task: TaskMetadata) -> tuple[str, ...]:
-        """A sentence if at least 1 MiB was moved, for a task that runs on an instance."""
+        """A sentence if at least 1 MiB was swapped, for a task that runs on an instance."""
         now = self._read() if task.runs_on_instance else None
         if now is None or self._before is None:
             return ()
@@ -48,12 +48,17 @@ class SwapTracker:
         in_mib = (now.in_bytes - self._before.in_bytes) // MIB
         if max(out_mib, in_mib) < 1:
             return ()
-        moved = f"{out_mib} MiB out, {in_mib} MiB back in"
-        return (f"The instance swapped while the batch ran ({moved}): give it more memory, or fewer tasks at a time.",)
+        amounts = f"{out_mib} MiB out, {in_mib} MiB back in"
+        return (
+            f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time.",
+        )
 
 
 class Reporter:
-    """Builds the lines of one task."""
+    """Builds the lines of one task.
+
+    ``notes`` returns more warnings for the record. ``warnings`` are those of the settings and of the loop.
+    """
 
     def __init__(
         self,
@@ -78,16 +83,16 @@ class Reporter:
         self._interval_started_ns: dict[str, int] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
-    def report(self, container: ContainerMetadata, task: TaskMetadata, end: Outcome) -> bytes:
+    def report(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> bytes:
         """The final line of a batch."""
-        from profiler.sizing.advice import with_recommendation  # until the end its memory is the batch's
+        from profiler.sizing.advice import with_recommendation  # takes no memory while the batch runs
 
-        record = with_collected(self._record(container, task, end), self._collectors)
+        record = with_collected(self._record(container, task, outcome), self._collectors)
         time = format_ms(self._clock.wall_ns())
         return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
 
     def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
-        """The line of a batch that goes on: everything so far, and the time since the last one."""
+        """The line of a running batch: everything so far, and the interval since the last checkpoint."""
         now_ns = self._clock.wall_ns()
         record = self._record(container, task, running_outcome(now_ns))
         usage = self._observation.usages.get(container.name)
@@ -105,15 +110,15 @@ class Reporter:
         return encode_line(report, emf_members(report, self._emf_metric_names(kind)))
 
     def _emf_metric_names(self, kind: RecordType) -> Sequence[str]:
-        """What CloudWatch is to make metrics of in a line of this kind."""
+        """The metrics that CloudWatch extracts from a line of this type."""
         settings = self._settings
-        wanted = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
-        return settings.emf_metrics if wanted else ()
+        is_enabled = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
+        return settings.emf_metrics if is_enabled else ()
 
-    def _record(self, container: ContainerMetadata, task: TaskMetadata, end: Outcome) -> Record:
+    def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> Record:
         usage = self._observation.usages.get(container.name)
         record = build_batch_record(
-            container, task, usage, end, self._host, others=self._other_containers(container, task)
+            container, task, usage, outcome, self._host, others=self._other_containers(container, task)
         )
         target = log_target(container, task, self._settings)
         if isinstance(target, LogTarget):

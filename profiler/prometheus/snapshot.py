@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler import __version__
 from profiler.aggregation.build_record import container_limits
 from profiler.aggregation.container_usage import ContainerUsage, vcpu_between
-from profiler.collectors.base import Collector
+from profiler.collectors.base import LiveReadings
 from profiler.collectors.neuron.usage import NeuronReadings
 from profiler.collectors.nvidia.usage import GpuReadings, LatestGpu
 from profiler.core.clock import Clock, Ticker
@@ -240,7 +240,7 @@ class SnapshotBuilder:
     def __init__(
         self,
         observation: Observation,
-        collectors: Sequence[Collector],
+        collectors: Sequence[LiveReadings],
         *,
         ticker: Ticker,
         clock: Clock,

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from profiler.core.clock import SystemClock
-from profiler.core.signals import StopSignals
+from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources import Unavailable
 from profiler.sources.ecs.client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
@@ -267,7 +267,7 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
 
 
 def test_an_answer_that_comes_in_time_is_taken_after_the_end_was_asked_for(server: Server) -> None:
-    stop = StopSignals(time.monotonic_ns)
+    stop = SignalHandler(time.monotonic_ns)
     stop.requested_ns = time.monotonic_ns()
     server.answers = {"/task": says(200, b"x" * 100_000)}
     source = HttpEndpoint(server.url, AdaptiveTimeout(5), SystemClock(), stop)

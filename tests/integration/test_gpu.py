@@ -49,7 +49,7 @@ def profiled(driver: Mapping[str, str], *words: str, **settings: str) -> tuple[R
     return decode(line).record, before
 
 
-def test_run_reports_the_gpus_beside_the_command(driver: Mapping[str, str]) -> None:
+def test_run_reports_the_gpus_of_the_command(driver: Mapping[str, str]) -> None:
     record, before = profiled(driver, "sleep", "2")
     assert before == []
     assert [gpu.uuid for gpu in record.gpus] == [BUSY, IDLE]
@@ -75,7 +75,7 @@ def test_run_reports_the_gpus_beside_the_command(driver: Mapping[str, str]) -> N
     assert record.sampling.sources[-1] == "nvml"
 
 
-def test_the_history_has_the_gpus_course(driver: Mapping[str, str], history_file: Path) -> None:
+def test_the_history_has_the_time_series_of_the_gpus(driver: Mapping[str, str], history_file: Path) -> None:
     record, _ = profiled(driver, "sleep", "2")
     with closing(sqlite3.connect(history_file)) as history:
         ((text,),) = history.execute("SELECT points FROM run WHERE task_id = ?", (record.task_id,))
@@ -85,7 +85,7 @@ def test_the_history_has_the_gpus_course(driver: Mapping[str, str], history_file
     assert {point.gpu_memory_bytes for point in points} == {2048 * 2**20}
 
 
-def test_the_wanted_gpus_are_chosen_by_the_setting_and_idle_ones_are_told(driver: Mapping[str, str]) -> None:
+def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping[str, str]) -> None:
     record, _ = profiled(driver, "sleep", "1", GPU_UUIDS=IDLE)
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
     assert record.gpu_scope is None
@@ -109,7 +109,7 @@ def test_a_command_that_is_over_at_once_is_not_held_up_by_the_driver(driver: Map
     assert record.status == "success"
 
 
-def test_off_means_that_nothing_is_looked_for(driver: Mapping[str, str]) -> None:
+def test_off_means_that_no_device_is_searched(driver: Mapping[str, str]) -> None:
     record, before = profiled(driver, "sleep", "0.5", GPU="off")
     assert (record.gpus, before) == ((), [])
     assert record.sampling is not None
@@ -170,7 +170,7 @@ def test_the_example_load_calls_the_driver_as_its_header_declares_it(driver: Map
     assert burned(driver, "--gib", "4", "--seconds", "0.2") == (0, "ready\n", "")
 
 
-def test_the_example_load_says_what_the_driver_refuses(driver: Mapping[str, str]) -> None:
+def test_the_example_load_names_what_the_driver_refuses(driver: Mapping[str, str]) -> None:
     advice = "request less with --gib, or stop other programs on the GPU."
     said = f"The CUDA driver could not allocate 9 GiB (error 2): {advice}\n"
     assert burned(driver, "--gib", "9") == (1, "", said)

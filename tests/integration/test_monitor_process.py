@@ -33,7 +33,7 @@ def new_reports(aws: FakeAws, before: int) -> list[dict[str, Any]]:
     return [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]
 
 
-def test_the_report_stands_in_the_batchs_stream(aws: FakeAws) -> None:
+def test_the_report_is_in_the_batchs_stream(aws: FakeAws) -> None:
     before = len(aws.events(GROUP, STREAM))
     with Sidecar(aws.environment()) as sidecar:
         sidecar.wait_for_samples()
@@ -99,7 +99,7 @@ def test_a_standard_output_that_nobody_reads_changes_nothing() -> None:
     assert b"Traceback" not in errors
 
 
-def test_metrics_for_cloudwatch_stand_in_the_report_and_live_in_the_checkpoints(aws: FakeAws) -> None:
+def test_metrics_for_cloudwatch_are_in_the_report_and_with_live_in_the_checkpoints(aws: FakeAws) -> None:
     before = len(aws.events(GROUP, STREAM))
     chosen = "cpuSeconds,failed"
     with Sidecar(aws.environment(), EMF="live", EMF_METRICS=chosen, CHECKPOINT_SECONDS="0.2") as sidecar:

@@ -30,7 +30,7 @@ def profiled(program: Path, *words: str, **settings: str) -> tuple[Record, list[
     return decode(line).record, before
 
 
-def test_run_reports_the_cores_and_its_helper_is_no_part_of_the_command(tmp_path: Path) -> None:
+def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_path: Path) -> None:
     """neuron-monitor ends and is started anew while the command runs: neither life is counted as the command's."""
     burn = {"text": " " * 1000}
     program = install(tmp_path, [BUSY, burn, {"exit": 1}], [BUSY, STAY])

@@ -25,12 +25,13 @@ from tests.waiting import wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}
+UNAVAILABLE = "it ended 5 times in a row without a report"
 _WAIT_SECONDS = 60
 _FIRST_WAIT_SECONDS = 1
 
 
 class Watched:
-    """A source and what it handed on. Its clock stands still unless a test moves it."""
+    """A source and its reports. The fake clock moves only by ``pass_time``."""
 
     def __init__(self, program: Path, clock: Clock, period_seconds: int = 1) -> None:
         self.program = program
@@ -42,9 +43,19 @@ class Watched:
             str(program), period_seconds, self._listen, clock, self.log, jitter=lambda: 0.0
         )
 
+    @property
+    def reasons(self) -> list[object]:
+        """The reasons that were logged; None for a line without one."""
+        return [fields.get("reason") for _, _, fields in self.log.lines]
+
     def _listen(self, taken: NeuronReport) -> None:
         self.threads.add(threading.current_thread().name)
         self.reports.append(taken)
+
+    @property
+    def failures(self) -> int:
+        """Lines that were no report, ends, failed starts, and timeouts of a silent process."""
+        return self.source._health.failures
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -54,14 +65,14 @@ class Watched:
         def reached() -> bool:
             return (
                 len(self.reports) >= reports
-                and self.source.failures >= failures
+                and self.failures >= failures
                 and (not started or len(self.starts) >= started)
             )
 
         wait_until(reached, _WAIT_SECONDS, f"{reports} reports, {failures} failures, {started} starts")
 
     def pass_time(self, seconds: float) -> None:
-        """Move the fake clock, and have the source look at it now and not within a second."""
+        """Move the fake clock, and wake the source so that it reads the clock at once."""
         assert isinstance(self.clock, FakeClock)
         self.clock.advance(seconds)
         if self.source._wake is not None:
@@ -83,14 +94,22 @@ def watch(tmp_path: Path) -> Iterator[Any]:
     yield begin
     for watched in begun:
         watched.source.stop(0)
-        thread = watched.source._thread
-        if thread is not None:
-            thread.join(_WAIT_SECONDS)
-            assert not thread.is_alive()
+        assert end_of_threads()
+
+
+def end_of_threads() -> bool:
+    """Wait for the threads of all sources; returns True if they have ended."""
+    for thread in threads():
+        thread.join(_WAIT_SECONDS)
+    return not threads()
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "neuron-monitor"]
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody collects stays as a zombie."""
+    """Whether a process has ended; an unreaped one remains as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -113,7 +132,7 @@ def test_reports_of_two_runtimes_become_the_record(watch: Any) -> None:
     record = usage.record(watched.source.restarts)
     assert record is not None
     percents = [core.utilization_percent and core.utilization_percent.max for core in record.cores]
-    assert (percents, record.restarts, watched.source.failures) == ([75.0, 25.0], 0, 0)
+    assert (percents, record.restarts, watched.failures) == ([75.0, 25.0], 0, 0)
     assert record.executions is not None
     assert record.executions.completed == 30
     assert watched.threads == {"neuron-monitor"}
@@ -141,13 +160,13 @@ def test_signals_blocked_here_are_not_blocked_there(watch: Any) -> None:
     assert int(status(watched.starts[0]["pid"], "SigBlk"), 16) == 0
 
 
-def test_lines_of_450_kilobytes_come_whole(watch: Any) -> None:
+def test_lines_of_450_kilobytes_are_read_whole(watch: Any) -> None:
     watched = watch([{**BUSY, "pad_to": 450_000}] * 5 + [STAY])
     watched.wait_for(reports=5)
-    assert (watched.reports, watched.source.failures) == ([watched.reports[0]] * 5, 0)
+    assert (watched.reports, watched.failures) == ([watched.reports[0]] * 5, 0)
 
 
-def test_complaints_are_drained_and_their_last_line_is_the_reason(watch: Any) -> None:
+def test_stderr_is_drained_and_its_last_line_is_the_reason(watch: Any) -> None:
     flood = {"complain": "a lot of words\n" * 100_000}
     watched = watch([flood, BUSY, {"complain": "driver: no such device\n"}, {"exit": 3}], [STAY])
     watched.wait_for(reports=1, failures=1)
@@ -156,15 +175,15 @@ def test_complaints_are_drained_and_their_last_line_is_the_reason(watch: Any) ->
     assert line[2] == {"reason": "it ended with exit code 3: driver: no such device"}
 
 
-def test_lines_that_are_no_report_are_counted_and_passed_over(watch: Any) -> None:
+def test_lines_that_are_no_report_are_counted_and_skipped(watch: Any) -> None:
     watched = watch([{"text": 'Usage:\n{"half\n\n[]\n'}, BUSY, BUSY, STAY])
     watched.wait_for(reports=2)
-    assert (watched.source.failures, watched.source.restarts) == (3, 0)
+    assert (watched.failures, watched.source.restarts) == (3, 0)
     assert watched.log.events("warning") == ["neuron-monitor cannot be read and is tried again"]
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
-def test_an_error_of_a_part_of_the_report_is_told_once(watch: Any) -> None:
+def test_an_error_of_a_part_of_the_report_is_logged_once(watch: Any) -> None:
     broken = runtime({0: 1}, {0: 1})
     broken["report"]["memory_used"]["error"] = "cannot read the memory"
     watched = watch([{"line": report(broken)}] * 3 + [STAY])
@@ -178,12 +197,12 @@ def test_it_is_started_again_after_half_a_line_and_death(watch: Any) -> None:
     assert len(watched.starts) == 1
     watched.pass_time(_FIRST_WAIT_SECONDS)
     watched.wait_for(reports=2)
-    assert (watched.source.restarts, watched.source.failures) == (1, 2)
+    assert (watched.source.restarts, watched.failures) == (1, 2)
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
 def test_waiting_for_the_next_start_costs_nothing(watch: Any) -> None:
-    """A reader that spins on the end of a pipe asks for the time again and again."""
+    """A reader that spins on the end of a pipe reads the clock again and again."""
 
     class CountingClock(FakeClock):
         asked = 0
@@ -196,7 +215,7 @@ def test_waiting_for_the_next_start_costs_nothing(watch: Any) -> None:
     watched = watch([BUSY, {"exit": 0}], clock=clock)
     watched.wait_for(failures=1)
     before = clock.asked
-    wait_until(lambda: clock.asked > before + 2, _WAIT_SECONDS, "the source to look at the clock again")
+    wait_until(lambda: clock.asked > before + 2, _WAIT_SECONDS, "the source to read the clock again")
     assert clock.asked < before + 50
 
 
@@ -206,13 +225,13 @@ def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
     (first,) = watched.starts
     watched.pass_time(9.9)
     watched.pass_time(0.1)
-    # What it has to end by itself passes on the fake clock, too.
-    wait_until(lambda: watched.source.failures or watched.pass_time(0.5), _WAIT_SECONDS, "its end")
+    # The time to end after SIGTERM passes on the fake clock, too.
+    wait_until(lambda: watched.failures or watched.pass_time(0.5), _WAIT_SECONDS, "its end")
     assert is_gone(first["pid"])
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "it was silent for 10 s"}]
     watched.pass_time(_FIRST_WAIT_SECONDS)
     watched.wait_for(reports=2)
-    assert (watched.source.restarts, watched.source.failures) == (1, 1)
+    assert (watched.source.restarts, watched.failures) == (1, 1)
 
 
 def test_a_process_that_outlives_it_is_ended_with_it(watch: Any) -> None:
@@ -223,7 +242,7 @@ def test_a_process_that_outlives_it_is_ended_with_it(watch: Any) -> None:
 
 
 @pytest.mark.parametrize("age", [1, 2])
-def test_one_that_knows_only_older_names_is_asked_in_those(watch: Any, age: int) -> None:
+def test_an_older_neuron_monitor_gets_a_configuration_with_older_names(watch: Any, age: int) -> None:
     watched = watch([{"line": inf1_report()}, STAY], age=age)
     for start in range(age):
         watched.wait_for(failures=start + 1)
@@ -237,26 +256,28 @@ def test_five_ends_without_a_report_make_it_unavailable_and_it_is_still_tried(wa
     watched = watch(*[[{"exit": 1}]] * 6, [BUSY, STAY])
     for start, wait in enumerate((1, 2, 4, 8, 60, 60)):
         watched.wait_for(failures=start + 1)
-        assert watched.source.is_unavailable == (start >= 4)
+        if start < 4:
+            assert UNAVAILABLE not in watched.reasons
+        else:
+            wait_until(lambda: UNAVAILABLE in watched.reasons, _WAIT_SECONDS, "the log line")
         watched.pass_time(wait)
     watched.wait_for(reports=1)
-    assert not watched.source.is_unavailable
-    reasons = [fields.get("reason") for _, _, fields in watched.log.lines]
-    assert reasons[0] == "it ended with exit code 1"
-    assert reasons[-2:] == ["it ended 5 times in a row without a report", None]
-    assert len(reasons) <= 6
+    assert watched.log.events("info") == ["neuron-monitor can be read again"]
+    assert watched.reasons[0] == "it ended with exit code 1"
+    assert watched.reasons[-2:] == [UNAVAILABLE, None]
+    assert len(watched.reasons) <= 6
 
 
-def test_a_program_that_comes_later_is_found(tmp_path: Path) -> None:
+def test_a_program_that_is_installed_later_is_found(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "neuron-monitor", FakeClock())
     watched.source.start()
     watched.wait_for(failures=1)
-    assert watched.source.is_unavailable
-    assert watched.log.lines[0][2] == {"reason": f"there is no program {tmp_path}/neuron-monitor"}
+    wait_until(lambda: watched.reasons, _WAIT_SECONDS, "the log line")
+    assert watched.reasons == [f"there is no program {tmp_path}/neuron-monitor"]
     install(tmp_path, [BUSY, STAY])
     watched.pass_time(60)
     watched.wait_for(reports=1)
-    assert (watched.source.restarts, watched.source.is_unavailable) == (0, False)
+    assert (watched.source.restarts, watched.log.events("info")) == (0, ["neuron-monitor can be read again"])
     watched.source.stop(1)
 
 
@@ -281,8 +302,8 @@ def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -
     (start,) = watched.starts
     watched.source.stop(20)
     assert is_gone(start["pid"])
-    assert not Path(f"/proc/{start['pid']}").exists()  # collected, no zombie
-    assert (watched.source.failures, watched.source.restarts, watched.log.lines) == (0, 0, [])
+    assert not Path(f"/proc/{start['pid']}").exists()  # reaped, no zombie
+    assert (watched.failures, watched.source.restarts, watched.log.lines) == (0, 0, [])
     assert watched.source.pid is None
     assert open_descriptors() == before
     watched.source.stop(1)
@@ -304,28 +325,26 @@ def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
     (start,) = starts(tmp_path / "neuron-monitor")
     source.stop(0.1)
     wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "its end")
+    assert threads()
     release.set()
-    thread = source._thread
-    assert thread is not None
-    thread.join(_WAIT_SECONDS)
+    assert end_of_threads()
     source.stop(1)
 
 
-def test_stop_before_start_and_without_it_is_nothing(tmp_path: Path) -> None:
+def test_stop_before_start_does_nothing(tmp_path: Path) -> None:
     watched = Watched(install(tmp_path, [STAY]), FakeClock())
     watched.source.stop(1)
     watched.source.start()
     watched.source.stop(1)
-    assert (watched.starts, watched.source._thread) == ([], None)
+    assert (watched.starts, threads()) == ([], [])
 
 
 def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
     watched = watch([{"exit": 0}])
     watched.wait_for(failures=1)
+    assert threads()
     watched.source.stop(_WAIT_SECONDS)
-    thread = watched.source._thread
-    assert thread is not None
-    assert not thread.is_alive()
+    assert not threads()
 
 
 _PARENT = """
@@ -339,7 +358,7 @@ signal.pause()
 
 
 def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
-    """It writes nothing and ignores SIGTERM, so that neither a broken pipe nor a polite signal ends it."""
+    """It writes nothing and ignores SIGTERM, so that neither a broken pipe nor SIGTERM ends it."""
     program = install(tmp_path, [{"ignore_sigterm": True}, STAY])
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(program)])
     try:

@@ -1,29 +1,42 @@
-"""Wires the collectors of GPUs, Neuron cores and processes. Where there are none, nothing of them is imported."""
+"""Builds the collectors of GPUs, Neuron devices and processes.
+
+The modules of a collector are imported only if this machine has its devices or visible processes.
+"""
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.collectors.base import Collector
+from profiler.collectors.base import Collectors
 from profiler.collectors.neuron import find_neuron_monitor
 from profiler.collectors.nvidia.library import is_driver_present
 from profiler.collectors.processes.discovery import LazyProcessCollector, SampleComparingCollector, pids_of
 from profiler.core.clock import Clock
 from profiler.core.log import Log, NullLog
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.settings import AcceleratorSettings, Arguments, problems_message, read_accelerator_settings
+from profiler.settings import (
+    AcceleratorSettings,
+    Arguments,
+    MonitorSettings,
+    problems_message,
+    read_accelerator_settings,
+)
 
 if TYPE_CHECKING:
-    from profiler.collectors.nvidia.collector import GpuListener
+    from profiler.collectors.neuron.collector import NeuronCollector
+    from profiler.collectors.nvidia.collector import GpuCollector, GpuListener
     from profiler.collectors.nvidia.ownership import GpuScope
     from profiler.sources.linux.process_tree import ProcessReading
 
+# The driver's own averaging window for utilization is no shorter.
+_MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
+
 
 def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> LazyProcessCollector:
-    """The processes of the task's batch, watched from when they are seen."""
+    """The collector of the batch's processes, which starts when these are seen."""
     return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
         make_collector=lambda: _make_collector(arguments, clock, interval_ns),
@@ -51,35 +64,34 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> Sam
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.collectors.processes.commands import redact  # most do not ask for them
+    from profiler.collectors.processes.commands import redact  # rarely used
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None
 
 
-# The driver's own window for utilization is no shorter.
-_MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
-
-
 class LocalCollectors(Struct, frozen=True, kw_only=True):
-    """What ``run`` collectors, and what was wrong with its settings."""
+    """The collectors of ``run``, and what was wrong with their settings."""
 
-    accelerators: tuple[Collector, ...]
+    collectors: Collectors
     problems: tuple[str, ...] = ()
 
 
 def task_collectors(
-    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, log: Log, interval_ns: int
-) -> tuple[Collector, ...]:
-    """The accelerators that the monitor collectors in its task."""
+    settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log, processes: LazyProcessCollector
+) -> Collectors:
+    """The collectors of the monitor: the batch's processes first, then the accelerators of its task."""
 
-    def scope() -> "GpuScope":
+    def make_scope() -> "GpuScope":
         from profiler.collectors.nvidia.ownership import GpuScope  # see the module's docstring
         from profiler.collectors.processes.discovery import visible_devices
 
-        return GpuScope(settings.gpu_uuids, visible_devices)
+        return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
 
-    return _collectors(settings, environment, scope, clock, log, interval_ns, None)
+    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+    accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns)
+    gpu, neuron = accelerators.gpu_collectors(make_scope), accelerators.neuron_collectors()
+    return Collectors(all=(processes, *gpu, *neuron), batch_listeners=(processes, *gpu), live=(*gpu, *neuron))
 
 
 def local_collectors(
@@ -88,85 +100,89 @@ def local_collectors(
     interval_seconds: float,
     listener: "GpuListener | None",
 ) -> LocalCollectors:
-    """The accelerators beside a local command.
+    """The collectors of ``run``: the accelerators of this machine.
 
-    Which of the GPUs are the command's, the environment may tell: others may use those that are visible, too.
+    Which GPUs belong to the command is known from the environment alone, because other programs may use the visible
+    GPUs too.
     """
     settings = read_accelerator_settings(environment)
-    problems = (problems_message(settings.problems),) if settings.problems else ()
 
-    def scope() -> "GpuScope":
+    def make_scope() -> "GpuScope":
         from profiler.collectors.nvidia.ownership import GpuScope, own_selection  # see the module's docstring
 
         return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
 
     interval_ns = round(interval_seconds * NS_PER_SECOND)
-    collectors = _collectors(settings, environment, scope, clock, NullLog(), interval_ns, listener)
-    return LocalCollectors(accelerators=collectors, problems=problems)
-
-
-def _collectors(
-    settings: AcceleratorSettings,
-    environment: Mapping[str, str],
-    scope: "Callable[[], GpuScope]",
-    clock: Clock,
-    log: Log,
-    interval_ns: int,
-    listener: "GpuListener | None",
-) -> tuple[Collector, ...]:
-    """``scope`` is asked for only where there are GPUs: which of them are the batch's."""
-    gpus = _is_gpu_enabled(settings, environment)
-    return (
-        *((_gpu_collector(settings, scope(), clock, log, interval_ns, listener),) if gpus else ()),
-        *_neuron_collectors(settings, environment, clock, log, interval_ns),
+    accelerators = _AcceleratorFactory(settings, environment, clock, NullLog(), interval_ns)
+    gpu, neuron = accelerators.gpu_collectors(make_scope, listener), accelerators.neuron_collectors()
+    child_pids = tuple(_child_pid_getter(collector) for collector in neuron)
+    return LocalCollectors(
+        collectors=Collectors(all=(*gpu, *neuron), requirable=(*gpu, *neuron), child_pids=child_pids),
+        problems=(problems_message(settings.problems),) if settings.problems else (),
     )
 
 
-def _is_gpu_enabled(settings: AcceleratorSettings, environment: Mapping[str, str]) -> bool:
-    if settings.gpu == "auto":
-        return is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists)
-    return settings.gpu == "on"
+def _child_pid_getter(collector: "NeuronCollector") -> Callable[[], int | None]:
+    return lambda: collector.child_pid
 
 
-def _gpu_collector(
-    settings: AcceleratorSettings,
-    scope: "GpuScope",
-    clock: Clock,
-    log: Log,
-    interval_ns: int,
-    listener: "GpuListener | None",
-) -> Collector:
-    from profiler.collectors.nvidia.collector import GpuCollector  # see the module's docstring
-    from profiler.collectors.nvidia.driver import NvmlSource
-    from profiler.collectors.nvidia.library import load_binding
+class _AcceleratorFactory(Struct, frozen=True):
+    """Makes the collectors of the devices that the settings ask for or, with ``auto``, that this machine has."""
 
-    return GpuCollector(
-        NvmlSource(load_binding, clock),
-        scope,
-        clock,
-        log,
-        max(interval_ns, _MIN_GPU_INTERVAL_NS),
-        is_required=settings.gpu == "on",
-        listener=listener,
-    )
+    settings: AcceleratorSettings
+    environment: Mapping[str, str]
+    clock: Clock
+    log: Log
+    interval_ns: int
 
+    def gpu_collectors(
+        self, make_scope: "Callable[[], GpuScope]", listener: "GpuListener | None" = None
+    ) -> "tuple[GpuCollector, ...]":
+        """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
+        if not self._is_gpu_enabled():
+            return ()
+        from profiler.collectors.nvidia.collector import GpuCollector  # see the module's docstring
+        from profiler.collectors.nvidia.driver import NvmlSource
+        from profiler.collectors.nvidia.library import load_binding
 
-def _neuron_collectors(
-    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, log: Log, interval_ns: int
-) -> Iterator[Collector]:
-    if settings.neuron == "off":
-        return
-    program = find_neuron_monitor(environment.get("PATH"))
-    if program is None and settings.neuron == "auto":
-        return
-    from profiler.collectors.neuron.collector import NeuronCollector  # see the module's docstring
-    from profiler.collectors.neuron.process import neuron_period_seconds
-    from profiler.collectors.neuron.reports import NeuronReport
-    from profiler.collectors.neuron.supervisor import NeuronMonitorSource
+        collector = GpuCollector(
+            NvmlSource(load_binding, self.clock),
+            make_scope(),
+            self.clock,
+            self.log,
+            max(self.interval_ns, _MIN_GPU_INTERVAL_NS),
+            is_required=self.settings.gpu == "on",
+            listener=listener,
+        )
+        return (collector,)
 
-    period_seconds = neuron_period_seconds(interval_ns / NS_PER_SECOND)
+    def _is_gpu_enabled(self) -> bool:
+        if self.settings.gpu == "auto":
+            return is_driver_present(self.environment.get("LD_LIBRARY_PATH"), os.path.exists)
+        return self.settings.gpu == "on"
 
-    def make(listener: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
-        return NeuronMonitorSource(program or "", period_seconds, listener, clock, log)
+    def neuron_collectors(self) -> "tuple[NeuronCollector, ...]":
+        """One collector of all Neuron devices, or none."""
+        if self.settings.neuron == "off":
+            return ()
+        program = find_neuron_monitor(self.environment.get("PATH"))
+        if program is None and self.settings.neuron == "auto":
+            return ()
+        from profiler.collectors.neuron.collector import NeuronCollector  # see the module's docstring
+        from profiler.collectors.neuron.process import neuron_period_seconds
+        from profiler.collectors.neuron.reports import NeuronReport
+        from profiler.collectors.neuron.supervisor import NeuronMonitorSource
 
-    yield NeuronCollector(None if program is None else make, period_seconds, log, is_required=settings.neuron == "on")
+        period_seconds = neuron_period_seconds(self.interval_ns / NS_PER_SECOND)
+
+        def make_source(on_report: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
+            return NeuronMonitorSource(program or "", period_seconds, on_report, self.clock, self.log)
+
+        return (
+            NeuronCollector(
+                None if program is None else make_source,
+                period_seconds,
+                self.log,
+                is_required=self.settings.neuron == "on",
+            ),
+        )

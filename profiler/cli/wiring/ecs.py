@@ -1,4 +1,4 @@
-"""Wires the task metadata endpoint."""
+"""Builds the client of the task metadata endpoint."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,28 +7,27 @@ from profiler.local.build_record import Placement
 from profiler.settings import endpoint_address
 from profiler.sources.ecs.client import AdaptiveTimeout, HttpEndpoint, StopSignal, TaskMetadataSource
 
+_TIMEOUT_SECONDS = 1.0
+
 
 def metadata_source(
     address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: StopSignal | None = None
 ) -> TaskMetadataSource:
-    """The endpoint at ``address``, asked every so often: that bounds how long an answer may take."""
+    """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     return TaskMetadataSource(HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal), version)
 
 
-_TIMEOUT_SECONDS = 1.0
-
-
 def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None] | None:
-    """What asks for the task this process runs in; None outside of ECS.
+    """A function that reads the ECS task of this process; None outside of ECS.
 
-    The asking takes its time, so it is left to a thread beside the command.
+    The read may take up to a second, so the caller runs it in a background thread.
     """
-    found = endpoint_address(environment)
-    if found is None:
+    endpoint = endpoint_address(environment)
+    if endpoint is None:
         return None
-    address, version = found
+    address, version = endpoint
 
-    def ask() -> Placement | None:
+    def read_placement() -> Placement | None:
         from profiler.core.clock import SystemClock
         from profiler.sources import Unavailable
 
@@ -38,4 +37,4 @@ def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None
             return None
         return Placement(task=task, container=own)
 
-    return ask
+    return read_placement

@@ -1,4 +1,4 @@
-"""``task-profiler healthcheck``: asked by Docker once a minute, so it starts without click."""
+"""``task-profiler healthcheck``, which starts without click because Docker runs it once a minute."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ _DEFAULT_PERIOD_SECONDS = 1.0
 
 
 def run_healthcheck() -> int:
-    """0 if the monitor of this container is awake, else 1 and a sentence."""
+    """Check the monitor of this container; returns 0, or 1 with a sentence on stderr."""
     try:
         check_monitor(Path("/proc"), _period_seconds(), time.sleep)
     except TaskProfilerError as error:
@@ -22,7 +22,10 @@ def run_healthcheck() -> int:
 
 
 def _period_seconds() -> float:
-    """The monitor's own reading of this setting would cost as much time as all the rest; it falls back like this."""
+    """The sampling period, with the same default for an invalid value as in profiler.settings.
+
+    Importing that module would take as long as the rest of the check.
+    """
     try:
         return float(os.environ.get("TASK_PROFILER_INTERVAL_SECONDS", ""))
     except ValueError:

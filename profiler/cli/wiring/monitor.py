@@ -1,4 +1,4 @@
-"""``task-profiler monitor``: wires the sidecar."""
+"""``task-profiler monitor``: builds the sidecar."""
 
 import os
 import sys
@@ -7,15 +7,15 @@ from typing import BinaryIO, TextIO
 
 from profiler.cli.wiring.collectors import batch_processes, task_collectors
 from profiler.cli.wiring.ecs import metadata_source
-from profiler.collectors.base import Collector
+from profiler.collectors.base import LiveReadings
 from profiler.core.background import run_with_timeout
-from profiler.core.clock import Clock, SystemClock, Ticker
+from profiler.core.clock import SystemClock, Ticker
 from profiler.core.errors import TaskProfilerError
-from profiler.core.log import JsonLog, Log
-from profiler.core.signals import StopSignals
+from profiler.core.log import JsonLog
+from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.delivery import Delivery
-from profiler.monitor.loop import Exporter, MonitorLoop
+from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
 from profiler.monitor.reporter import Reporter, SwapTracker
 from profiler.settings import MonitorSettings, read_settings
@@ -24,80 +24,74 @@ from profiler.sinks.stdout import StreamSink
 from profiler.sources.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 
 
-def run_monitor(stop: StopSignals) -> int:
+def run_monitor(stop: SignalHandler) -> int:
     """Monitor the task this process runs in; the exit code is 0 in every foreseen case."""
     try:
         settings = read_settings(os.environ)
     except TaskProfilerError as error:
         sys.stderr.write(f"task-profiler: {error}\n")
         return error.exit_code
-    log = JsonLog(_unbuffered(sys.stderr))
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+    log = JsonLog(_unbuffered(sys.stderr))
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
     processes = batch_processes(settings.process_arguments, clock, interval_ns)
     observation = Observation(source, clock, log, interval_ns, processes.on_sample)
-    ticker = Ticker(clock.monotonic_ns(), interval_ns)
-    accelerators = (processes, *task_collectors(settings.accelerators, os.environ, clock, log, interval_ns))
+    runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
+    collectors = task_collectors(settings, os.environ, clock, log, processes)
     host = read_host()
     swap = SwapTracker(read_swap_counters)
     swap.start()
     reporter = Reporter(
         settings,
         observation,
-        ticker=ticker,
+        ticker=runtime.ticker,
         clock=clock,
         host=host,
         read_own_usage=read_own_usage,
-        collectors=accelerators,
+        collectors=collectors.all,
         notes=swap.notes,
     )
     delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, run_with_timeout)
-    monitor = MonitorLoop(
+    loop = MonitorLoop(
         settings,
         observation,
         reporter,
         delivery,
-        ticker=ticker,
-        clock=clock,
-        stop=stop,
-        log=log,
-        collectors=accelerators,
-        exporter=_exporter(settings, observation, accelerators, ticker, clock, host, log),
+        runtime,
+        collectors=collectors.all,
+        batch_listeners=collectors.batch_listeners,
+        exporter=_exporter(settings, observation, collectors.live, runtime, host),
     )
-    monitor.run()
+    loop.run()
     return 0
 
 
 def _exporter(
-    settings: MonitorSettings,
-    observation: Observation,
-    accelerators: Sequence[Collector],
-    ticker: Ticker,
-    clock: Clock,
-    host: Host,
-    log: Log,
+    settings: MonitorSettings, observation: Observation, live: Sequence[LiveReadings], runtime: Runtime, host: Host
 ) -> Exporter | None:
-    """Live metrics; where they are off, nothing of them is imported."""
+    """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
         return None
-    from profiler.prometheus.exporter import PrometheusExporter  # see above
+    from profiler.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.prometheus.snapshot import SnapshotBuilder, hold_ns
 
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     builder = SnapshotBuilder(
         observation,
-        accelerators,
-        ticker=ticker,
-        clock=clock,
+        live,
+        ticker=runtime.ticker,
+        clock=runtime.clock,
         host=host,
         read_own_usage=read_own_usage,
         read_instance=read_instance,
         interval_ns=interval_ns,
     )
-    return PrometheusExporter(settings.prometheus_port, builder, clock, log, hold_ns=hold_ns(interval_ns))
+    return PrometheusExporter(
+        settings.prometheus_port, builder, runtime.clock, runtime.log, hold_ns=hold_ns(interval_ns)
+    )
 
 
 def _unbuffered(stream: TextIO) -> BinaryIO:

@@ -1,4 +1,4 @@
-"""Clusters and dashboard servers by requests."""
+"""HTTP clients of search clusters and dashboard servers, by requests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.search.setup import Method, ServerResponse
 
 _TIMEOUT_SECONDS = 30
-# As lambda/forwarder/settings.py reads its switches.
+# The same values as in lambda/forwarder/settings.py.
 _TRUE_VALUES = frozenset({"true", "1", "yes"})
-# Either product wants one of them, and neither minds the other.
+# Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
 
@@ -53,15 +53,22 @@ class DashboardsServer:
 
 
 def open_session(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
-    """A session with the given sign-in, else with the key or the name of the forwarder's variables.
+    """Open a session with the given credentials, else with those of the forwarder's environment variables.
 
-    Raises UsageError where these only say how the functions sign in: nothing is sent unsigned without a word then.
+    Args:
+        api_key: An Elasticsearch API key.
+        user: ``NAME:PASSWORD``.
+        environment: The environment variables.
+
+    Raises:
+        UsageError: if ``user`` has no password, or if the variables name only a way to sign in that this command does
+            not support. Without the error, requests would be sent unauthenticated.
     """
     session = requests.Session()
     key = api_key or environment.get("ELASTICSEARCH_API_KEY")
     name, colon, password = (user or "").partition(":")
     if user is not None and not colon:
-        raise UsageError("--user is no NAME:PASSWORD: put a colon between them.")
+        raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
     if user is None:
         name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
     if key and user is None:
@@ -77,13 +84,13 @@ def open_session(api_key: str | None, user: str | None, environment: Mapping[str
 
 
 class _ApiKey(requests.auth.AuthBase):
-    """Not as a header of the session, over which requests puts what a ~/.netrc says of the host."""
+    """Sends an API key. As a header of the session, requests would replace it by an entry of ~/.netrc."""
 
     def __init__(self, key: str) -> None:
         self._key = key
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Sign one request."""
+        """Add the key to one request."""
         request.headers["Authorization"] = f"ApiKey {self._key}"
         return request
 

@@ -1,23 +1,23 @@
-"""AWS Neuron devices, read through neuron-monitor: a subprocess that prints one JSON report a line."""
+"""AWS Neuron devices, read through the subprocess neuron-monitor, which prints JSON reports, one per line."""
 
 import os
 from collections.abc import Callable
 
-# The package's own folder, which only login shells have in PATH.
+# The folder of the package aws-neuronx-tools, which only login shells have in PATH.
 NEURON_MONITOR = "/opt/aws/neuron/bin/neuron-monitor"
 
 
 def is_program(path: str) -> bool:
-    """Whether a file can be executed at ``path``."""
+    """Whether ``path`` is an executable file."""
     return os.path.isfile(path) and os.access(path, os.X_OK)  # noqa: PTH113  two stats, no objects
 
 
 def find_neuron_monitor(search_path: str | None, exists: Callable[[str], bool] = is_program) -> str | None:
-    """The absolute path of neuron-monitor: its package's folder first, then ``search_path`` (as in PATH).
+    """Find neuron-monitor in its package's folder, then in ``search_path`` (as in PATH).
 
-    None if it is nowhere. Relative folders of the search path are passed over: what a batch left
-    in a current folder is not started.
+    Relative folders of the search path are skipped, so that no file from the working folder is executed. Returns the
+    absolute path, or None.
     """
     folders = [folder for folder in (search_path or "").split(os.pathsep) if folder.startswith("/")]
-    places = (NEURON_MONITOR, *(f"{folder.rstrip('/')}/neuron-monitor" for folder in folders))
-    return next(filter(exists, places), None)
+    candidates = (NEURON_MONITOR, *(f"{folder.rstrip('/')}/neuron-monitor" for folder in folders))
+    return next(filter(exists, candidates), None)

@@ -1,17 +1,17 @@
-"""Watches Neuron devices through neuron-monitor, which is run beside the main loop."""
+"""Collects the reports of neuron-monitor on Neuron devices."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.collectors.neuron.reports import NeuronReport
 from profiler.collectors.neuron.usage import NeuronReadings, NeuronUsage
 from profiler.core.log import Log
 from profiler.record.model import Record
-from profiler.sources.ecs.task_metadata import ContainerMetadata
 
-# So many reports without a device or a process on one, and there is none: the first may lack parts.
+# After this many reports without a device there is none; the first reports may lack parts.
 _REPORTS_BEFORE_ABSENT = 5
 _REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
@@ -20,7 +20,7 @@ _REQUIREMENTS = (
 
 
 class NeuronSource(Protocol):
-    """Runs neuron-monitor and hands its reports to a listener."""
+    """Runs neuron-monitor and passes its reports to a listener."""
 
     @property
     def name(self) -> str:
@@ -29,16 +29,16 @@ class NeuronSource(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often neuron-monitor was started again."""
+        """Starts of neuron-monitor after the first."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """neuron-monitor while it runs."""
+        """The process id of neuron-monitor while it runs."""
         ...
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start neuron-monitor; returns at once."""
         ...
 
     def stop(self, max_seconds: float) -> None:
@@ -47,9 +47,13 @@ class NeuronSource(Protocol):
 
 
 class NeuronCollector:
-    """``make_source`` gets the listener; None: there is no neuron-monitor.
+    """Aggregates the reports of neuron-monitor.
 
-    ``is_required``: devices are expected, so their absence is worth a warning.
+    Args:
+        make_source: Makes the source from the listener of its reports; None if neuron-monitor is not installed.
+        period_seconds: The configured reporting period.
+        log: Gets the warning about missing devices.
+        is_required: Devices are expected (setting ``on``): warn if there are none.
     """
 
     name = "neuron-monitor"
@@ -71,12 +75,12 @@ class NeuronCollector:
 
     @property
     def has_data(self) -> bool:
-        """Whether there was a device, or a process on one."""
+        """Whether a device, or a process on one, was ever reported."""
         return self._usage.has_devices
 
     @property
     def child_pid(self) -> int | None:
-        """neuron-monitor while it runs."""
+        """The process id of neuron-monitor while it runs."""
         return None if self._source is None else self._source.pid
 
     def start(self) -> None:
@@ -86,11 +90,8 @@ class NeuronCollector:
         else:
             self._source.start()
 
-    def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Nothing more can be found out."""
-
-    def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be had before its time
-        """See whether anything was there at all."""
+    def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be requested
+        """Check whether any device was reported."""
         self._check_presence("no Neuron device was seen")
 
     def stop(self, max_seconds: float) -> None:
@@ -99,17 +100,16 @@ class NeuronCollector:
             self._source.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """The record with ``neuron``, if there is anything to tell."""
+        """Return the record with ``neuron`` if devices were reported, and with a warning if required ones were not."""
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
-        return record if neuron is None else replace(record, neuron=neuron)
+        if neuron is not None:
+            record = replace(record, neuron=neuron)
+        warnings = () if self.startup_error is None or self.has_data else (self.startup_error,)
+        return with_source(record, self.name if self.has_data else None, warnings)
 
     def latest(self) -> NeuronReadings | None:
-        """The devices at the last report."""
+        """Return the devices at the last report; None before the first."""
         return self._usage.latest()
-
-    def warnings(self) -> tuple[str, ...]:
-        """Why nothing was measured although it was asked for."""
-        return () if self.startup_error is None or self.has_data else (self.startup_error,)
 
     def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)

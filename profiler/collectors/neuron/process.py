@@ -1,4 +1,7 @@
-"""One neuron-monitor subprocess: configured, started, read line by line, and stopped without leftovers."""
+"""One neuron-monitor subprocess: its configuration, its start, its output, and an end that leaves nothing behind.
+
+The output is read as bytes and split into lines here, because lines reach 450 kB.
+"""
 
 import math
 import os
@@ -18,15 +21,25 @@ from profiler.sources import Unavailable
 if TYPE_CHECKING:
     import subprocess
 
-
 MAX_LINE_BYTES = 16 * 1024 * 1024
+_HARDWARE_PERIOD_SECONDS = 5
+_CORES = {"type": "neuroncore_counters"}
+_MEMORY = {"type": "memory_used"}
+_EXECUTIONS = {"type": "execution_stats"}
+_INFERENCES = {"type": "inference_stats"}
+_EVERY_PROCESS = {"tag_filter": ".*"}
+_RUNTIME_DAEMON = {"address": "unix:/run/neuron.sock"}
+_CHUNK_BYTES = 64 * 1024
+_MAX_STDERR_BYTES = 4096
+_REAP_TIMEOUT_SECONDS = 1.0
+_LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
 
 
 class LineSplitter:
-    """Puts lines together again; empty ones are passed over.
+    """Splits a stream of bytes into lines and skips empty ones.
 
-    A line above ``max_bytes`` is dropped as soon as it is known to be one, and the next line
-    begins after its newline. ``dropped`` counts these, and the half line at the end of a stream.
+    A line longer than ``max_bytes`` is dropped while it arrives; the next line begins after its newline. ``dropped``
+    counts these lines, and an incomplete line at the end of the stream.
     """
 
     def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
@@ -36,7 +49,7 @@ class LineSplitter:
         self.dropped = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes; the lines that they complete, without their newlines."""
+        """Add the next bytes; returns the lines that they complete, without newlines."""
         lines = []
         *ends, rest = chunk.split(b"\n")
         for end in ends:
@@ -49,11 +62,11 @@ class LineSplitter:
         return lines
 
     def finish(self) -> bool:
-        """No more bytes come; says whether that cut a line in half."""
-        cut = bool(self._buffer)
-        self.dropped += cut
+        """End the stream; returns True if its last line was incomplete."""
+        is_incomplete = bool(self._buffer)
+        self.dropped += is_incomplete
         self._buffer, self._is_skipping = bytearray(), False
-        return cut
+        return is_incomplete
 
     def _append(self, part: bytes) -> None:
         if self._is_skipping:
@@ -65,30 +78,20 @@ class LineSplitter:
             self._buffer += part
 
 
-_HARDWARE_PERIOD_SECONDS = 5
-_CORES = {"type": "neuroncore_counters"}
-_MEMORY = {"type": "memory_used"}
-_EXECUTIONS = {"type": "execution_stats"}
-_INFERENCES = {"type": "inference_stats"}
-_EVERY_PROCESS = {"tag_filter": ".*"}
-_RUNTIME_DAEMON = {"address": "unix:/run/neuron.sock"}
-
-
 def neuron_period_seconds(interval_seconds: float) -> int:
-    """The period for a sampling interval.
+    """The reporting period for a sampling interval: whole seconds, at least 1.
 
-    neuron-monitor takes whole seconds only: it reads "1.0s" and "0.5s" as its default of 5 s, and
-    prints nothing at all for "500ms".
+    neuron-monitor accepts whole seconds only. It takes "1.0s" and "0.5s" for its default of 5 s, and prints nothing for
+    "500ms".
     """
     return max(1, int(interval_seconds))
 
 
 def configurations(period_seconds: int) -> tuple[bytes, ...]:
-    """The same request as JSON for neuron-monitor of three ages, to be tried in this order.
+    """The same configuration as JSON for three generations of neuron-monitor, to be tried in this order.
 
-    Since October 2022 the executions are ``execution_stats``; for a year before they were
-    ``inference_stats``; before that (runtime 1.x) a daemon was watched by its address, and the
-    hardware's counters were asked of it.
+    Since October 2022 the executions are the group ``execution_stats``; in the year before, ``inference_stats``. Before
+    that (runtime 1.x), neuron-monitor read a daemon at an address, and the daemon also had the hardware counters.
     """
     period = f"{period_seconds}s"
     hardware = {"period": f"{max(period_seconds, _HARDWARE_PERIOD_SECONDS)}s"}
@@ -105,14 +108,8 @@ def configurations(period_seconds: int) -> tuple[bytes, ...]:
     )
 
 
-_CHUNK_BYTES = 64 * 1024
-_MAX_STDERR_BYTES = 4096
-_REAP_TIMEOUT_SECONDS = 1.0
-_LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
-
-
 class NeuronProcess:
-    """A running neuron-monitor. ``is_output_closed`` says that no more output will come."""
+    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
         self._popen = popen
@@ -132,8 +129,11 @@ class NeuronProcess:
         self.is_output_closed = False
 
     def read(self, max_seconds: float) -> bytes:
-        """Wait for output, so long at most or until woken; what came, empty if nothing did."""
-        # What it wrote just before its end is still to be read.
+        """Wait for output until the timeout or the wake event; returns it, or empty bytes.
+
+        Errors on stderr are read and kept meanwhile.
+        """
+        # After the exit, the pipe may still hold the last output.
         milliseconds = 0 if self._has_exited else math.ceil(max(max_seconds, 0) * 1000)
         ready = {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
         if self._wake.descriptor in ready:
@@ -144,28 +144,28 @@ class NeuronProcess:
             chunk = os.read(self._stdout, _CHUNK_BYTES)
             self.is_output_closed = not chunk
             return chunk
-        # A descendant that outlives it may hold the pipe open.
+        # A descendant that outlives the process may hold the pipe open.
         self.is_output_closed = self._has_exited and not ready
         self._has_exited = self._check_exited()
         return b""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM to the process group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it and all that it started. Any thread may call this."""
+        """Send SIGKILL to the process group. Any thread may call this."""
         self._signal(signal.SIGKILL)
 
     def close(self) -> str:
-        """Kill what is left, collect it and say how it ended, with the last line of its complaints."""
-        import subprocess  # as below
+        """Kill and reap the process; returns how it ended, with the last line of its stderr."""
+        import subprocess  # see start_process
 
         self.kill()
         with self._lock:
             self._is_reaped = True
         with suppress(subprocess.TimeoutExpired):
-            # One that hangs in the driver cannot be waited for.
+            # A process that hangs in the driver cannot be reaped.
             self._popen.wait(_REAP_TIMEOUT_SECONDS)
         self._read_stderr()
         for stream in (self._popen.stdout, self._popen.stderr):
@@ -198,14 +198,14 @@ class NeuronProcess:
 
 
 def start_process(program: str, configuration: bytes, wake: WakeEvent) -> NeuronProcess | Unavailable:
-    """Start ``program`` with a configuration; the reason if this machine refuses it."""
-    import subprocess  # half a MiB that only a monitor with devices needs
+    """Start ``program`` with a configuration; returns the reason if the start fails."""
+    import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
         descriptor = _write_memory_file(configuration)
         try:
             leash = (sys.executable, "-I", "-S", _LEASH_SCRIPT, str(os.getpid()))
-            popen = subprocess.Popen(  # noqa: S603  an absolute path, found where root installs
+            popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
                 (*leash, program, "-c", f"/proc/self/fd/{descriptor}"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -219,12 +219,12 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
     except OSError as error:
         return Unavailable(f"it cannot be started: {error.strerror}")
     if popen.stdout is None or popen.stderr is None:
-        raise AssertionError("A process was started without the pipes that were asked for.")
+        raise AssertionError("The process was started without pipes.")
     return NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
 
 
 def _write_memory_file(content: bytes) -> int:
-    """A file without a name that only this process and its children can read."""
+    """Write an anonymous file that only this process and its children can read; returns its descriptor."""
     descriptor = os.memfd_create("neuron-monitor.json")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)

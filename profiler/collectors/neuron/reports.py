@@ -1,4 +1,4 @@
-"""One line of neuron-monitor, parsed once into immutable values."""
+"""Parses a line of neuron-monitor into immutable values."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -15,19 +15,28 @@ from profiler.sources import Unavailable
 MAX_BYTES = 2**50
 MAX_EVENTS = 10**12  # in one period
 MAX_SECONDS = 86_400
+# Twice the cores of the largest node. A record lists 128 and states how many more there are.
+MAX_CORES = 256
+_MAX_DEVICES = 256
+_MAX_CATEGORIES = 16  # neuron-monitor has 5 to 7
+_MAX_INDEX_DIGITS = 4
+_MAX_PROBLEMS = 8
+
+_Group = TypeVar("_Group", bound=wire.Group)
+_Value = TypeVar("_Value")
 
 
 def bounded_count(limit: int, value: Json) -> int | None:
-    """A whole number from 0 to ``limit``."""
+    """The value if it is a whole number from 0 to ``limit``, else None."""
     number = count(value)
     return number if number is not None and number <= limit else None
 
 
 def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
-    """The sum of those that are whole numbers from 0 to ``limit``; None if none is."""
+    """The sum of the values that are whole numbers from 0 to ``limit``; None if there is no such value."""
     total: int | None = None
     for value in values:
-        # A large report has 5,000 of these, nearly all plain: asking that first halves the time.
+        # A large report has 5,000 values, nearly all of them plain integers: the first test halves the time.
         number = value if type(value) is int and 0 <= value <= limit else bounded_count(limit, value)
         if number is not None:
             total = (total or 0) + number
@@ -35,34 +44,23 @@ def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
 
 
 def percent(value: Json) -> float | None:
-    """A number, brought within 0 to 100: a share of a period that was measured a little short."""
+    """The value clamped to 0 to 100, because the measured period may be slightly too short; None if no number."""
     return float(min(max(value, 0), 100)) if _is_number(value) else None
 
 
 def seconds(value: Json) -> float | None:
-    """A number of seconds from 0 to a day."""
+    """The value if it is a number of seconds from 0 to one day, else None."""
     return float(value) if _is_number(value) and 0 <= value <= MAX_SECONDS else None
 
 
 def nanoseconds(value: Json) -> int | None:
-    """Seconds, in whole nanoseconds."""
+    """A number of seconds, in whole nanoseconds."""
     known = seconds(value)
     return None if known is None else round(known * NS_PER_SECOND)
 
 
 def _is_number(value: Json) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-# Twice the cores of the largest node, so that a record that shows 128 can say that there are more.
-MAX_CORES = 256
-_MAX_DEVICES = 256
-_MAX_CATEGORIES = 16  # there are 5 to 7
-_MAX_INDEX_DIGITS = 4
-_MAX_PROBLEMS = 8
-
-_Group = TypeVar("_Group", bound=wire.Group)
-_Value = TypeVar("_Value")
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -76,9 +74,9 @@ class Latency(Struct, frozen=True, kw_only=True):
 class RuntimeReport(Struct, frozen=True, kw_only=True):
     """One process that uses the devices, over one period.
 
-    ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node,
-    and every runtime lists all cores: 0 for those that are another's. Memory is that of the moment,
-    its categories those of all cores together; ``completed`` and ``failed`` are executions in the period.
+    ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node. Every runtime
+    lists all cores, with 0 for the cores of others. Memory is a reading of the moment; its categories are sums over all
+    cores. ``completed`` and ``failed`` are the executions in the period.
     """
 
     utilization_percent: Mapping[int, float] | None = None
@@ -93,10 +91,10 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
 
 
 class NeuronReport(Struct, frozen=True, kw_only=True):
-    """One report. No runtimes means that no process uses the devices.
+    """One report. Without runtimes, no process uses the devices.
 
-    ``ecc_uncorrected`` is by device and counts memory and SRAM together; ``device_memory_size_bytes``
-    is of one device; ``problems`` are the errors that neuron-monitor gives for parts of the report.
+    ``ecc_uncorrected`` is by device and adds memory and SRAM; ``device_memory_size_bytes`` is the size of one device;
+    ``problems`` are the errors that neuron-monitor reports for parts of the report.
     """
 
     runtimes: tuple[RuntimeReport, ...] = ()
@@ -110,18 +108,18 @@ _decoder = msgspec.json.Decoder(wire.Document)
 
 
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
-    """Read one line."""
+    """Decode one line; returns the reason if it is not a report."""
     try:
         document = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Unavailable("it printed something else than a JSON object")
+        return Unavailable("it printed a line that is not a JSON object")
     if document == wire.Document():
-        return Unavailable("it printed a JSON object that is no report")
+        return Unavailable("it printed a JSON object that is not a report")
     return _ReportParser().report(document)
 
 
 class _ReportParser:
-    """Goes through one document and keeps the errors it meets."""
+    """Parses one document and collects the errors in it."""
 
     def __init__(self) -> None:
         self._problems: dict[str, None] = {}
@@ -152,7 +150,7 @@ class _ReportParser:
         return problem is None
 
     def _valid_group(self, group: Json, kind: type[_Group]) -> _Group:
-        """The group if it could be read, else an empty one."""
+        """The group if neuron-monitor could read it, else an empty one."""
         return group if isinstance(group, kind) and self._has_no_error(group.error) else kind()
 
     def _runtime(self, groups: wire.RuntimeGroups) -> RuntimeReport:
@@ -186,7 +184,7 @@ class _ReportParser:
                 index = bounded_count(_MAX_DEVICES - 1, device.neuron_device_index)
                 errors = bounded_sum(MAX_EVENTS, (device.mem_ecc_uncorrected, device.sram_ecc_uncorrected))
                 if index is not None and errors is not None:
-                    # Each daemon of runtime 1.x reports the same devices.
+                    # With runtime 1.x, every daemon reports the same devices.
                     found[index] = max(errors, found.get(index, 0))
         return found
 
@@ -204,10 +202,10 @@ def _utilization_percent(group: wire.CoreCounters) -> Mapping[int, float] | None
 
 
 def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, int]:
-    """The sum over the cores, by whatever categories there are."""
+    """The sum over the cores, by the categories of the report."""
     found: dict[str, int] = {}
     for categories in _core_breakdowns(breakdown).values():
-        # Most cores are another runtime's, with nothing but zeros: seeing that at once saves two thirds of the time.
+        # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.
         if not isinstance(categories, dict) or (found and not any(categories.values())):
             continue
         for name, value in categories.items():
@@ -223,7 +221,7 @@ def _core_breakdowns(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping
 
 
 def _core_memory_bytes(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[int, int]:
-    """The sum of whatever categories there are: versions of neuron-monitor add some."""
+    """The sum over all categories, because newer versions of neuron-monitor add some."""
     found = {}
     for index, categories in _iter_cores(_core_breakdowns(breakdown)):
         used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
@@ -233,7 +231,7 @@ def _core_memory_bytes(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mappi
 
 
 def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
-    """How many were completed, and how many came to any other end."""
+    """The completed executions, and the failed ones: all keys but ``completed``."""
     summary = stats.execution_summary
     if not isinstance(summary, dict):
         summary = stats.inference_summary
@@ -244,7 +242,7 @@ def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
 
 
 def _latency(stats: wire.Latencies | wire.UnexpectedJson) -> Latency | None:
-    """The total latency, else the device's; None where neither has a number."""
+    """The total latency, else the latency of the device; None if neither has a number."""
     if not isinstance(stats, wire.Latencies):
         return None
     for percentiles in (stats.total_latency, stats.device_latency):

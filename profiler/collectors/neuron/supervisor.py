@@ -1,12 +1,16 @@
-"""Keeps neuron-monitor running and passes on each of its reports, in a thread of its own."""
+"""Keeps neuron-monitor running in a thread and passes on each report.
+
+:class:`SupervisionState` decides when to start, to give up waiting and to back off; :class:`NeuronMonitorSource` acts
+on it.
+"""
 
 import random
-import threading
 from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.collectors.background import StoppableThread
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.process import (
     MAX_LINE_BYTES,
@@ -28,15 +32,21 @@ EXITS_UNTIL_UNAVAILABLE = 5
 REPORTS_UNTIL_BACKOFF_RESET = 10
 _MIN_SILENCE_TIMEOUT_NS = 10 * NS_PER_SECOND
 _SILENCE_TIMEOUT_PERIODS = 5
-# Waits are lengthened by up to this share, so that the tasks of a machine do not start in step.
+# Waits are lengthened by up to this share, so that the tasks of a machine do not start at the same time.
 _JITTER_SHARE = 0.25
+# The longest wait before the clock is read again.
+_MAX_WAIT_SECONDS = 1.0
+_TERMINATE_TIMEOUT_NS = NS_PER_SECOND
+# The share of the stop's time in which the process may end after SIGTERM; the rest is for SIGKILL.
+_TERMINATE_SHARE = 0.9
+_MAX_PROBLEMS_LOGGED = 10
 
 
 class SupervisionState(Struct, frozen=True, kw_only=True):
-    """The state; its methods give the next one.
+    """The state of the supervision; each event returns the next state.
 
-    ``deadline_ns`` (monotonic) is when the next start is due or, while it runs, when it has been
-    silent for too long. ``empty_runs`` counts over the whole run, ``consecutive_empty_runs``
+    ``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, the time at which it counts
+    as silent. An empty run is one without a report: ``empty_runs`` counts all of them, ``consecutive_empty_runs`` those
     since the last report.
     """
 
@@ -56,11 +66,11 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         return max(self.starts - 1, 0)
 
     def is_start_due(self, now_ns: int) -> bool:
-        """Whether it is to be started now."""
+        """Whether neuron-monitor is to be started now."""
         return not self.is_running and now_ns >= self.deadline_ns
 
     def is_silent(self, now_ns: int) -> bool:
-        """Whether it runs and has said nothing for too long."""
+        """Whether neuron-monitor runs and has printed nothing until the deadline."""
         return self.is_running and now_ns >= self.deadline_ns
 
     def on_started(self, now_ns: int) -> "SupervisionState":
@@ -70,7 +80,7 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         )
 
     def on_report(self, now_ns: int) -> "SupervisionState":
-        """A report came."""
+        """A report was read."""
         reports = self.reports + 1
         return replace(
             self,
@@ -82,46 +92,38 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         )
 
     def on_exit(self, now_ns: int, jitter: float) -> "SupervisionState":
-        """The process is gone, or could not be started; ``jitter`` is a random number from 0 to 1."""
-        fruitless = 0 if self.is_running and self.reports else 1
-        in_a_row = self.consecutive_empty_runs + fruitless
-        is_unavailable = in_a_row >= EXITS_UNTIL_UNAVAILABLE
+        """The process has ended or could not be started; ``jitter`` is a random number from 0 to 1."""
+        empty = 0 if self.is_running and self.reports else 1
+        consecutive = self.consecutive_empty_runs + empty
+        is_unavailable = consecutive >= EXITS_UNTIL_UNAVAILABLE
         backoff_ns = MAX_BACKOFF_NS if is_unavailable else round(self.backoff_ns * (1 + _JITTER_SHARE * jitter))
         return replace(
             self,
             is_running=False,
             is_unavailable=is_unavailable,
-            consecutive_empty_runs=in_a_row,
-            empty_runs=self.empty_runs + fruitless,
+            consecutive_empty_runs=consecutive,
+            empty_runs=self.empty_runs + empty,
             backoff_ns=min(2 * self.backoff_ns, MAX_BACKOFF_NS),
             deadline_ns=now_ns + min(backoff_ns, MAX_BACKOFF_NS),
         )
 
     def on_missing_program(self, now_ns: int) -> "SupervisionState":
-        """There is no such program."""
+        """The program does not exist."""
         return replace(self, is_unavailable=True, deadline_ns=now_ns + MAX_BACKOFF_NS)
 
 
 def initial_supervision(period_seconds: int) -> SupervisionState:
-    """The beginning: a start is due at once."""
+    """The first state, with a start due at once."""
     return SupervisionState(
         silence_timeout_ns=max(_MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND)
     )
 
 
-# The clock is looked at this often, whatever it is waited for.
-_MAX_WAIT_SECONDS = 1.0
-_TERMINATE_TIMEOUT_NS = NS_PER_SECOND
-# Of the time that stop may take, what the process has to end by itself; the rest is for killing it.
-_TERMINATE_SHARE = 0.9
-_MAX_PROBLEMS_LOGGED = 10
-
-
 class NeuronMonitorSource:
-    """neuron-monitor, restarted when it dies, falls silent or was not there.
+    """Runs neuron-monitor and restarts it when it ends, is silent or was missing.
 
-    ``on_report`` gets each report in the source's thread; it must be quick and may not raise. Failing
-    is logged once per change of state, an error of a part of a report once each.
+    ``on_report`` is called in the source's thread with each report; it must be fast and must not raise. Failures are
+    logged once per change of state, errors within reports once each.
     """
 
     name = "neuron-monitor"
@@ -144,52 +146,40 @@ class NeuronMonitorSource:
         self._jitter = jitter
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
-        self._truncated_lines = 0
         self._state = initial_supervision(period_seconds)
         self._stop_deadline_ns: int | None = None
         self._wake: WakeEvent | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: StoppableThread | None = None
         self._process: NeuronProcess | None = None
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """Starts after the first."""
         return self._state.restarts
 
     @property
-    def failures(self) -> int:
-        """Lines that were no report, ends, starts that were refused, and silences that were ended."""
-        return self._health.failures + self._truncated_lines
-
-    @property
     def pid(self) -> int | None:
-        """The process while it runs: it is this process's child, and no part of any batch."""
+        """The process id of neuron-monitor while it runs: a child of this process that is not part of the batch."""
         process = self._process
         return None if process is None else process.pid
 
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether there is no neuron-monitor, or none that reports anything; it is still tried once a minute."""
-        return self._state.is_unavailable
-
     def start(self) -> None:
-        """Begin, and return at once. Only the first call does anything."""
+        """Start the thread and return at once. Only the first call does anything."""
         if self._thread is None and self._stop_deadline_ns is None:
             wake = self._wake = WakeEvent()
-            self._thread = threading.Thread(target=self._run, args=(wake,), name=self.name, daemon=True)
+            self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set)
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor: SIGTERM, its last reports, SIGKILL, within so many seconds in all."""
+        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL."""
         if self._stop_deadline_ns is None:
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(_TERMINATE_SHARE * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
-        if thread is None or wake is None or thread is threading.current_thread():
+        if thread is None or wake is None or thread.is_current:
             return
-        wake.set()
-        thread.join(max(max_seconds, 0))
+        has_ended = thread.stop(max_seconds)
         process = self._process
-        if not thread.is_alive():
+        if has_ended:
             self._wake = None
             wake.close()
         elif process is not None:
@@ -217,32 +207,33 @@ class NeuronMonitorSource:
         return process
 
     def _read_reports(self, process: NeuronProcess) -> None:
-        """Take its reports until it ends, falls silent or is to stop; nothing of it is left afterwards."""
+        """Read reports until the process ends, is silent or is to stop; it is gone on return."""
         splitter = LineSplitter()
-        silent = False
+        is_silent = False
         try:
-            while not (silent or process.is_output_closed or self._stop_deadline_ns is not None):
+            while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
                 self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
-                silent = self._state.is_silent(self._clock.monotonic_ns())
+                is_silent = self._state.is_silent(self._clock.monotonic_ns())
             self._terminate(process, splitter)
         finally:
-            how = process.close()
+            exit_reason = process.close()
             self._process = None
-        self._truncated_lines += splitter.finish()
+        # Without a log line: the end of the process is logged.
+        self._health.failures += splitter.finish()
         if self._stop_deadline_ns is None:
             self._on_run_failed(
-                f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if silent else how
+                f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if is_silent else exit_reason
             )
 
     def _terminate(self, process: NeuronProcess, splitter: LineSplitter) -> None:
         if process.is_output_closed:
             return
         process.terminate()
-        by_ns = self._clock.monotonic_ns() + _TERMINATE_TIMEOUT_NS
+        deadline_ns = self._clock.monotonic_ns() + _TERMINATE_TIMEOUT_NS
         while not process.is_output_closed:
-            # The request to stop may come meanwhile.
+            # A stop may be requested during the loop.
             left_seconds = self._seconds_until(
-                by_ns if self._stop_deadline_ns is None else min(by_ns, self._stop_deadline_ns)
+                deadline_ns if self._stop_deadline_ns is None else min(deadline_ns, self._stop_deadline_ns)
             )
             if left_seconds <= 0:
                 return
@@ -265,7 +256,7 @@ class NeuronMonitorSource:
     def _on_run_failed(self, reason: str) -> None:
         self._state = self._state.on_exit(self._clock.monotonic_ns(), self._jitter())
         if self._state.is_unavailable:
-            # The same words each time, so that they are told once.
+            # The same text each time, so that it is logged once.
             reason = f"it ended {EXITS_UNTIL_UNAVAILABLE} times in a row without a report"
         self._health.on_failure(Unavailable(reason))
 

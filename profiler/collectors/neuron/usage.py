@@ -1,4 +1,4 @@
-"""What the Neuron devices did so far: neuron-monitor's reports in, aggregates of constant size out."""
+"""The usage of the Neuron devices so far: takes reports and keeps aggregates of constant size."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +13,17 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
 from profiler.record.units import MIB, mebibytes
 
-# The first report covers some milliseconds: one core seemed 89 % busy over 62 ms of them.
+# The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.
 _MIN_PERIOD_FRACTION = 0.5
 _LATENCY_DIGITS = 9
 
 
 class NeuronReadings(Struct, frozen=True, kw_only=True):
-    """The devices at the last of so many reports; executions and memory errors since the first.
+    """The devices at the last report; executions and memory errors are counted since the first report.
 
-    What no process uses has neither utilization nor memory. ``memory_bytes_by_category`` is that of all
-    devices, as far as the reports break it down; none where a process could not be read.
+    ``reports`` counts the reports so far. A core that no process uses has neither utilization nor memory.
+    ``memory_bytes_by_category`` covers all devices as far as the report has categories; it is empty if a process could
+    not be read.
     """
 
     reports: int
@@ -38,7 +39,7 @@ class NeuronReadings(Struct, frozen=True, kw_only=True):
 
 
 class _CoreStatistics:
-    """One core, by the time that a process used the devices."""
+    """One core, weighted by the time in which a process used the devices."""
 
     __slots__ = ("memory_bytes", "utilization_percent")
 
@@ -48,21 +49,20 @@ class _CoreStatistics:
 
 
 class NeuronUsage:
-    """Sums up a run. Reports may come from another thread than the one that asks for the record.
+    """Aggregates the reports of a run. The thread of the reports may differ from the thread that reads the record.
 
-    Every runtime lists all cores of the node, with 0 for those it does not own, so a core's
-    utilization is the largest among the runtimes, its memory the sum. Both count for the period that
-    the report covers, and only while there is a runtime: a node that nobody uses has none,
-    not 0 %. The cores in the record are those that a runtime has listed, the idle ones with their measured
-    0: a batch that uses two of its 32 cores shows it.
+    Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization is therefore the
+    maximum over the runtimes, its memory the sum. Both count for the period of the report, and only while there is a
+    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed, the
+    idle ones with 0, so that a batch that uses 2 of 32 cores is recognized.
 
-    Where one of several runtimes could not be read, the zeros of the others are not believed, as a core
-    that is 0 for those may be that one's; nor is a sum that lacks a part.
+    If one of several runtimes could not be read, zeros of the others are ignored, because the core may belong to the
+    unreadable one. An incomplete sum is ignored as well.
 
-    A period shorter than half the configured one says nothing about utilization. Its memory counts,
-    as that is a reading of the moment and weighs as little as the period is short; so do its executions.
+    A period shorter than half the configured one is ignored for utilization. Its memory is a reading of the moment and
+    counts with the short period as its weight; its executions count in full.
 
-    ``has_devices``: there was a device, or a process on one.
+    ``has_devices`` is True if a device, or a process on one, was ever reported.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -80,7 +80,7 @@ class NeuronUsage:
         self._latest = NeuronReadings(reports=0)
 
     def add(self, report: NeuronReport) -> None:
-        """Take the next report."""
+        """Add the next report."""
         with self._lock:
             self.has_devices = self.has_devices or bool(
                 report.runtimes or report.device_count or report.ecc_uncorrected
@@ -104,7 +104,7 @@ class NeuronUsage:
             )
 
     def latest(self) -> NeuronReadings | None:
-        """The last report, and what was counted up to it; None if neither a device nor a runtime was ever seen."""
+        """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
         with self._lock:
             if not self.has_devices:
                 return None
@@ -117,7 +117,7 @@ class NeuronUsage:
             )
 
     def record(self, restarts: int) -> Neuron | None:
-        """The numbers so far; None if neither a device nor a runtime was ever seen."""
+        """The record's numbers so far; None if neither a device nor a runtime was ever reported."""
         with self._lock:
             if not self.has_devices:
                 return None
@@ -150,7 +150,7 @@ class NeuronUsage:
         return self._cores[index]
 
     def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> Mapping[int, float]:
-        """What is accepted of this report, by core."""
+        """Add the utilization of a report; returns the accepted percentages by core."""
         highest: dict[int, float] = {}
         weight_ns = 0
         all_known = True
@@ -168,9 +168,9 @@ class NeuronUsage:
         return accepted
 
     def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
-        """This report's bytes by core, and on all devices."""
+        """Add the memory of a report; returns the accepted bytes by core, and the bytes on all devices."""
         by_core: dict[int, int] = {}
-        weight_ns = 1  # a reading counts, however short its period
+        weight_ns = 1  # a reading counts even if its period is 0
         all_known = True
         for runtime in runtimes:
             if not _has_memory(runtime):
@@ -189,12 +189,12 @@ class NeuronUsage:
         return accepted, device_bytes
 
     def _add_devices(self, report: NeuronReport) -> None:
-        """Capacity, and memory errors as growth since the first report.
+        """Add the capacity, and memory errors as their increase since the first report.
 
-        It is not documented whether the counts are per period or since the driver was loaded. If they
-        run on, this is their growth during the run, and what was there before is not the
-        batch's. If they are per period, this is at most their sum, and equal to it unless two periods in a
-        row have errors: a count below the one before is new in full. In neither case is an error made up.
+        It is not documented whether the counts are per period or cumulative since the driver was loaded. If they are
+        cumulative, this is their increase during the run, without earlier errors. If they are per period, this is at
+        most their sum, and less only if two periods in a row have errors: a count below the previous one counts in
+        full. Neither case overstates the errors.
         """
         if report.device_count and report.device_memory_size_bytes:
             self._device_memory_size_bytes = report.device_count * report.device_memory_size_bytes
@@ -202,17 +202,17 @@ class NeuronUsage:
             self._ecc_uncorrected += self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
 
     def _covered_ns(self, period_ns: int | None) -> int:
-        """A group that does not say how long it covers was there because its period was over."""
+        """The period that a group covers; the configured one if the group does not report it."""
         return self._period_ns if period_ns is None else period_ns
 
 
 def _has_memory(runtime: RuntimeReport) -> bool:
-    """Whether it told its memory; runtime 1.x does not tell it by core."""
+    """Whether the runtime reported its memory; runtime 1.x reports no memory by core."""
     return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
 
 
 def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
-    """The sums over all runtimes; empty where one of them could not be read."""
+    """The sums over all runtimes; empty if one of them could not be read."""
     categories: dict[str, int] = {}
     for runtime in runtimes:
         if not _has_memory(runtime):
@@ -223,7 +223,7 @@ def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
 
 
 def _max_latency(known: Latency, other: Latency | None) -> Latency:
-    """The largest of each percentile: percentiles of several periods cannot be merged."""
+    """The maximum of each percentile, because percentiles of several periods cannot be merged."""
     if other is None:
         return known
     return Latency(

@@ -1,8 +1,8 @@
-"""The part of neuron-monitor's reports that is read, as msgspec types: everything else is skipped unread.
+"""The used part of neuron-monitor's reports as msgspec types; the decoder skips the rest.
 
-Skipping pays: the list of loaded models, which nothing here needs, is three quarters of a large
-report. Any JSON value is let through where these types expect an object or a list (``UnexpectedJson``), so that
-a field of another type cannot cost the others.
+Skipping saves time: the list of loaded models, which is not used, is three quarters of a large report. Where these
+types expect an object or a list they also accept any other JSON value (``UnexpectedJson``), so that one field of an
+unexpected type does not cost the others.
 """
 
 from typing import Any
@@ -10,14 +10,14 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 Scalar = None | bool | int | float | str
-# What may stand where an object is expected; and where a list is.
+# What may appear in place of an object, and in place of a list.
 UnexpectedJson = Scalar | list[Any]
 NonListJson = Scalar | dict[str, Any]
 Numbers = dict[str, Any] | UnexpectedJson
 
 
 class Group(Struct, frozen=True):
-    """One metric group: the seconds it covers, and why it could not be read ("" if it could)."""
+    """One metric group: the seconds that it covers, and its error ("" for none)."""
 
     period: Any = None
     error: Any = None
@@ -30,7 +30,7 @@ class Core(Struct, frozen=True):
 
 
 class CoreCounters(Group, frozen=True):
-    """``neuroncore_counters``: all cores of the node, by their index as text."""
+    """``neuroncore_counters``: all cores of the node by index, as text."""
 
     neuroncores_in_use: dict[str, Core | UnexpectedJson] | UnexpectedJson = None
 
@@ -42,20 +42,20 @@ class Breakdown(Struct, frozen=True):
 
 
 class UsedBytes(Struct, frozen=True):
-    """What a runtime holds on the devices."""
+    """The memory of a runtime on the devices."""
 
     neuron_device: Any = None
     usage_breakdown: Breakdown | UnexpectedJson = None
 
 
 class MemoryUsed(Group, frozen=True):
-    """``memory_used``, without the models."""
+    """``memory_used``, without the list of models."""
 
     neuron_runtime_used_bytes: UsedBytes | UnexpectedJson = None
 
 
 class Latencies(Struct, frozen=True):
-    """Seconds by percentile; null where nothing ran."""
+    """Seconds by percentile; null if nothing ran."""
 
     total_latency: Numbers = None
     device_latency: Numbers = None
@@ -70,7 +70,7 @@ class ExecutionStats(Group, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """A device's memory errors that could not be corrected."""
+    """The uncorrected memory errors of a device."""
 
     neuron_device_index: Any = None
     mem_ecc_uncorrected: Any = None
@@ -78,13 +78,13 @@ class Device(Struct, frozen=True):
 
 
 class HardwareCounters(Group, frozen=True):
-    """``neuron_hw_counters``; null instead of a list where no device is visible."""
+    """``neuron_hw_counters``; null instead of a list if no device is visible."""
 
     neuron_devices: list[Device | UnexpectedJson] | NonListJson = None
 
 
 class RuntimeGroups(Struct, frozen=True):
-    """The groups of one runtime; those of the hardware only from runtime 1.x."""
+    """The groups of one runtime; only runtime 1.x has hardware counters here."""
 
     neuroncore_counters: CoreCounters | UnexpectedJson = None
     memory_used: MemoryUsed | UnexpectedJson = None
@@ -107,7 +107,7 @@ class SystemData(Struct, frozen=True):
 
 
 class HardwareInfo(Struct, frozen=True):
-    """What is installed; the memory's size is that of one device."""
+    """The installed devices; the memory size is that of one device."""
 
     neuron_device_count: Any = None
     neuron_device_memory_size: Any = None

@@ -1,4 +1,4 @@
-"""Collects GPU readings in a thread of its own."""
+"""Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
 from collections.abc import Callable
@@ -6,10 +6,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.collectors.background import PeriodicReader, TimeWaiter
+from profiler.collectors.base import with_source
 from profiler.collectors.nvidia.ownership import GpuScope, resolve
 from profiler.collectors.nvidia.readings import GpuReading
 from profiler.collectors.nvidia.usage import GpuReadings, GpuUsage
-from profiler.core.clock import Clock, Ticker
+from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.accelerators import WHOLE_INSTANCE
@@ -19,13 +21,27 @@ from profiler.sources.ecs.task_metadata import ContainerMetadata
 
 _HANG_THRESHOLD_NS = 5 * NS_PER_SECOND
 _FINAL_READING_MISSING = (
-    "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the last look, "
-    "are missing."
+    "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the last "
+    "reading, are missing."
 )
+# Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
+COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
+# A healthy driver answers within this time. Opening it may take seconds, which the end of a run does not wait for.
+_RESPONSE_NS = 50 * NS_PER_MS
+_REQUIREMENTS = (
+    "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
+)
+_NO_GPU_MATCHES = (
+    "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
+    "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
+)
+
+# Receives each reading: mean utilization in percent and bytes in use, over all GPUs.
+GpuListener = Callable[[float | None, int | None], None]
 
 
 class DriverHealth:
-    """What is known of the calls into one driver."""
+    """Follows the calls into the driver: whether one hangs, and since when reading fails."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,56 +50,40 @@ class DriverHealth:
         self._is_final_reading_missing = False
 
     def call_started(self) -> None:
-        """The thread is in the driver from now on."""
+        """A call into the driver begins."""
         self._busy_since_ns = self._clock.monotonic_ns()
 
     def call_ended(self) -> None:
-        """It is back."""
+        """The call has returned."""
         self._busy_since_ns = None
 
     def on_success(self) -> None:
-        """The driver gave numbers."""
+        """A reading succeeded."""
         self._read_error = None
 
     def on_failure(self, reason: str) -> None:
-        """It gave none, though it had before; the first reason in a row stays."""
+        """A reading failed after earlier ones had succeeded; the first reason in a row is kept."""
         if self._read_error is None:
             since = format_ms(self._clock.wall_ns())
             self._read_error = f"NVML could not be read since {since}, and the GPUs' numbers end there: {reason}."
 
     def final_reading_done(self, *, in_time: bool) -> None:
-        """A last reading was asked for, and came in time or did not."""
+        """A final reading was requested; ``in_time`` is False if it timed out."""
         self._is_final_reading_missing = not in_time
 
     def busy_ns(self) -> int | None:
-        """For how long a call has been under way; None if there is none."""
+        """How long the current call has lasted, in nanoseconds; None outside of a call."""
         since_ns = self._busy_since_ns
         return None if since_ns is None else self._clock.monotonic_ns() - since_ns
 
     def warnings(self) -> tuple[str, ...]:
-        """What a reader of the numbers has to know."""
+        """Sentences about the readings that are missing because of the driver."""
         hanging_ns = self.busy_ns() or 0
         no_answer = _FINAL_READING_MISSING if self._is_final_reading_missing else None
         if hanging_ns >= _HANG_THRESHOLD_NS:
             seconds = hanging_ns // NS_PER_SECOND
             no_answer = f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
         return tuple(text for text in (self._read_error, no_answer) if text is not None)
-
-
-# Reading a GPU's energy takes 4 ms (H200, driver 580): at 10 s for each GPU that is 0.04 % of a core, however many.
-COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
-# What a driver that is well answers in; opening it may take seconds, and nobody needs that at the end.
-_RESPONSE_NS = 50 * NS_PER_MS
-_REQUIREMENTS = (
-    "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
-)
-_NO_GPU_MATCHES = (
-    "None of the GPUs that are visible here is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
-    "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
-)
-
-# Hears of each reading: mean utilization in percent and bytes in use, over all GPUs.
-GpuListener = Callable[[float | None, int | None], None]
 
 
 class GpuSource(Protocol):
@@ -96,25 +96,35 @@ class GpuSource(Protocol):
 
     @property
     def permanently_unavailable(self) -> bool:
-        """Whether there is nothing to be read and never will be."""
+        """Whether there is nothing to read and never will be."""
         ...
 
     @property
     def is_driver_missing(self) -> bool:
-        """Whether the last failure was that there is no driver: on most machines nothing to speak of."""
+        """Whether the last failure was a missing driver, which is normal on most machines."""
         ...
 
     def read(self, *, counters: bool) -> GpuReading | Unavailable:
-        """The GPUs now; ``counters`` asks for the slow ones too."""
+        """Read all GPUs now; ``counters`` includes the slow counters."""
         ...
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Shut the driver library down."""
         ...
 
 
 class GpuCollector:
-    """Reads a source on a fixed grid. ``is_required``: a GPU is expected, so its absence is worth a warning."""
+    """Reads the GPUs at every tick.
+
+    Args:
+        source: Reads the GPUs.
+        scope: Determines which GPUs are the batch's.
+        clock: Places the ticks.
+        log: Gets a line for each change of state.
+        interval_ns: The distance of the ticks.
+        is_required: A GPU is expected (setting ``on``): warn if there is none.
+        listener: Receives the totals of each reading.
+    """
 
     def __init__(
         self,
@@ -131,127 +141,110 @@ class GpuCollector:
         self._source = source
         self._scope = scope
         self._clock = clock
-        self._interval_ns = interval_ns
         self._is_required = is_required
         self._listener = listener
         self._usage = GpuUsage(interval_ns)
         self._driver_health = DriverHealth(clock)
         self._health = SourceHealth("NVML", log)
         self._log = log
-        self._is_warned = False
-        self._matches_none = False
+        self._has_warned = False
         self._problem: str | None = None
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._first_reading_done = threading.Event()
-        self._final_reading_done = threading.Event()
-        self._stopping = False
         self._counters_due_ns = 0
-        self._thread: threading.Thread | None = None
-        self.child_pid: int | None = None  # the driver needs no process
+        self._reader = PeriodicReader(
+            "gpu", self._read, self._close_source, waiter=TimeWaiter(), clock=clock, interval_ns=interval_ns
+        )
 
     @property
     def has_data(self) -> bool:
-        """Whether any GPU was read."""
+        """Whether at least one reading succeeded."""
         return self._usage.readings > 0
 
     def start(self) -> None:
-        """Begin to watch; the driver is looked for in the thread."""
-        self._thread = threading.Thread(target=self._run_thread, name="gpu", daemon=True)
-        self._thread.start()
+        """Start reading. The thread also opens the driver."""
+        self._reader.start()
 
     @property
     def startup_error(self) -> str | None:
-        """Why there is nothing although it was asked for."""
+        """Why a required GPU has no readings; None if there are some or no GPU is required."""
         return self._problem if self._is_required and not self.has_data else None
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        """See which GPUs the batch was given, as long as its processes can tell."""
+        """Determine the batch's GPUs from the environment of its running processes."""
         self._scope.discover(container)
 
     def final_reading(self, max_seconds: float) -> None:
-        """One reading with all counters; skipped where there was nothing to read before, except for the first look."""
-        if self._thread is None:
+        """Take one reading with all counters. Without any reading so far, only wait for the first one."""
+        if not self._reader.is_started:
             return
         if not self.has_data:
             self._await_first_reading(max_seconds)
             return
-        self._final_reading_done.clear()
-        self._wake.set()
-        self._driver_health.final_reading_done(in_time=self._final_reading_done.wait(max_seconds))
+        self._driver_health.final_reading_done(in_time=self._reader.final_reading(max_seconds))
 
     def _await_first_reading(self, max_seconds: float) -> None:
-        """A command can be over before the driver was looked for; only a GPU that was asked for is worth waiting."""
+        """A command may end before the driver has answered once. Wait for it only if a GPU is required."""
         if not self._is_required or self._problem is not None:
             return
-        if not self._first_reading_done.wait(max_seconds):
+        if not self._reader.wait_for_first_reading(max_seconds):
             self._report_missing(
                 "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
             )
 
     def stop(self, max_seconds: float) -> None:
-        """End the thread; one that is stuck in the driver is left behind, and dies with the process."""
-        if self._thread is None:
-            return
-        self._stopping = True
-        self._wake.set()
+        """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
         response_left_ns = max(_RESPONSE_NS - (self._driver_health.busy_ns() or 0), 0)
         first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
-        self._thread.join(first_seconds)
-        if self._driver_health.busy_ns() is None:
-            self._thread.join(max_seconds - first_seconds)
+        if not self._reader.stop(first_seconds) and self._driver_health.busy_ns() is None:
+            self._reader.stop(max_seconds - first_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """The record with ``gpus``; ``gpuScope`` where they are not known to be the batch's."""
+        """Return the record with ``gpus``, and with ``gpuScope`` if they are not known to be the batch's."""
         with self._lock:
             selection = resolve(self._scope.selection_for(record.container.name), self._usage.facts())
             gpus = self._usage.gpus(selection.selectors)
-        self._matches_none = self.has_data and bool(selection.selectors) and not gpus
-        if not gpus:
-            return record
-        return replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
+        matches_none = self.has_data and bool(selection.selectors) and not gpus
+        if gpus:
+            record = replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
+        return with_source(record, self.name if self.has_data else None, self._warnings(matches_none=matches_none))
 
     def latest(self) -> GpuReadings | None:
-        """The GPUs at the last reading; None before the first."""
+        """Return the GPUs at the last reading; None before the first."""
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
         return GpuReadings(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
-    def warnings(self) -> tuple[str, ...]:
-        """What the numbers lack and why."""
+    def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
+        """Sentences about missing numbers and their reasons."""
         with self._lock:
             notes = self._usage.notes()
         absence = None if self.has_data else self._problem
-        mismatch = _NO_GPU_MATCHES if self._matches_none else None
+        mismatch = _NO_GPU_MATCHES if matches_none else None
         driver_warnings = self._driver_health.warnings() if absence is None else ()
         return (*notes, *(text for text in (absence, mismatch) if text is not None), *driver_warnings)
 
-    def _run_thread(self) -> None:
-        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
-        while not self._stopping and not self._source.permanently_unavailable:
-            is_final_reading = self._wake.is_set()
-            self._wake.clear()
-            self.tick(counters=is_final_reading)
-            self._first_reading_done.set()
-            if is_final_reading:
-                self._final_reading_done.set()
-            self._wake.wait(ticker.seconds_to_next(self._clock.monotonic_ns()))
+    def _read(self, *, is_complete: bool) -> bool:
+        """Take one reading; returns False if there is nothing to read and never will be."""
+        if self._source.permanently_unavailable:
+            return False
+        self.tick(counters=is_complete)
+        return True
+
+    def _close_source(self) -> None:
         self._driver_health.call_started()
         self._source.close()
         self._driver_health.call_ended()
-        self._first_reading_done.set()
-        self._final_reading_done.set()
 
     def tick(self, *, counters: bool = False) -> None:
-        """One reading; the slow counters are read every 10 s a GPU, or when ``counters`` asks for them."""
+        """Take one reading. The slow counters are included with ``counters``, else every 10 s for each GPU."""
         now_ns = self._clock.monotonic_ns()
         with_counters = counters or now_ns >= self._counters_due_ns
         self._driver_health.call_started()
         reading = self._source.read(counters=with_counters)
         self._driver_health.call_ended()
         if isinstance(reading, Unavailable):
-            self._failed(reading)
+            self._on_failure(reading)
             return
         self._health.on_success()
         self._driver_health.on_success()
@@ -263,8 +256,8 @@ class GpuCollector:
         if self._listener is not None:
             self._listener(percent, memory_bytes)
 
-    def _failed(self, failure: Unavailable) -> None:
-        """A GPU that was there before is missed aloud, one that was asked for once; else only the record says why."""
+    def _on_failure(self, failure: Unavailable) -> None:
+        """Log the failure if a GPU was readable before or, once, if one is required; else only the record has it."""
         if self.has_data:
             self._health.on_failure(failure)
             self._driver_health.on_failure(failure.reason)
@@ -276,6 +269,6 @@ class GpuCollector:
 
     def _report_missing(self, problem: str) -> None:
         self._problem = problem
-        if not self._is_warned:
-            self._is_warned = True
+        if not self._has_warned:
+            self._has_warned = True
             self._log.warning(problem)

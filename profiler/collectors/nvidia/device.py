@@ -1,4 +1,7 @@
-"""One GPU, or one MIG instance: reads each field separately. Also its Xid events (79: "fallen off the bus")."""
+"""One GPU or MIG instance, read field by field, and the error events (Xid) of all GPUs.
+
+A field that one driver or GPU does not support is absent; the others are still read.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,33 +16,39 @@ _PERCENT = 100
 _MEMORY = "nvmlDeviceGetMemoryInfo"
 _DEVICE_WIDE_ACTIONS = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
 _OLD_DRIVER = (
-    "The NVIDIA driver is too old to tell what it reserves for itself: memoryUsedMB of the GPUs includes that."
+    "The NVIDIA driver is too old to report the memory that it reserves for itself: memoryUsedMB of the GPUs "
+    "includes that memory."
 )
+# The shortest timeout of the call; without an event the driver returns "timeout" after it.
+_EVENT_TIMEOUT_MS = 1
+# More events in one second are one fault repeated.
+_MAX_EVENTS_PER_READ = 64
+_NO_INSTANCE = 0xFFFFFFFF
 
 
 class Failure(Struct, frozen=True):
-    """A call that failed: what to do about it, and the driver's words."""
+    """A failed NVML call: what to do about it, and the driver's message."""
 
     action: ErrorAction
     reason: str
 
 
 def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401  the driver's types
-    """The answer of one of NVML's functions, or its failure as a value."""
+    """Call an NVML function by name; returns its result, or the failure as a value."""
     try:
         return getattr(nvml, function)(*arguments, **options)
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
         return Failure(action_for_error(value), f"{error} (NVML error {value})")
     except AttributeError:
-        # A binding older than the function: the same as a driver older than it.
+        # The binding is older than the function: the same as a driver that lacks it.
         return Failure(ErrorAction.UNSUPPORTED, f"the installed nvidia-ml-py has no {function}")
 
 
 class Device:
-    """Reads one device by its handle, which stays valid until the driver is shut down.
+    """Reads one device by its handle, which stays valid until NVML is shut down.
 
-    ``physical_handle`` is the whole GPU's where this is an instance of one.
+    ``physical_handle`` is the handle of the whole GPU if the device is a MIG instance.
     """
 
     def __init__(
@@ -61,16 +70,16 @@ class Device:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers has to know."""
-        is_permission_denied = f"The GPU {self.facts.uuid} does not allow this container to read all of its numbers."
-        noted = ((self._includes_reserved_memory, _OLD_DRIVER), (self.is_permission_denied, is_permission_denied))
-        return tuple(text for is_so, text in noted if is_so)
+        """Sentences about gaps in this device's numbers."""
+        denied = f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}."
+        notes = ((self._includes_reserved_memory, _OLD_DRIVER), (self.is_permission_denied, denied))
+        return tuple(text for applies, text in notes if applies)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """The cheap fields, and with ``counters`` the slow ones; a failure if the device itself failed.
+        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed.
 
-        A device that answers nothing at all, and not because it cannot, is silent: ``consecutive_silent_reads``
-        counts how often in a row.
+        A device is silent if it returns no field at all although it supports some. ``consecutive_silent_reads`` counts
+        the silent readings in a row.
         """
         sample, failure = self._sample(counters=counters)
         if failure is not None and failure.action in _DEVICE_WIDE_ACTIONS:
@@ -80,13 +89,13 @@ class Device:
         return sample if failure is None or not is_silent else failure
 
     def _sample(self, *, counters: bool) -> tuple[GpuSample, Failure | None]:
-        """What was answered, and what went wrong in the meantime."""
+        """The sample, and the last failure while it was taken."""
         self._last_failure = None
         sample = self._sample_instance() if self.facts.is_instance else self._sample_whole_gpu(counters=counters)
         return sample, self._last_failure
 
     def _sample_instance(self) -> GpuSample:
-        """Only memory is an instance's own; utilization is not measured, the rest is the whole GPU's."""
+        """A MIG instance has only memory of its own: utilization is not measured, the rest belongs to the whole GPU."""
         used_bytes, size_bytes = self._memory()
         return GpuSample(facts=self.facts, memory_used_bytes=used_bytes, memory_size_bytes=size_bytes)
 
@@ -109,14 +118,17 @@ class Device:
             power_watts=None if power_milliwatts is None else power_milliwatts / _MILLIWATTS_PER_WATT,
             sm_clock_mhz=self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             temperature_celsius=self._field("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
-            # Newer drivers call them event reasons; all have the old name too.
+            # Newer drivers call these event reasons, and still have the function under its old name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
 
     def _memory(self) -> tuple[int | None, int | None]:
-        """Bytes in use and in all. Version 2 of the call leaves out what the driver reserves, version 1 does not."""
+        """Bytes in use, and the size in bytes.
+
+        Version 2 of the call leaves out the memory that the driver reserves; version 1 includes it.
+        """
         memory = self._field(_MEMORY, version=self._nvml.nvmlMemory_v2)
         if memory is None and (_MEMORY, True) in self._unsupported:
             memory = self._field(_MEMORY)
@@ -139,15 +151,8 @@ class Device:
         return None
 
 
-# The shortest wait there is; with nothing to tell, the driver answers "timeout" after it.
-_WAIT_MS = 1
-# More in one second would be one fault repeated.
-_MAX_EVENTS_PER_READ = 64
-_NO_INSTANCE = 0xFFFFFFFF
-
-
 class XidEvents:
-    """Events since the registration, which has to be made anew after each start of NVML."""
+    """The error events since the registration, which is lost when NVML is shut down."""
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device]) -> None:
         self._nvml = nvml
@@ -162,14 +167,16 @@ class XidEvents:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Of which GPUs there are no events: what is told of none did not happen, or nobody would know."""
-        silent = ", ".join(
+        """A sentence about the GPUs whose driver reports no events: an empty list proves nothing there."""
+        unregistered = ", ".join(
             physical_uuid for physical_uuid, is_registered in self._is_registered.items() if not is_registered
         )
-        return (f"The driver does not report the errors (Xid) of {silent}: xids stay empty there.",) if silent else ()
+        if not unregistered:
+            return ()
+        return (f"The driver does not report the errors (Xid) of {unregistered}: xids stay empty there.",)
 
     def register(self, device: Device) -> None:
-        """Hear of this device, too; of an instance by its GPU."""
+        """Register for the events of this device; those of a MIG instance come from its GPU."""
         answer: Any | Failure | None = None
         if self._events is not None:
             kind = self._nvml.nvmlEventTypeXidCriticalError
@@ -177,19 +184,19 @@ class XidEvents:
         self._is_registered[device.facts.physical_uuid] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
-        """What happened since the last call."""
+        """The events since the last call."""
         found: list[Xid] = []
         for _ in range(0 if self._events is None else _MAX_EVENTS_PER_READ):
-            event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, _WAIT_MS)
+            event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, _EVENT_TIMEOUT_MS)
             if isinstance(event, Failure):
                 break
             if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
                 found.append(self._xid(event))
         return tuple(found)
 
-    def _xid(self, event: Any) -> Xid:  # noqa: ANN401  the binding's structure
+    def _xid(self, event: Any) -> Xid:  # noqa: ANN401  a structure of the binding
         uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
-        instance = getattr(event, "gpuInstanceId", _NO_INSTANCE)  # no binding before MIG has it
+        instance = getattr(event, "gpuInstanceId", _NO_INSTANCE)  # absent in bindings older than MIG
         return Xid(
             None if isinstance(uuid, Failure) else uuid,
             int(event.eventData),
@@ -197,7 +204,7 @@ class XidEvents:
         )
 
     def close(self) -> None:
-        """Give the event set back."""
+        """Free the event set."""
         if self._events is not None:
             call_nvml(self._nvml, "nvmlEventSetFree", self._events)
             self._events = None

@@ -1,8 +1,7 @@
-"""All GPUs that are visible here, one after the other, through whatever happens to the driver.
+"""Reads all visible GPUs through NVML and survives driver errors, restarts and lost GPUs.
 
-One NVML context for the whole life; handles are kept by UUID, because an index may mean another
-GPU after a restart. All calls are made from one thread: whoever owns this source decides how long
-to wait for it.
+One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
+restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from profiler.sources import Unavailable
 
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may bring the driver in a little after us; what never was there is not awaited for long.
+# The container agent may mount the driver shortly after the start; after these attempts there is none.
 _PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
 _MAX_PROBES = 5
 _MIG_ENABLED = 1
@@ -42,33 +41,33 @@ class NvmlSource:
         self._next_try_ns = 0
         self._probes = 0
         self._was_ever_open = False
-        self._reason = Unavailable("NVML was not asked yet")
+        self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
 
     def read(self, *, counters: bool) -> GpuReading | Unavailable:
-        """The GPUs now; ``counters`` asks for energy and ECC errors too, 4 ms a GPU."""
+        """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
         if not self._is_open:
             failure = self._try_open()
             if failure is not None:
                 return failure
         samples: list[GpuSample] = []
-        gone = self._find_missing()
+        lost = self._find_missing()
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
                 samples.append(answer)
             elif answer.action is ErrorAction.DEVICE_LOST:
                 self._mark_lost(uuid)
-                gone.append(device.facts)
+                lost.append(device.facts)
             elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
                 return self._reinitialize(answer)
         xids = self._events.drain() if self._events is not None else ()
         self._recover_lost()
-        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(gone), notes=self._collect_notes())
+        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
 
     def _find_missing(self) -> list[GpuFacts]:
-        """Those that were there before NVML was started anew and are not now: lost, too."""
+        """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
         self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
         missing = [
             facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
@@ -131,7 +130,7 @@ class NvmlSource:
         return None
 
     def _open_devices(self, nvml: Nvml, index: int) -> Iterator[Device]:
-        """The GPU of an index or, where it is cut into MIG instances, those instead."""
+        """Open the GPU at an index or, if it is partitioned (MIG), its instances instead."""
         handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
         uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
         if isinstance(uuid, Failure):
@@ -143,24 +142,24 @@ class NvmlSource:
         if isinstance(mode, Failure) or mode[0] != _MIG_ENABLED:
             yield Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
             return
-        most = call_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
-        for place in range(0 if isinstance(most, Failure) else most):
-            instance = call_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
-            own = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
-            if not isinstance(own, Failure):
+        max_count = call_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
+        for mig_index in range(0 if isinstance(max_count, Failure) else max_count):
+            instance = call_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, mig_index)
+            instance_uuid = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
+            if not isinstance(instance_uuid, Failure):
                 number = call_nvml(nvml, "nvmlDeviceGetGpuInstanceId", instance)
                 facts = GpuFacts(
-                    uuid=own,
+                    uuid=instance_uuid,
                     index=index,
                     name=_name(nvml, instance),
                     parent_uuid=_text(uuid),
-                    mig_index=place,
+                    mig_index=mig_index,
                     instance_id=None if isinstance(number, Failure) else number,
                 )
                 yield Device(nvml, instance, facts, handle)
 
     def _is_silent_too_long(self, device: Device) -> bool:
-        """Starting anew may help; it is not tried more often than twice a minute."""
+        """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
         return (
             device.consecutive_silent_reads >= _MAX_SILENT_READS
             and self._clock.monotonic_ns() - self._opened_ns >= _RETRY_NS
@@ -176,7 +175,7 @@ class NvmlSource:
         self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
 
     def _recover_lost(self) -> None:
-        """A GPU that was reset is found again by its UUID, one that was never readable by its index."""
+        """Look for lost GPUs by UUID, and for GPUs that were never readable by index."""
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
         if nvml is None:
             return
@@ -195,36 +194,36 @@ class NvmlSource:
                     self._add_device(device)
 
     def _add_device(self, device: Device) -> None:
-        """A device that came later than the others."""
+        """Add a device that became readable later than the others."""
         self._devices[device.facts.uuid] = device
         self._lost.pop(device.facts.uuid, None)
         if self._events is not None:
             self._events.register(device)
 
     def _collect_notes(self) -> tuple[str, ...]:
-        found = (
+        notes = (
             *(note for note, _ in self._unreadable_notes.values()),
             *(note for device in self._devices.values() for note in device.notes),
             *(self._events.notes if self._events is not None else ()),
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(notes))
 
 
-def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver's
+def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver
     uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
     return uuid if isinstance(uuid, Failure) else _text(uuid)
 
 
-def _physical_handle(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver's
+def _physical_handle(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver
     handle = call_nvml(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
     return None if isinstance(handle, Failure) else handle
 
 
-def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver's
+def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver
     name = call_nvml(nvml, "nvmlDeviceGetName", handle)
     return None if isinstance(name, Failure) else _text(name)
 
 
 def _text(value: str | bytes) -> str:
-    """Old bindings answer with bytes."""
+    """The value as text; old bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

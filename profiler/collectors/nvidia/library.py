@@ -1,4 +1,7 @@
-"""Finds the NVIDIA driver, loads its Python binding only where a driver is, and maps its errors to remedies."""
+"""The NVIDIA driver library (NVML): detection, the Python binding, and what to do about each error.
+
+The binding ``pynvml`` is imported only on machines with a driver.
+"""
 
 from collections.abc import Callable
 from enum import Enum
@@ -7,8 +10,7 @@ from typing import Any, Protocol
 
 from profiler.sources import Unavailable
 
-# The device node is what the container toolkit brings in with any GPU; the library comes with the
-# driver capability "utility".
+# The container toolkit adds the device node with any GPU, and the library with the driver capability "utility".
 _DEVICE = "/dev/nvidiactl"
 _LIBRARY = "libnvidia-ml.so.1"
 _FOLDERS = (
@@ -25,13 +27,28 @@ NOT_INSTALLED = (
     "install task-profiler with its extra, pip install 'task-profiler[gpu]'"
 )
 
+# Error numbers of nvml.h.
+UNINITIALIZED = 1
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+LIB_RM_VERSION_MISMATCH = 18
+NO_DATA = 21
+ARGUMENT_VERSION_MISMATCH = 25
+GPU_NOT_FOUND = 28
+
 
 class Nvml(Protocol):
-    """The module ``pynvml``: its constants; its functions are called by name, see ``call_nvml``."""
+    """The constants of the module ``pynvml``. Its functions are called by name, see ``call_nvml``."""
 
     @property
     def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name
-        """What every function raises; ``value`` is the error's number."""
+        """The exception that every function raises; its ``value`` is the error number."""
         ...
 
     nvmlMemory_v2: int  # noqa: N815  as above
@@ -43,13 +60,18 @@ class Nvml(Protocol):
 
 
 def is_driver_present(library_path: str | None, exists: Callable[[str], bool]) -> bool:
-    """Whether anything here speaks of an NVIDIA driver; ``library_path`` is ``LD_LIBRARY_PATH``."""
+    """Whether this machine or container has an NVIDIA device node or driver library.
+
+    Args:
+        library_path: ``LD_LIBRARY_PATH``.
+        exists: Tests for a path.
+    """
     folders = (*(folder for folder in (library_path or "").split(":") if folder), *_FOLDERS)
     return exists(_DEVICE) or any(exists(f"{folder}/{_LIBRARY}") for folder in folders)
 
 
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
-    """The module ``pynvml``, or why it cannot be had."""
+    """Import the module ``pynvml``; returns the reason if it is not installed."""
     try:
         nvml: Nvml = import_name(_BINDING)
     except ImportError:
@@ -57,32 +79,16 @@ def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Un
     return nvml
 
 
-UNINITIALIZED = 1
-NOT_SUPPORTED = 3
-NO_PERMISSION = 4
-NOT_FOUND = 6
-DRIVER_NOT_LOADED = 9
-TIMEOUT = 10
-LIBRARY_NOT_FOUND = 12
-FUNCTION_NOT_FOUND = 13
-GPU_IS_LOST = 15
-RESET_REQUIRED = 16
-LIB_RM_VERSION_MISMATCH = 18
-NO_DATA = 21
-ARGUMENT_VERSION_MISMATCH = 25
-GPU_NOT_FOUND = 28
-
-
 class ErrorAction(Enum):
-    """What to do about an error."""
+    """What to do about an NVML error."""
 
-    UNSUPPORTED = "this GPU will never answer this"
-    NO_VALUE = "there is no value this time"
-    PERMISSION_DENIED = "somebody has to allow it"
-    RETRY = "it may pass"
-    DEVICE_LOST = "this GPU is gone; the others are not"
-    REINITIALIZE = "the driver was changed under us: shut down and initialize"
-    NO_DRIVER = "there is no driver to talk to"
+    UNSUPPORTED = "this GPU does not support the call: do not repeat it"
+    NO_VALUE = "the GPU has no value at the moment"
+    PERMISSION_DENIED = "the container lacks the permission for the call"
+    RETRY = "the error may be transient: try again"
+    DEVICE_LOST = "this GPU is lost; the others still work"
+    REINITIALIZE = "the driver was replaced: shut NVML down and initialize it again"
+    NO_DRIVER = "no driver is installed or loaded"
 
 
 _ACTIONS = {
@@ -103,5 +109,5 @@ _ACTIONS = {
 
 
 def action_for_error(value: int | None) -> ErrorAction:
-    """The remedy for an error by its number; an unknown one may pass."""
+    """What to do about an error number; unknown errors are retried."""
     return _ACTIONS.get(value, ErrorAction.RETRY) if value is not None else ErrorAction.RETRY

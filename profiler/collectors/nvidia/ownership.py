@@ -1,4 +1,4 @@
-"""Which of the visible GPUs belong to the batch."""
+"""Determines which of the visible GPUs belong to the batch, by settings or by ``NVIDIA_VISIBLE_DEVICES``."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -8,12 +8,20 @@ from msgspec.structs import replace
 from profiler.collectors.nvidia.readings import GpuFacts
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 
-# Below that it is the beginning of every UUID.
+# Every UUID begins with one of these: alone they identify nothing.
 _UUID_TYPE_PREFIXES = ("gpu-", "mig-")
+_ALL = "all"
+_NONE = frozenset({"none", "void"})
 
 
 def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> frozenset[str]:
-    """The UUIDs of those that are meant; what is ambiguous or names nothing adds none."""
+    """The UUIDs of the visible GPUs that the selectors name.
+
+    Args:
+        selectors: UUIDs or unique beginnings of them, GPU indices, or ``GPU:INSTANCE``. An ambiguous or unknown one
+            matches nothing.
+        visible: All GPUs and instances that were read.
+    """
     return frozenset(uuid for selector in selectors for uuid in _matching_uuids(selector.casefold(), visible))
 
 
@@ -25,7 +33,7 @@ def _matching_uuids(selector: str, visible: Collection[GpuFacts]) -> Iterator[st
 
 
 def _resolve_uuid(selector: str, visible: Collection[GpuFacts]) -> str | None:
-    """What begins so, if that is one GPU or instance only."""
+    """The UUID that begins with the selector; None unless it is exactly one."""
     known = {uuid for facts in visible for uuid in _uuids(facts)}
     if selector in known:
         return selector
@@ -35,19 +43,15 @@ def _resolve_uuid(selector: str, visible: Collection[GpuFacts]) -> str | None:
 
 
 def _uuids(facts: GpuFacts) -> tuple[str, ...]:
-    """Its own UUID, and that of the GPU of which it is an instance."""
+    """The device's own UUID and, for an instance, that of its GPU."""
     return tuple(uuid.casefold() for uuid in (facts.uuid, facts.parent_uuid) if uuid is not None)
 
 
-_ALL = "all"
-_NONE = frozenset({"none", "void"})
-
-
 class GpuSelection(Struct, frozen=True, kw_only=True):
-    """The batch's GPUs, as they were spelled; None for all that are visible.
+    """The GPUs of a batch: ``selectors`` as configured, None for all visible GPUs.
 
-    ``is_known``: it was told, not assumed. ``is_from_own_environment``: by this process's own environment, so what is
-    visible decides what it means (see ``resolve``).
+    ``is_known`` is False if the selection is only an assumption. ``is_from_own_environment`` means that it was read
+    from this process's environment; its meaning then depends on the visible GPUs (see :func:`resolve`).
     """
 
     selectors: frozenset[str] | None = None
@@ -56,7 +60,13 @@ class GpuSelection(Struct, frozen=True, kw_only=True):
 
 
 class GpuScope:
-    """Remembers the selection for each batch container, once it is found; ``default`` holds until then."""
+    """Keeps the GPU selection of each batch container.
+
+    Args:
+        configured: The UUIDs of the settings, which take precedence; empty for none.
+        visible_devices: Returns ``NVIDIA_VISIBLE_DEVICES`` of a container by its Docker id, None if it is unknown.
+        default: The selection of a container whose own is unknown.
+    """
 
     def __init__(
         self,
@@ -71,7 +81,7 @@ class GpuScope:
         self._by_container: dict[str, GpuSelection] = {}
 
     def discover(self, container: ContainerMetadata) -> None:
-        """Ask the container's processes, until they have told it once."""
+        """Read the selection from the container's processes, unless it is known already."""
         if self._configured is not None or container.name in self._by_container or container.docker_id is None:
             return
         value = self._visible_devices(container.docker_id)
@@ -83,21 +93,21 @@ class GpuScope:
         return self._configured or self._by_container.get(container_name, self._default)
 
     def selection_for_all(self) -> GpuSelection:
-        """The GPUs of all containers that were looked at."""
-        found = [selection.selectors for selection in self._by_container.values()]
-        if self._configured is not None or not found:
+        """The GPUs of all containers with a known selection."""
+        known = [selection.selectors for selection in self._by_container.values()]
+        if self._configured is not None or not known:
             return self._configured or self._default
-        restricted = [selectors for selectors in found if selectors is not None]
-        is_any_unrestricted = len(restricted) < len(found)
+        restricted = [selectors for selectors in known if selectors is not None]
+        is_any_unrestricted = len(restricted) < len(known)
         return GpuSelection(
             selectors=None if is_any_unrestricted else frozenset[str]().union(*restricted), is_known=True
         )
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
-    """What ``NVIDIA_VISIBLE_DEVICES`` means: UUIDs or indices with commas between them, ``all``, ``none`` or ``void``.
+    """Parse ``NVIDIA_VISIBLE_DEVICES``: UUIDs or indices separated by commas, ``all``, ``none`` or ``void``.
 
-    An empty value is like none at all: it tells nothing.
+    An empty value is the same as an absent variable: the selection is unknown.
     """
     value = visible_devices.strip()
     if not value:
@@ -110,7 +120,10 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
 
 
 def own_selection(visible_devices: str) -> GpuSelection:
-    """What ``NVIDIA_VISIBLE_DEVICES`` of this process says of a command that it starts; none is no knowledge."""
+    """The selection of a command, by ``NVIDIA_VISIBLE_DEVICES`` of the process that starts it.
+
+    ``none`` and ``void`` make the selection unknown.
+    """
     selection = parse_visible_devices(visible_devices)
     return (
         GpuSelection()
@@ -120,23 +133,23 @@ def own_selection(visible_devices: str) -> GpuSelection:
 
 
 def resolve(selection: GpuSelection, visible: Collection[GpuFacts]) -> GpuSelection:
-    """What a selection means where these are visible.
+    """Resolve a selection from this process's environment against the visible GPUs.
 
-    In a container the indices begin at 0, whatever they were on the machine, and nothing else is
-    visible: as many as were named are those that were. Elsewhere it is those that are named, and
-    where none is nothing is known.
+    In a container only the selected GPUs are visible, and their indices begin at 0 whatever they were on the machine:
+    if as many GPUs are visible as were selected, all of them are meant. Otherwise the selectors are matched; if
+    nothing matches, the selection is unknown.
     """
     if not selection.is_from_own_environment or selection.selectors is None:
         return selection
     if _count_matches(selection.selectors, visible):
         return GpuSelection(is_known=True)
-    meant = match_uuids(selection.selectors, visible)
-    return GpuSelection(selectors=meant, is_known=True) if meant else GpuSelection()
+    uuids = match_uuids(selection.selectors, visible)
+    return GpuSelection(selectors=uuids, is_known=True) if uuids else GpuSelection()
 
 
 def _count_matches(indices: Collection[str], visible: Collection[GpuFacts]) -> bool:
-    """Whether so many GPUs, or instances as ``0:1``, are visible; UUIDs are never given anew."""
+    """Whether as many GPUs, or instances as ``0:1``, are visible as there are indices; False for UUIDs, which stay."""
     if all(selector.isdecimal() for selector in indices):
         return len(indices) == len({facts.physical_uuid for facts in visible})
-    by_place = all(selector.replace(":", "", 1).isdecimal() for selector in indices)
-    return by_place and len(indices) == len(visible)
+    are_instances = all(selector.replace(":", "", 1).isdecimal() for selector in indices)
+    return are_instances and len(indices) == len(visible)

@@ -1,13 +1,13 @@
-"""What is read of GPUs."""
+"""Readings of GPUs, as immutable values."""
 
 from msgspec import Struct
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """Which GPU, or which MIG instance of one.
+    """The identity of a GPU or of a MIG instance.
 
-    An instance has the ``index`` of its GPU, ``parent_uuid``, ``mig_index`` among the instances there, and the
-    number by which the driver's events call it.
+    An instance has the ``index`` of its GPU, the GPU's UUID as ``parent_uuid``, its position among the GPU's instances
+    as ``mig_index``, and the number that the driver's events use for it as ``instance_id``.
     """
 
     uuid: str
@@ -24,16 +24,16 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def is_instance(self) -> bool:
-        """Whether it is a part of a GPU."""
+        """Whether this is a MIG instance."""
         return self.parent_uuid is not None
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):
-    """One GPU at one moment; None is what it did not tell.
+    """One GPU at one moment; a field that the GPU did not report is None.
 
-    ``utilization_percent`` is the share of the driver's last window (1/6 to 1 s) in which a kernel
-    ran. ``throttle_reasons`` are NVML's bits. Energy and ECC errors are counters of the driver and
-    are read seldom, because the energy call takes 4 ms.
+    ``utilization_percent`` is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran.
+    ``throttle_reasons`` are NVML's bits. Energy and ECC errors are counters of the driver. They are read rarely,
+    because the energy call takes 4 ms.
     """
 
     facts: GpuFacts
@@ -49,9 +49,10 @@ class GpuSample(Struct, frozen=True, kw_only=True):
 
 
 class Xid(Struct, frozen=True):
-    """An error event of the driver; ``uuid`` is the whole GPU's, None if it can no longer tell its name.
+    """An error event of the driver (Xid).
 
-    ``instance_id``: of its MIG instances it concerns this one, as far as the driver knows.
+    ``uuid`` is that of the whole GPU, None if the GPU can no longer be identified. ``instance_id`` is the MIG instance
+    that the error concerns, None if the driver does not know it.
     """
 
     uuid: str | None
@@ -59,13 +60,16 @@ class Xid(Struct, frozen=True):
     instance_id: int | None = None
 
     def concerns(self, facts: GpuFacts) -> bool:
-        """Whether it is an error of this GPU, or may be one of this instance."""
+        """Whether the error is one of this GPU or may be one of this instance."""
         unknown = facts.instance_id is None or self.instance_id is None
         return self.uuid == facts.physical_uuid and (unknown or self.instance_id == facts.instance_id)
 
 
 class GpuReading(Struct, frozen=True, kw_only=True):
-    """All GPUs that could be read at one moment, and what happened since the last one."""
+    """All GPUs that were read at one moment, and what happened since the reading before.
+
+    ``lost`` are the GPUs that disappeared. ``notes`` are sentences about gaps in the numbers.
+    """
 
     samples: tuple[GpuSample, ...] = ()
     xids: tuple[Xid, ...] = ()

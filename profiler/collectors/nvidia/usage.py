@@ -1,4 +1,4 @@
-"""What the GPUs were used for so far: readings in, aggregates of constant size out."""
+"""The usage of the GPUs so far: takes readings and keeps aggregates of constant size."""
 
 from collections.abc import Collection, Mapping
 
@@ -14,15 +14,15 @@ from profiler.record.units import MIB, mebibytes
 
 _MAX_GPUS = 64
 _MAX_XIDS = 16
-# A reading stands for the time since the one before, but not for a gap in which nobody looked.
+# A reading counts for the time since the one before, but not for a gap without readings.
 _MAX_STEP_INTERVALS = 2
-# No time has passed before the first one: it weighs next to nothing, yet alone it gives numbers.
+# No time has passed before the first reading: it weighs almost nothing, but alone it gives numbers.
 _MIN_WEIGHT_NS = 1
 _MICROSECOND_DIGITS = 6
 _MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
 
-# nvmlClocksThrottleReason…: the bits that mean "slower than it could be". Bit 0 (idle) does not.
+# nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
 THROTTLE_REASONS = {
     0x002: "applicationsClocksSetting",
     0x004: "swPowerCap",
@@ -38,8 +38,8 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` counts up: the driver's own counter (since it was loaded), else power times
-    time since the first reading. ``throttled_seconds`` are those watched, by the reason's name.
+    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time
+    since the first reading. ``throttled_seconds`` is the observed time by the reason's name.
     """
 
     sample: GpuSample
@@ -48,7 +48,11 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
 
 
 class GpuReadings(Struct, frozen=True, kw_only=True):
-    """All GPUs at the last of so many readings; ``is_known``: they are the batch's and not just visible."""
+    """All GPUs at the last reading.
+
+    ``readings`` counts the readings so far. ``is_known`` is True if the GPUs are known to be the batch's; otherwise
+    they are only visible.
+    """
 
     readings: int
     gpus: tuple[LatestGpu, ...]
@@ -56,7 +60,7 @@ class GpuReadings(Struct, frozen=True, kw_only=True):
 
 
 class GpuUsage:
-    """Follows every GPU by its UUID."""
+    """Aggregates the readings of every GPU, by UUID."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
@@ -69,7 +73,7 @@ class GpuUsage:
         self.readings = 0
 
     def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
-        """Take a reading made at ``now_ns`` (monotonic); ``wall_ns`` stamps what happened."""
+        """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences about lost GPUs."""
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)
         for sample in reading.samples:
@@ -88,7 +92,7 @@ class GpuUsage:
         self.readings += 1
 
     def _note_xid(self, xid: Xid) -> None:
-        """To the GPU, or to its instances; one that is another's instance's alone is nobody's here."""
+        """Attribute an error to its GPU or to the instances it may concern; keep those of unknown GPUs apart."""
         gpus_of_board = [gpu for gpu in self._gpus.values() if gpu.facts.physical_uuid == xid.uuid]
         affected = (
             [gpu.xids for gpu in gpus_of_board if xid.concerns(gpu.facts)]
@@ -100,15 +104,15 @@ class GpuUsage:
                 codes.append(xid.code)
 
     def gpus(self, selectors: Collection[str] | None) -> tuple[Gpu, ...]:
-        """The record's entries, by index; only those that ``selectors`` names if that is given (see ``gpu_names``)."""
+        """The record's entries by index: those that the selectors name (see ``match_uuids``), or all for None."""
         return tuple(gpu.record() for gpu in self._selected(selectors))
 
     def facts(self) -> tuple[GpuFacts, ...]:
-        """All that were ever read."""
+        """All GPUs that were ever read."""
         return tuple(gpu.facts for gpu in self._gpus.values())
 
     def latest(self, selectors: Collection[str] | None) -> tuple[LatestGpu, ...]:
-        """Those of ``gpus(selectors)`` that were there at the last reading, as it found them."""
+        """The GPUs of ``gpus(selectors)`` that the last reading contained, with its values."""
         return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
 
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
@@ -116,15 +120,15 @@ class GpuUsage:
         return sorted((self._gpus[uuid] for uuid in selected), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers has to know, as sentences."""
+        """Sentences about gaps in the numbers, lost GPUs and errors of unknown GPUs."""
         unattributed = ", ".join(str(code) for code in self._unattributed_xids)
         unattributed_note = (
-            (f"A GPU that could not tell its name had the driver errors (Xid) {unattributed}.",) if unattributed else ()
+            (f"A GPU that could not be identified had the driver errors (Xid) {unattributed}.",) if unattributed else ()
         )
         return (*self._notes, *self._lost.values(), *unattributed_note)
 
     def latest_totals(self) -> tuple[float | None, int | None]:
-        """Of the last reading: mean utilization in percent, and bytes in use, over all GPUs that it found."""
+        """Mean utilization in percent and the sum of bytes in use, over all GPUs of the last reading."""
         last = [gpu.last for uuid, gpu in self._gpus.items() if uuid in self._present]
         return mean_known(*(gpu.utilization_percent for gpu in last)), sum_known(
             *(gpu.memory_used_bytes for gpu in last)
@@ -206,11 +210,11 @@ class _GpuAggregate:
 
     def latest(self) -> LatestGpu:
         seconds = {bit: weight_ns / NS_PER_SECOND for bit, weight_ns in self._throttled_ns.items()}
-        watched = {name: round(seconds[bit], _MICROSECOND_DIGITS) for bit, name in THROTTLE_REASONS.items()}
+        throttled = {name: round(seconds[bit], _MICROSECOND_DIGITS) for bit, name in THROTTLE_REASONS.items()}
         return LatestGpu(
             sample=self.last,
             energy_joules=self._cumulative_joules(),
-            throttled_seconds=watched if self._throttle_observed_ns else None,
+            throttled_seconds=throttled if self._throttle_observed_ns else None,
         )
 
     def _cumulative_joules(self) -> float | None:
@@ -219,13 +223,13 @@ class _GpuAggregate:
         return self._power_joules if self._power.maximum is not None else None
 
     def _energy_joules(self) -> float | None:
-        """By the driver's own counter (Volta and newer), else power times time; one reading has neither."""
+        """The increase of the driver's counter (Volta and newer), else power by time; None after one reading."""
         if self._energy_mj.total is not None:
             return round(self._energy_mj.total / _MILLIJOULES_PER_JOULE, 3)
         return round(self._power_joules, 3) if self._power_observed_ns else None
 
     def _throttle_percents(self) -> dict[str, float] | None:
-        """By reason the share of the watched time; only those that occurred."""
+        """The share of the observed time by reason, in percent; only reasons that occurred."""
         if not self._throttle_observed_ns:
             return None
         return {
@@ -236,7 +240,7 @@ class _GpuAggregate:
 
 
 class _CounterIncrease:
-    """By how much a counter of the driver grew between its first and its last reading; a reload sets it back to 0."""
+    """The increase of a driver counter since its first reading; a reload of the driver resets the counter to 0."""
 
     def __init__(self) -> None:
         self._counter = MonotonicCounter()

@@ -1,4 +1,4 @@
-"""What the batch's processes tell, put into a record that was made from task stats. Pure."""
+"""Adds the measurements of the batch's processes to a record that was built from task stats."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -15,7 +15,7 @@ from profiler.record.model import Interval, MemoryKills, Metrics, Number, PeakSo
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 from profiler.sources.cgroup.counters import GroupPeak
 
-# The course is taken from the processes where task stats come at most half as often.
+# The processes' time series replaces that of the task stats if these come at most half as often.
 _MIN_STEP_RATIO = 2
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent")
@@ -24,10 +24,10 @@ _T = TypeVar("_T", Metrics, Interval)
 
 
 class ProcessMeasurements(Struct, frozen=True, kw_only=True):
-    """What is known of a batch's processes when a line is written.
+    """The measurements of a batch's processes when a line is written.
 
-    ``agrees_on_cpu``, ``agrees_on_memory``: whether task stats tell the same, as far as they can be
-    compared. ``since_checkpoint``: only for a checkpoint.
+    ``agrees_on_cpu`` and ``agrees_on_memory`` are False if comparable task stats contradict them. ``since_checkpoint``
+    is set for a checkpoint only.
     """
 
     usage: ContainerUsage
@@ -42,7 +42,7 @@ class ProcessMeasurements(Struct, frozen=True, kw_only=True):
 
 
 def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
-    """The record with processes, kills, the better peak, and the finer course."""
+    """Return the record with processes, kills, the better memory peak and the finer time series."""
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     record = replace(record, metrics=_with_totals(record.metrics, measured), processes=measured.processes)
     if _is_finer(measured.usage, record.sampling):
@@ -52,7 +52,7 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         Outcome(status=record.status, exit_code=record.exit_code),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
-        limit_hits=1 if record.likely_out_of_memory else None,  # what the stats have shown stands
+        limit_hits=1 if record.likely_out_of_memory else None,  # a finding of the task stats is kept
         memory_kills=None if measured.kills is None else measured.kills.count,
     )
     return replace(
@@ -65,7 +65,7 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
 
 
 def _with_totals(metrics: Metrics, measured: ProcessMeasurements) -> Metrics:
-    """Both sources count from the container's start and miss what came after their last reading."""
+    """Use the larger total: both sources count from the container's start to their last reading."""
     cpu_seconds = round(measured.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
     group_peak_bytes = measured.group_peak.size_bytes
     return replace(
@@ -77,7 +77,7 @@ def _with_totals(metrics: Metrics, measured: ProcessMeasurements) -> Metrics:
 
 
 def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
-    """Whether the processes were read at least twice as often as the stats moved."""
+    """Whether the processes were read at least twice as often as the task stats changed."""
     step_ms = usage.median_step_ms
     stats_step_ms = None if sampling is None else sampling.stats_period_ms
     if stats_step_ms is None:
@@ -86,7 +86,7 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
 
 
 def _with_series(record: Record, measured: ProcessMeasurements, sizes: ResourceLimits) -> Record:
-    """The distributions from the processes, each as far as the stats do not contradict."""
+    """Replace the distributions by those of the processes, unless the task stats contradict them."""
     finer = usage_metrics(measured.usage, sizes)
     metrics, part, since = record.metrics, record.interval, measured.since_checkpoint
     numbers = None if part is None or since is None else build_interval(since, sizes, started_ns=0, finished_ns=0)
@@ -103,7 +103,7 @@ def _with_series(record: Record, measured: ProcessMeasurements, sizes: ResourceL
 
 
 def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
-    """The target with fields of the source, where that has them."""
+    """Return the target with the named fields of the source that are not None."""
     values = {name: getattr(source, name) for name in names}
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
@@ -111,18 +111,18 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
 def _peak(
     metrics: Metrics, measured: ProcessMeasurements, sizes: ResourceLimits
 ) -> tuple[float | None, PeakSource | None]:
-    """The control group's mark where it is the processes' and complete; else the most that anybody saw.
+    """The control group's high-water mark if it is complete and free of page cache, else the largest observed value.
 
-    That is no more than the group ever held with its page cache, nor than it may hold: a process's
-    own mark also counts pages of files that are charged to somebody else.
+    The observed value is bounded by the group's peak with page cache and by its limit, because the high-water mark of a
+    process includes file pages that are charged to other groups.
     """
     stats_bytes, group = _bytes(metrics.max_memory_used_mb), measured.group_peak
     if group.size_bytes is not None and group.is_process_peak():
         return max_known(stats_bytes, group.size_bytes), "kernel"
     bounds = [size for size in (group.size_bytes, sizes.memory_bytes) if size is not None]
-    seen_bytes = None if measured.peak_bytes is None else min(measured.peak_bytes, *bounds, measured.peak_bytes)
+    observed_bytes = None if measured.peak_bytes is None else min(measured.peak_bytes, *bounds, measured.peak_bytes)
     high_water_bytes = group.size_bytes if group.is_free_of_cache() else None
-    peak_bytes = max_known(stats_bytes, seen_bytes, high_water_bytes)
+    peak_bytes = max_known(stats_bytes, observed_bytes, high_water_bytes)
     return peak_bytes, None if peak_bytes is None else "sampled"
 
 

@@ -1,7 +1,6 @@
-"""Watches the batch's processes beside the main loop, where they are visible.
+"""Collects readings of the batch's processes in a thread, where these are visible.
 
-In a thread of its own: it wakes up when the batch's first process ends, and reads the control
-group once more before that is gone.
+The thread wakes up when a batch's main process ends, to read the control group before the kernel removes it.
 """
 
 import threading
@@ -10,33 +9,36 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.collectors.background import PeriodicReader
+from profiler.collectors.base import with_source
 from profiler.collectors.processes.build_record import ProcessMeasurements, with_processes
 from profiler.collectors.processes.commands import ShowArguments
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.collectors.processes.usage import BatchProcesses, ReadingContext
-from profiler.core.clock import Clock, DutyCycle, Ticker
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.clock import Clock, DutyCycle
 from profiler.record.model import Record
 from profiler.sources.cgroup.container import GroupReading
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 
-# With thousands of processes a reading takes 10 to 50 ms of CPU time: it is then taken every few seconds.
+# With thousands of processes a reading takes 10 to 50 ms of CPU time; this share makes it one every few seconds.
 _MAX_CPU_FRACTION = 0.005
 _FARGATE = "FARGATE"
-# Each process may be another user's; after so many refusals the control group is not ours to read.
+# After this many refusals the control group counts as unreadable. (A process may belong to another user.)
 _MAX_CGROUP_ATTEMPTS = 5
+# In ``sampling.sources``.
+_SOURCE_NAME = "processes"
 
 
 class ProcessSource(Protocol):
     """Reads the processes of one container."""
 
     def read(self) -> ProcessSnapshot:
-        """The processes now."""
+        """Read the processes now."""
         ...
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the files."""
         ...
 
 
@@ -44,40 +46,48 @@ class CgroupSource(Protocol):
     """Reads the control group of one container."""
 
     def read(self) -> GroupReading | None:
-        """The counters now; None once the group is gone."""
+        """Read the counters now; None once the group is removed."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the files."""
         ...
 
 
 class ExitWaiter(Protocol):
-    """A pause that a process's end cuts short."""
+    """A wait that the end of a process cuts short."""
 
     def open(self) -> None:
-        """Make ready, before any other call."""
+        """Open the descriptors; called before any other method."""
         ...
 
     def watch(self, pids: tuple[int, ...]) -> None:
-        """Wake up for the end of these processes."""
+        """End waits when one of these processes ends."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Pause; says whether one of the processes has ended."""
+        """Wait; returns True if one of the processes has ended."""
         ...
 
     def wake(self) -> None:
-        """End the pause, from another thread."""
+        """End the current wait, or the next one; called from other threads."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the descriptors."""
         ...
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):
-    """How to look at the processes of this machine: the real one's, or a test's."""
+    """How to read the processes of this machine; a test passes its own functions.
+
+    Args:
+        open_processes: Opens the processes of a container by its Docker id.
+        open_cgroup: Opens the control group of a process by its id and Docker id; None if it is not readable.
+        oom_kills: Reads the host's counter of OOM kills; None if it is not readable.
+        own_cpu_ns: The CPU time of the calling thread.
+        exit_waiter: The wait between readings.
+    """
 
     open_processes: Callable[[str], ProcessSource]
     open_cgroup: Callable[[int, str], CgroupSource | None]
@@ -87,7 +97,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
 
 class _TrackedContainer:
-    """The sources of one batch container in its present incarnation, and what is known of it in all of them."""
+    """The sources of one batch container in its current incarnation, and its aggregates over all of them."""
 
     def __init__(self, batch: BatchProcesses) -> None:
         self.batch = batch
@@ -101,7 +111,7 @@ class _TrackedContainer:
         self.main_pid: int | None = None
 
     def begin(self, container: ContainerMetadata, docker_id: str, machine: ProcessAccess) -> None:
-        """Follow a container, or its next incarnation."""
+        """Open the sources of a container if it is a new one or was restarted."""
         incarnation = f"{docker_id}/{container.restart_count}"
         if incarnation == self.incarnation:
             return
@@ -112,7 +122,7 @@ class _TrackedContainer:
         self.attempts_left = _MAX_CGROUP_ATTEMPTS
 
     def read_processes(self, machine: ProcessAccess) -> ProcessSnapshot:
-        """The processes now; by one of them the container's control group may be measured."""
+        """Read the processes, and open the control group through one of them."""
         snapshot = ProcessSnapshot() if self.source is None else self.source.read()
         self.main_pid = snapshot.main_pid
         for process in snapshot.processes:
@@ -123,11 +133,11 @@ class _TrackedContainer:
         return snapshot
 
     def read_group(self) -> GroupReading | None:
-        """The control group now, if it was found and is still there."""
+        """Read the control group; None if it was not found or is removed."""
         return None if self.group is None else self.group.read()
 
     def close(self) -> None:
-        """Let go of the sources."""
+        """Close the sources."""
         for source in (self.source, self.group):
             if source is not None:
                 source.close()
@@ -135,11 +145,14 @@ class _TrackedContainer:
 
 
 class ProcessCollector:
-    """Reads every interval, and when the first process of a batch ends."""
+    """Reads the batch's processes at every tick, and when the main process of a batch ends.
 
-    name = "processes"
-    startup_error: str | None = None
-    child_pid: int | None = None
+    Args:
+        machine: How to read the processes.
+        clock: Places the ticks.
+        interval_ns: The distance of the ticks.
+        show_arguments: How the arguments of a process are shown in the record.
+    """
 
     def __init__(self, machine: ProcessAccess, clock: Clock, interval_ns: int, show_arguments: ShowArguments) -> None:
         self._machine = machine
@@ -149,62 +162,55 @@ class ProcessCollector:
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._lock = threading.Lock()
-        self._final_reading_done = threading.Event()
-        self._is_final_requested = False
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        self._disagreements: tuple[str, ...] = ()
+        self._reader = PeriodicReader(
+            "processes",
+            self._read_batches,
+            self._close,
+            waiter=machine.exit_waiter,
+            clock=clock,
+            interval_ns=interval_ns,
+        )
 
     @property
     def has_data(self) -> bool:
-        """Whether any process of a batch was visible."""
+        """Whether any process of a batch was read."""
         return any(tracked.batch.has_data for tracked in list(self._tracked.values()))
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._machine.exit_waiter.open()
-        self._thread = threading.Thread(target=self._run_thread, name="processes", daemon=True)
-        self._thread.start()
+        self._reader.start()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Follow this container, from now on."""
+        """Read this container from now on."""
         if container != self._containers.get(container.name):
             self._containers = {**self._containers, container.name: container}
             self._machine.exit_waiter.wake()
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Compare with a sample of the task stats."""
+        """Compare the readings with a sample of the task stats."""
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
                 tracked.batch.comparison.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Read once more."""
-        if self._thread is None:
-            return
-        self._final_reading_done.clear()
-        self._is_final_requested = True
-        self._machine.exit_waiter.wake()
-        self._final_reading_done.wait(max_seconds)
+        """Take one reading of all processes now."""
+        if self._reader.is_started:
+            self._reader.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
         """End the thread."""
-        if self._thread is None:
-            return
-        self._stopping = True
-        self._machine.exit_waiter.wake()
-        self._thread.join(max_seconds)
+        self._reader.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """The record with what is known of the processes of its container."""
+        """Return the record with the processes of its container, and a warning if the task stats contradict them."""
+        name = _SOURCE_NAME if self.has_data else None
         with self._lock:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
-                self._disagreements = ()
-                return record
+                return with_source(record, name)
             batch = tracked.batch
-            self._disagreements = batch.comparison.warnings()
             measured = ProcessMeasurements(
                 usage=batch.usage,
                 cpu_ns=batch.cpu_ns,
@@ -216,41 +222,26 @@ class ProcessCollector:
                 agrees_on_memory=batch.comparison.memory_agrees,
                 since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
             )
-            return with_processes(record, measured)
+            return with_source(with_processes(record, measured), name, batch.comparison.warnings())
 
-    def latest(self) -> None:
-        """Nothing is shown while it runs."""
+    def _read_batches(self, *, is_complete: bool) -> bool:
+        self.tick(force=is_complete)
+        return True
 
-    def warnings(self) -> tuple[str, ...]:
-        """Where the processes and the task stats differ, in the record that was written last."""
-        return self._disagreements
-
-    def _run_thread(self) -> None:
-        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
-        exit_waiter = self._machine.exit_waiter
-        next_ns, has_ended = 0, False
-        while not self._stopping:
-            is_final_reading, self._is_final_requested = self._is_final_requested, False
-            now_ns = self._clock.monotonic_ns()
-            if now_ns >= next_ns:
-                next_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
-            self.tick(force=is_final_reading or has_ended)
-            if is_final_reading:
-                self._final_reading_done.set()
-            has_ended = exit_waiter.wait((next_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
+    def _close(self) -> None:
         for tracked in self._tracked.values():
             tracked.close()
-        exit_waiter.close()
+        self._machine.exit_waiter.close()
 
     def tick(self, *, force: bool = False) -> None:
-        """Read all batches once; their processes only if it is their turn, unless at any cost."""
+        """Read all batches; the processes only if the CPU share allows it, or with ``force``."""
         for name, container in self._containers.items():
             if container.docker_id:
                 tracked = self._tracked.get(name) or self._track(name)
                 tracked.begin(container, container.docker_id, self._machine)
                 self._read(tracked, force=force)
-        first_pids = (tracked.main_pid for tracked in self._tracked.values())
-        self._machine.exit_waiter.watch(tuple(pid for pid in first_pids if pid is not None))
+        main_pids = (tracked.main_pid for tracked in self._tracked.values())
+        self._machine.exit_waiter.watch(tuple(pid for pid in main_pids if pid is not None))
 
     def _track(self, name: str) -> _TrackedContainer:
         tracked = _TrackedContainer(BatchProcesses(self._interval_ns, self._show_arguments))

@@ -1,4 +1,4 @@
-"""The batch's processes by command: arguments as they may be shown, totals, and out-of-memory kills."""
+"""The batch's processes by command: redacted arguments, totals, and out-of-memory kills."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,9 +12,21 @@ from profiler.record.model import MemoryKills, Process
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
 from profiler.sources.linux.process_tree import ProcessReading
 
+_SHOWN_PER_RANKING = 5
+# Commands with different arguments count as different names: the smallest are dropped.
+_MAX_NAMES = 500
+_KEPT_PER_RANKING = 100
+_MAX_KILLED_SHOWN = 5
+# Kills on the host are attributed to the batch only if its processes end in few readings.
+_MAX_END_FRACTION = 0.1
+_MAX_FEW_STEPS = 3
+
+# How the arguments of a process are shown; None for not at all.
+ShowArguments = Callable[[ProcessReading], str | None]
+
 _MASK = "…"
 _SEPARATOR = "[=:]"
-# In names of options and variables; "key" alone would hide --key-column and the like.
+# In names of options and variables. "key" alone would also match --key-column.
 _SECRET_NAME = re.compile(
     r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|signature",
     re.IGNORECASE,
@@ -22,15 +34,15 @@ _SECRET_NAME = re.compile(
 _NAMED_VALUE = re.compile(rf"(-{{0,2}}[\w.-]+{_SEPARATOR})(.+)", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}[\w.-]+")
 _USER_IN_ADDRESS = re.compile(r"(\w+://)[^/@\s]+@")
-# Keys and tokens: long, of letters and digits, no path, no sentence.
+# Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
 _OPAQUE_TOKEN = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_=-]{24,}")
 
 
 def redact(words: Sequence[str]) -> str:
-    """A command line without what looks like a secret.
+    """Join a command line and mask what looks like a secret.
 
-    Hidden are the values of options and variables whose name speaks of a secret, users and
-    passwords in addresses, and long opaque words.
+    Masked are the values of options and variables whose name suggests a secret, users and passwords in addresses, and
+    long opaque words.
     """
     shown: list[str] = []
     masks_next = False
@@ -51,22 +63,15 @@ def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-_SHOWN_PER_RANKING = 5
-# Commands with other arguments each time are other names each time: the least of them are let go.
-_MAX_NAMES = 500
-_KEPT_PER_RANKING = 100
+class _ProcessName(Struct, frozen=True):
+    """Processes with the same command and shown arguments are one entry of the record."""
 
-# How the arguments of a process are shown, if at all.
-ShowArguments = Callable[[ProcessReading], str | None]
-
-
-class _ProcessKey(Struct, frozen=True):
     command: str
     arguments: str | None
 
 
 class _Total(Struct, frozen=True, gc=False):
-    """What the processes of one name used together, and the highest mark among them."""
+    """The number and CPU time of the processes of one name, and their largest high-water mark."""
 
     count: int = 0
     cpu_ns: int = 0
@@ -78,22 +83,22 @@ class _Total(Struct, frozen=True, gc=False):
 
 
 class ProcessTotals:
-    """Follows all processes from reading to reading. What nobody has seen alive is in no total."""
+    """Sums up all processes by name. A process that was never seen alive is not included."""
 
     def __init__(self, show_arguments: ShowArguments = lambda _: None) -> None:
         self._show_arguments = show_arguments
         self._present: dict[tuple[int, int], ProcessReading] = {}
-        self._ended: dict[_ProcessKey, _Total] = {}
+        self._ended: dict[_ProcessName, _Total] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> None:
-        """Take a reading of all."""
+        """Add a reading of all processes."""
         now = {process.identity: process for process in processes}
         for identity, before in self._present.items():
             process = now.get(identity)
             if process is None:
                 self._count(self._ended, before)
             elif process.peak_bytes is None and before.peak_bytes is not None:
-                # It has ended and waits for its parent: its memory is gone, its mark is not.
+                # A zombie has no memory any more: keep the last reading with its high-water mark.
                 now[identity] = before
         self._present = now
         if len(self._ended) > _MAX_NAMES:
@@ -101,25 +106,25 @@ class ProcessTotals:
             self._ended = {name: self._ended[name] for name in kept}
 
     def top(self) -> tuple[Process, ...]:
-        """The five names with the most CPU time and the five with the highest marks; the most CPU time first."""
+        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time."""
         totals = dict(self._ended)
         for process in self._present.values():
             self._count(totals, process)
         shown = sorted(_top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
         return tuple(_shown_totals(name, totals[name]) for name in shown)
 
-    def _count(self, totals: dict[_ProcessKey, _Total], process: ProcessReading) -> None:
-        name = _ProcessKey(process.name, self._show_arguments(process))
+    def _count(self, totals: dict[_ProcessName, _Total], process: ProcessReading) -> None:
+        name = _ProcessName(process.name, self._show_arguments(process))
         totals[name] = totals.get(name, _Total()).plus(process)
 
 
-def _top_names(totals: dict[_ProcessKey, _Total], count: int) -> set[_ProcessKey]:
+def _top_names(totals: dict[_ProcessName, _Total], count: int) -> set[_ProcessName]:
     by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
     by_peak = sorted(totals, key=lambda name: -(totals[name].peak_bytes or 0))[:count]
     return {*by_cpu, *by_peak}
 
 
-def _shown_totals(name: _ProcessKey, total: _Total) -> Process:
+def _shown_totals(name: _ProcessName, total: _Total) -> Process:
     return Process(
         name=name.command,
         arguments=name.arguments,
@@ -129,22 +134,17 @@ def _shown_totals(name: _ProcessKey, total: _Total) -> Process:
     )
 
 
-_MAX_SHOWN = 5
-_MAX_END_FRACTION = 0.1
-_MAX_FEW_STEPS = 3
-
-
 class OomKillCounts(Struct, frozen=True, kw_only=True):
-    """The kernel's counters: of the container, since its start; of the machine, since it was started."""
+    """The kernel's counters of OOM kills: in the container since its start, and on the host since its boot."""
 
     in_container: int | None = None
     on_host: int | None = None
 
 
 class OomKillTracker:
-    """Matches the rises of a counter with the processes that ended meanwhile.
+    """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
-    A process is seen to end with the reading in which the counter rose, or with the next one.
+    A killed process is missing in the reading in which the counter rose, or in the next one.
     """
 
     def __init__(self) -> None:
@@ -158,14 +158,20 @@ class OomKillTracker:
         self._victims: list[Process] = []
 
     def add(self, counted: OomKillCounts, ended: Sequence[ProcessReading], missed_pids: int) -> None:
-        """Take a reading: the counters, who has ended since the last one, and how many came and went unseen."""
+        """Add a reading.
+
+        Args:
+            counted: The counters.
+            ended: The processes that have ended since the last reading.
+            missed_pids: The number of processes that started and ended between the readings.
+        """
         by_container = counted.in_container is not None
         new_kills = self._increase(counted)
         pending = self._pending + new_kills
         self._steps += 1
         self._steps_with_an_end += bool(ended or missed_pids)
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
-        self._victims = [*self._victims, *(_shown(process) for process in victims)][:_MAX_SHOWN]
+        self._victims = [*self._victims, *(_shown(process) for process in victims)][:_MAX_KILLED_SHOWN]
         attributed = len(victims) or min(pending, missed_pids)
         if not by_container:
             self._host_kills += min(attributed, self._pending_on_host + new_kills)
@@ -173,14 +179,14 @@ class OomKillTracker:
         self._pending_on_host = 0 if by_container else self._pending
 
     def kills(self, *, is_host_dedicated: bool) -> MemoryKills | None:
-        """What is known so far; None if nothing was killed, or nothing ties a kill to the batch."""
+        """The kills so far; None if there was none, or if no kill can be attributed to the batch."""
         count = self._in_container.total or 0
         if is_host_dedicated or self._steps_with_an_end <= max(_MAX_FEW_STEPS, _MAX_END_FRACTION * self._steps):
             count += self._host_kills
         return MemoryKills(count=count, processes=tuple(self._victims)) if count else None
 
     def _increase(self, counted: OomKillCounts) -> int:
-        """How many more there are: in the container, or on the machine where that one is not to be read (any more)."""
+        """The increase of the container's counter, or of the host's if the container's is not readable."""
         before, self._host_before = self._host_before, counted.on_host
         if counted.in_container is not None:
             growth = self._in_container.add(counted.in_container)

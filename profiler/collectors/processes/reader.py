@@ -1,11 +1,10 @@
-"""The process source: the processes of another container of the task, followed from reading to reading.
+"""The process source: tracks the processes of another container of the task from reading to reading.
 
-They are visible where the task shares its process ids (``"pidMode": "task"``); which are the
-container's, ``/proc/PID/cgroup`` tells. Everything here can be read as any user.
+They are visible if the task shares its process ids (``"pidMode": "task"``). ``/proc/PID/cgroup`` shows which of them
+belong to the container. Any user can read the files used here.
 
-Cheap by leaving out what cannot have changed: new processes are looked for only when the kernel
-has given out a process id since, and memory that saw no page fault has not grown, so the costly
-``status`` is not asked for it again.
+Readings skip what cannot have changed. New processes are looked for only if the kernel has assigned a process id since
+the last reading. Memory without a page fault has not grown, so the expensive file ``status`` is not read again.
 """
 
 from collections.abc import Callable
@@ -18,18 +17,18 @@ from profiler.sources.linux import proc
 from profiler.sources.linux.followed_process import CpuClock, TrackedProcess
 from profiler.sources.linux.process_tree import ProcessReading, own_cpu_ns
 
-# Each keeps two files open; the usual limit is 1024 of them.
+# Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
-# Who was moved into the container's control group took no new id: everybody is looked at now and then.
+# A process that is moved into the container's control group gets no new id, so all processes are scanned at times.
 _FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 
 
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):
-    """Who is there now, and who has ended since the last reading, as last seen alive.
+    """The present processes, and those that have ended since the last reading as they were last seen alive.
 
-    ``missed_pids``: so many ids were given out since then and are of nobody alive now, be it to threads or
-    in other containers; 0 where the kernel does not tell. ``main_pid`` is the process that the
-    container was started with.
+    ``missed_pids`` counts the ids assigned since then that no live process has: short processes, threads and processes
+    of other containers; 0 if the kernel does not show the last id. ``main_pid`` is the process that the container was
+    started with.
     """
 
     processes: tuple[ProcessReading, ...] = ()
@@ -39,10 +38,10 @@ class ProcessSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class ContainerProcesses:
-    """Follows the processes of one container; to be used from one thread.
+    """Tracks the processes of one container. Not thread-safe.
 
-    With several processes a process's share of the memory is its anonymous memory: whose the
-    pages of files are, only a process's own user may know.
+    With several processes, a process's share of the memory is its anonymous memory: only a process's own user may read
+    how its file pages are shared.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class ContainerProcesses:
         self._first_pid: int | None = None
 
     def read(self) -> ProcessSnapshot:
-        """The container's processes now; none where they are not visible."""
+        """Read the container's processes now; none if they are not visible."""
         missed_pids = self._track_new_processes()
         ended, never_alive = self._refresh_tracked()
         if self._first_pid not in self._tracked:
@@ -81,20 +80,20 @@ class ContainerProcesses:
         )
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files of all processes."""
         for tracked in self._tracked.values():
             tracked.close()
         self._tracked.clear()
 
     def _track_new_processes(self) -> int:
-        """Begin to follow who is new; returns how many ids went to nobody that is there now."""
+        """Start tracking new processes; returns the number of new ids that no present process has."""
         last_pid, before, now_ns = self._read_last_pid(), self._last_pid, self._monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return 0
         listed = set(proc.all_pids(self._folder))
         appeared = listed - self._known_pids
-        # After the largest id the small ones are given out again: each may be somebody else's then.
+        # After the largest id the kernel starts again at small ones: a known id may then be a new process.
         has_wrapped = last_pid is not None and before is not None and last_pid < before
         ending = 0
         for pid in sorted(listed if is_full_scan or has_wrapped else appeared):
@@ -112,12 +111,12 @@ class ContainerProcesses:
         return max(last_pid - before - len(appeared), 0) + ending
 
     def _is_ending(self, pid: int) -> bool:
-        """Whether it is as good as gone: from then on cgroup v1 shows it in no container."""
+        """Whether the process is exiting; cgroup v1 shows it in no container from then on."""
         stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
         return stat is None or stat.is_exiting
 
     def _read_last_pid(self) -> int | None:
-        """The id that this namespace gave out last: the last word of ``/proc/loadavg``."""
+        """The id that this process namespace assigned last: the last word of ``/proc/loadavg``."""
         words = (proc.read(f"{self._folder}/loadavg") or b"").split()
         return int(words[-1]) if words and words[-1].isdigit() else None
 
@@ -133,9 +132,11 @@ class ContainerProcesses:
         )
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
-        """Read all; returns those that have ended since, and how many were found too late to be seen alive.
+        """Read all tracked processes.
 
-        They stay until their parents have waited for them.
+        Returns:
+            The processes that have ended since the last reading, and the number of processes that were never seen
+            alive. An ended process stays tracked until its parent has waited for it.
         """
         several = len(self._tracked) > 1
         ended: list[ProcessReading] = []
@@ -155,11 +156,11 @@ class ContainerProcesses:
         return ended, never_alive
 
     def _find_main_pid(self) -> int | None:
-        """The first that was started from outside; ``docker exec`` starts others later."""
-        from_outside = (
+        """The oldest process with a parent outside of the container; ``docker exec`` starts others later."""
+        entry_processes = (
             tracked.reading
             for tracked in self._tracked.values()
             if tracked.reading is not None and tracked.parent_pid not in self._tracked
         )
-        oldest = min(from_outside, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
+        oldest = min(entry_processes, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
         return None if oldest is None else oldest.pid

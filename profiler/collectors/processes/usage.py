@@ -1,4 +1,7 @@
-"""What is known of the processes of one batch: readings in, aggregates of constant size out."""
+"""The usage of one batch by its processes: takes readings and keeps aggregates of constant size.
+
+:class:`SourceComparison` compares them with the task stats of the same container.
+"""
 
 from collections import deque
 
@@ -15,15 +18,17 @@ from profiler.sources.cgroup.counters import GroupPeak
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.linux.process_tree import TreeCpu, TreeMemory
 
-# On Fargate the stats are up to 10 s old when they come.
+# On Fargate the task stats are up to 10 s old on arrival.
 _MAX_PENDING = 64
 _CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
 _MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
 _MIN_COMPARISONS = 3
+# A rate over a step of a few milliseconds is mostly rounding of the counters.
+_MIN_STEP_FRACTION = 0.5
 
 
 class Reading(Struct, frozen=True, gc=False):
-    """What the processes had used by a moment of the wall clock, and what they held then."""
+    """CPU time and memory of all processes together at a moment of the wall clock."""
 
     read_ns: int
     cpu_ns: int | None
@@ -31,9 +36,10 @@ class Reading(Struct, frozen=True, gc=False):
 
 
 class SourceComparison:
-    """Compares CPU time over the run, and memory at most moments: a spike shows in one source only.
+    """Compares the readings of the processes with the task stats.
 
-    True while nothing speaks against it: with too few samples the two cannot be compared.
+    CPU time is compared over the whole run; memory at each sample, where the majority decides because a spike may show
+    in one source only. With too few samples to compare, the sources count as agreeing.
     """
 
     def __init__(self) -> None:
@@ -48,11 +54,11 @@ class SourceComparison:
         self._excess_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Take a sample of the task stats."""
+        """Add a sample of the task stats."""
         self._pending.append(sample)
 
     def on_reading(self, reading: Reading) -> None:
-        """Take a reading of the processes, later than the last."""
+        """Add a reading of the processes, later than the last one."""
         if self._readings and reading.read_ns <= self._readings[-1].read_ns:
             self._readings.clear()
         self._readings.append(reading)
@@ -61,40 +67,41 @@ class SourceComparison:
 
     @property
     def cpu_agrees(self) -> bool:
-        """Whether the CPU time agrees, to 5 % or half a second."""
+        """Whether the CPU time agrees to 5 % or 0.5 s."""
         stats_ns, processes_ns = self._cpu_growth_ns()
         return abs(processes_ns - stats_ns) <= max(_CPU_TOLERANCE * stats_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
 
     @property
     def memory_agrees(self) -> bool:
-        """Whether the memory agrees at half of the moments, to 10 % or 32 MiB."""
+        """Whether the memory is neither higher nor lower, by more than 10 % or 32 MiB, in most of the samples."""
         return not (self.counts_shared_memory_twice or self._is_majority(self._comparisons_below))
 
     @property
     def counts_shared_memory_twice(self) -> bool:
-        """Whether the processes hold more together than there is: pages that they share, counted at each."""
+        """Whether the sum over the processes exceeds the memory in use, because shared pages count for each of them."""
         return self._is_majority(self._comparisons_above)
 
     def warnings(self) -> tuple[str, ...]:
-        """Where they differ, as sentences."""
+        """A sentence for each difference."""
         found = []
         if not self.cpu_agrees:
             stats_ns, processes_ns = self._cpu_growth_ns()
             found.append(
                 f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
-                f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; the course is that of the stats."
+                f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; "
+                "the time series is from the task stats."
             )
         if not self.memory_agrees:
             stats_bytes = self._stats_bytes // self._comparisons
             processes_bytes = stats_bytes + self._excess_bytes // self._comparisons
             reason = (
-                "memory that they share"
+                "memory that the processes share"
                 if self.counts_shared_memory_twice
                 else "page cache in use, tmpfs or kernel memory"
             )
             found.append(
                 f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
-                f"{processes_bytes // MIB} MB on the average ({reason}); the course is that of the stats."
+                f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
             )
         return tuple(found)
 
@@ -129,19 +136,15 @@ class SourceComparison:
 
 
 def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int) -> int:
-    """A counter's value at a moment between two readings of it."""
+    """A counter's value at a moment between two readings, by linear interpolation."""
     step_ns = later.read_ns - earlier.read_ns
     return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
 
 
-# A rate over a step of a few milliseconds is mostly the rounding of the counters.
-_MIN_STEP_FRACTION = 0.5
-
-
 class ReadingContext(Struct, frozen=True, kw_only=True):
-    """When a container was read, on both clocks, and in which of its lives.
+    """The time of a reading on both clocks, and the incarnation of the container.
 
-    ``started_ns`` is when that incarnation began, None if its counters may be older.
+    An incarnation is one Docker id and restart count. ``started_ns`` is its start, None if its counters may be older.
     """
 
     incarnation: str
@@ -151,9 +154,9 @@ class ReadingContext(Struct, frozen=True, kw_only=True):
 
 
 class BatchProcesses:
-    """Follows one batch container by name, through all its lives.
+    """Aggregates the readings of one batch container by name, over all its incarnations.
 
-    CPU time and memory are the control group's where that can be read, else the processes'.
+    CPU time and memory come from the control group if it is readable, else from the processes.
     """
 
     def __init__(self, interval_ns: int, show_arguments: ShowArguments) -> None:
@@ -178,7 +181,7 @@ class BatchProcesses:
     def add(
         self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
     ) -> None:
-        """Take a reading of the processes and of their control group, if that can be read."""
+        """Add a reading of the processes and, if readable, of their control group."""
         if context.incarnation != self._incarnation:
             self._begin(context.incarnation)
         processes = snapshot.processes
@@ -200,25 +203,25 @@ class BatchProcesses:
             self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
 
     def add_group(self, group: GroupReading, context: ReadingContext) -> None:
-        """Take a reading of the control group alone, when it was not the processes' turn."""
+        """Add a reading of the control group alone, between two readings of the processes."""
         self._add_sample(self._add_group(group, is_alive=True), self._threads, context)
 
     @property
     def cpu_ns(self) -> int:
-        """All CPU time that was seen."""
+        """The CPU time of all incarnations, in nanoseconds."""
         return self._previous_cpu_ns + self._current_cpu_ns
 
     @property
     def can_read_cgroup(self) -> bool:
-        """Whether the control group could be read."""
+        """Whether the control group was readable."""
         return self.group_peak.size_bytes is not None or self._group_used_bytes is not None
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that was seen, by the marks of the processes too: the truth is no less.
+        """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
 
-        Where the processes share memory that is counted at each of them, no sum is trusted, but the
-        mark of the largest.
+        If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
+        used instead.
         """
         of_processes = (
             self._max_high_water_bytes if self.comparison.counts_shared_memory_twice else self._tree_memory.peak_bytes
@@ -236,10 +239,10 @@ class BatchProcesses:
         self._current_cpu_ns = max(self._current_cpu_ns, cpu_ns or 0)
 
     def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
-        """Take the group's counters; returns the memory in use.
+        """Add a reading of the control group; returns the memory in use, in bytes.
 
-        Its mark tells everything up to now. Between the last reading and an end that was not seen
-        it may have risen once more.
+        The group's high-water mark covers everything up to now. If the end was not observed, the mark may have risen
+        after the last reading.
         """
         before = self.group_peak
         if group is None:

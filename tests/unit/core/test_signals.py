@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.core.signals import StopSignals
+from profiler.core.signals import SignalHandler
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("handlers")
 def test_a_signal_ends_the_wait_and_the_time_of_the_first_is_kept() -> None:
     moments = iter((7, 8))
-    stop = StopSignals(lambda: next(moments))
+    stop = SignalHandler(lambda: next(moments))
     assert not stop.wait(0)
     assert stop.requested_ns is None
     stop.install()
@@ -39,7 +39,7 @@ def test_a_signal_ends_the_wait_and_the_time_of_the_first_is_kept() -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_a_signal_ends_the_wait_for_a_response_but_only_once() -> None:
-    stop = StopSignals(lambda: 7)
+    stop = SignalHandler(lambda: 7)
     stop.install()
     ours, theirs = socket.socketpair()
     with ours, theirs:

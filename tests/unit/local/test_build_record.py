@@ -80,7 +80,7 @@ def test_a_zombie_has_no_memory() -> None:
     assert proc.parse_status(_ZOMBIE_STATUS) == proc.ProcessStatus()
 
 
-def test_a_file_that_cannot_be_read_is_none() -> None:
+def test_an_unreadable_file_gives_none() -> None:
     assert proc.read("/proc/0/stat") is None
 
 
@@ -99,7 +99,7 @@ def test_time_handed_to_the_parent_is_counted_once() -> None:
     assert cpu.add([_process(1, own_ms=100, children_ms=520)], 0) == 620 * _MS
 
 
-def test_time_that_nobody_waited_for_is_kept() -> None:
+def test_time_of_a_child_without_a_wait_is_kept() -> None:
     cpu = TreeCpu()
     cpu.add([_process(1), _process(2, own_ms=1000)], 0)
     assert cpu.add([_process(1)], 0) == 1000 * _MS
@@ -173,7 +173,7 @@ def test_what_a_tree_has_read_and_written() -> None:
     assert blocks.add([_io(1, _blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
 
 
-def test_bytes_of_a_child_that_nobody_waited_for_are_kept() -> None:
+def test_bytes_of_a_child_without_a_wait_are_kept() -> None:
     blocks = TreeBlocks()
     blocks.add([_io(1, _blocks(10)), _io(2, _blocks(500, 50))], _blocks(0))
     assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
@@ -242,7 +242,7 @@ def test_the_kernels_mark_is_the_peak_of_a_single_process() -> None:
     assert peak == MemoryPeak(size_bytes=800 * _MIB, source="kernel")
 
 
-def test_the_kernels_mark_tells_nothing_up_to_our_own_memory() -> None:
+def test_the_kernels_mark_is_ignored_up_to_the_profilers_own_memory() -> None:
     peak = resolve_peak(10 * _MIB, _ending(20), had_several_processes=False, floor_bytes=20 * _MIB)
     assert peak == MemoryPeak(size_bytes=10 * _MIB, source="sampled")
     assert resolve_peak(None, _ending(20), had_several_processes=False, floor_bytes=20 * _MIB) == MemoryPeak()
@@ -310,13 +310,13 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
 
 
-def test_a_child_killed_for_memory_is_told_when_the_command_fails() -> None:
+def test_a_child_killed_out_of_memory_is_reported_when_the_command_fails() -> None:
     assert _record(_observed(exit_code=1, oom_kills=1)).likely_out_of_memory is True
     assert _record(_observed(exit_code=1)).likely_out_of_memory is False
     assert _record(_observed(exit_code=0, oom_kills=1)).likely_out_of_memory is False
 
 
-def test_a_kill_in_the_commands_own_group_is_told_however_it_ends() -> None:
+def test_a_kill_in_the_commands_own_group_is_reported_for_every_outcome() -> None:
     record = _record(_observed(exit_code=0, oom_kills=1, memory_kills=1))
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
     assert record.memory_kills == MemoryKills(count=1)

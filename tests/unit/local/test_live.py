@@ -26,7 +26,7 @@ class Screen:
         self.view = LiveView(lambda: self.terminal, self.written.append, SIZES, START_NS)
 
 
-def test_the_lines_tell_cpu_and_memory_against_their_limits() -> None:
+def test_the_lines_show_cpu_and_memory_relative_to_their_limits() -> None:
     before = sample(START_NS + seconds(64), 10.0, 100 * MIB)
     cpu, memory = render(sample(START_NS + seconds(65), 11.5, 256 * MIB, pids=3), before, SIZES, START_NS, 80)
     assert plain(cpu).split() == ["CPU", "━" * 22 + "╸" + "━" * 7, "1.50", "of", "2", "vCPU", "1:05"]

@@ -38,10 +38,10 @@ def test_a_line_that_arrives_is_not_printed() -> None:
     [
         (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
         (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
-        (Parts(slow=True), "did not take it within 24 s"),
+        (Parts(slow=True), "did not accept the line within 24 s"),
     ],
 )
-def test_a_line_that_does_not_arrive_is_printed_and_one_error_says_why(parts: Parts, said: str) -> None:
+def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
     parts.delivery.deliver(b"line", TARGET, 24)
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
@@ -53,7 +53,7 @@ def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:
     parts.delivery.deliver(b"line", TARGET, 0)
     assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
     (error,) = parts.log.events("error")
-    assert "Nothing was left of the stop budget (TASK_PROFILER_STOP_SECONDS)" in error
+    assert "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS)" in error
 
 
 def test_an_unknown_stream_prints_the_line_without_a_call() -> None:

@@ -67,7 +67,7 @@ def test_a_monitor_that_does_not_wake_is_not_healthy(proc: Path) -> None:
     assert sleeps.seconds == 10
 
 
-def test_a_monitor_that_samples_rarely_is_only_looked_for(proc: Path) -> None:
+def test_of_a_monitor_that_samples_rarely_only_the_process_is_checked(proc: Path) -> None:
     process(proc, "1", MONITOR)
     sleeps = Sleeps()
     check_monitor(proc, 60.0, sleeps)
@@ -89,7 +89,7 @@ def test_the_monitor_of_another_container_does_not_count(proc: Path) -> None:
 
 def test_a_monitor_that_ends_meanwhile_is_not_healthy(proc: Path) -> None:
     monitor = process(proc, "1", MONITOR)
-    with pytest.raises(TaskProfilerError, match="ended while it was looked at"):
+    with pytest.raises(TaskProfilerError, match="ended during the check"):
         check_monitor(proc, 1.0, Sleeps(0.5, lambda: (monitor / "status").unlink(missing_ok=True)))
 
 

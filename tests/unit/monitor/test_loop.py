@@ -1,4 +1,4 @@
-"""The monitor's life on a fake clock, with a task that is a function of time."""
+"""The monitor's loop on a fake clock, with a task that is a function of time."""
 
 import json
 import tracemalloc
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.delivery import Delivery
-from profiler.monitor.loop import MonitorLoop
+from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
 from profiler.monitor.reporter import Reporter
 from profiler.record.model import Gpu, Record
@@ -39,55 +40,44 @@ OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNIN
 
 
 class FakeCollector:
-    """Writes down what the monitor does with it, and how many reports were out by then."""
-
-    name = "fake"
-    has_data = True
-    startup_error = None
-    child_pid = None
+    """Notes the calls of the monitor, and how many reports were delivered before each."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self.told: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int]] = []
         self.records: list[Record] = []
 
     def _note(self, what: str) -> None:
-        self.told.append((what, len(self._world.streams.lines)))
+        self.calls.append((what, len(self._world.streams.lines)))
 
     def start(self) -> None:
         self._note("start")
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        self._note(f"seen {container.docker_id}")
+        self._note(f"started {container.docker_id}")
 
     def final_reading(self, max_seconds: float) -> None:
         assert max_seconds < 1
-        self._note("settle")
+        self._note("final reading")
 
     def stop(self, max_seconds: float) -> None:
         self._note("stop")
 
     def add_to_record(self, record: Record) -> Record:
         self.records.append(record)
-        return replace(record, gpus=(Gpu(uuid="GPU-a"),))
-
-    def warnings(self) -> tuple[str, ...]:
-        return ("A warning.",)
-
-    def latest(self) -> None:
-        return None
+        return with_source(replace(record, gpus=(Gpu(uuid="GPU-a"),)), "fake", ("A warning.",))
 
 
 class FakeExporter:
-    """Writes down at which second of the fake clock it is told what."""
+    """Notes its calls with the second of the fake clock."""
 
     def __init__(self, clock: FakeClock, problem: str | None = None) -> None:
         self._clock = clock
         self._problem = problem
-        self.told: list[tuple[str, float]] = []
+        self.calls: list[tuple[str, float]] = []
 
     def _note(self, what: str) -> None:
-        self.told.append((what, self._clock.now_ns / seconds(1)))
+        self.calls.append((what, self._clock.now_ns / seconds(1)))
 
     def start(self) -> str | None:
         self._note("start")
@@ -180,12 +170,12 @@ class World:
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
         observation = Observation(self.source, self.clock, self.log, interval_ns, self.on_sample)
-        grid = Ticker(self.clock.monotonic_ns(), interval_ns)
+        ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
         reporter = Reporter(
             self.settings,
             observation,
-            ticker=grid,
+            ticker=ticker,
             clock=self.clock,
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
@@ -198,11 +188,9 @@ class World:
             observation,
             reporter,
             delivery,
-            ticker=grid,
-            clock=self.clock,
-            stop=self.stop,
-            log=self.log,
+            Runtime(clock=self.clock, ticker=ticker, stop=self.stop, log=self.log),
             collectors=self.collectors,
+            batch_listeners=self.collectors,
             exporter=self.exporter,
         )
         monitor.run()
@@ -250,7 +238,7 @@ def test_the_end_is_seen_by_polling() -> None:
     assert world.output.lines == []
 
 
-def test_the_task_is_asked_for_only_when_something_may_have_changed() -> None:
+def test_the_task_is_read_only_when_something_may_have_changed() -> None:
     world = World(batch_ends=100.5).run()
     assert world.source.stats_reads == 102
     # at the start, when the batch's stats came, every 10 s, and at the end
@@ -360,7 +348,7 @@ def test_a_short_budget_leaves_most_of_it_to_the_put(stop_seconds: float, left: 
     assert world.report()["status"] == "success"
 
 
-def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time_to_ask_again() -> None:
+def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time_for_another_read() -> None:
     world = World(batch_ends=15.0, exit_code=None, stop_at=15.1)
 
     def task_at(at: float) -> TaskMetadata:
@@ -433,7 +421,7 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     assert {"durationMs", "billedDurationMs"}.isdisjoint(record["metrics"])
 
 
-def test_stopped_without_an_exit_code_is_believed_at_the_third_look() -> None:
+def test_stopped_without_an_exit_code_counts_at_the_third_read() -> None:
     world = World(batch_ends=10.0, exit_code=None).run()
     assert world.clock.now_ns == seconds(12)
     assert world.report()["status"] == "unknown"
@@ -498,7 +486,7 @@ ON_THE_WAY = {"task.checkpoint": {"family": "etl", "durationMs": 60_000}}
 @pytest.mark.parametrize(
     ("emf", "carried"), [("off", {}), ("report", AT_THE_END), ("live", {**ON_THE_WAY, **AT_THE_END})]
 )
-def test_lines_carry_metrics_for_cloudwatch_where_these_are_wanted(emf: str, carried: dict[str, Any]) -> None:
+def test_lines_have_metrics_for_cloudwatch_if_enabled(emf: str, carried: dict[str, Any]) -> None:
     world = World(batch_ends=90.5, checkpoint_seconds=60.0, emf=emf, emf_metrics=("durationMs", "failed")).run()
     ((_, put),) = world.streams.lines
     own = {"time", "type", "schemaVersion", "record", "_aws"}
@@ -559,7 +547,7 @@ def test_a_batch_that_is_listed_late_leaves_no_complaint_in_the_record(container
 
 
 @pytest.mark.parametrize("container", [None, "batch"])
-def test_a_batch_that_is_listed_no_more_is_no_fault_of_the_settings(container: str | None) -> None:
+def test_a_batch_that_is_no_longer_listed_is_not_an_error_of_the_settings(container: str | None) -> None:
     world = World(container=container)
     world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
     world.stats_at = lambda at: (
@@ -569,7 +557,7 @@ def test_a_batch_that_is_listed_no_more_is_no_fault_of_the_settings(container: s
     assert world.log.events("error") == []
 
 
-def test_bad_settings_stand_in_the_log_and_in_the_record() -> None:
+def test_invalid_settings_are_in_the_log_and_in_the_record() -> None:
     world = World(batch_ends=3.5, problems=("TASK_PROFILER_GPU='x' is not auto, on or off",)).run()
     assert "TASK_PROFILER_GPU" in world.log.events("warning")[0]
     assert "TASK_PROFILER_GPU" in world.report()["monitor"]["warnings"][0]
@@ -641,13 +629,13 @@ def test_memory_is_flat_over_three_simulated_days() -> None:
     assert record["metrics"]["cpuSeconds"] == 72 * 1800
 
 
-def test_accelerators_are_settled_before_the_report_and_ended_after_it() -> None:
+def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -> None:
     world = World(batch_ends=25.5)
     accelerator = FakeCollector(world)
     world.collectors = (accelerator,)
     record = world.run().report()
-    steps = list(dict.fromkeys(accelerator.told))
-    assert steps == [("start", 0), ("seen b", 0), ("settle", 0), ("stop", 1)]
+    steps = list(dict.fromkeys(accelerator.calls))
+    assert steps == [("start", 0), ("started b", 0), ("final reading", 0), ("stop", 1)]
     assert [gpu["uuid"] for gpu in record["gpus"]] == ["GPU-a"]
     assert record["sampling"]["sources"] == ["task-metadata-v4", "fake"]
     assert record["monitor"]["warnings"] == ["A warning."]
@@ -658,14 +646,14 @@ def test_accelerators_are_ended_after_a_stop_too() -> None:
     accelerator = FakeCollector(world)
     world.collectors = (accelerator,)
     assert world.run().report()["status"] == "stopped"
-    assert accelerator.told[-2:] == [("settle", 0), ("stop", 1)]
+    assert accelerator.calls[-2:] == [("final reading", 0), ("stop", 1)]
 
 
 def test_live_readings_are_published_after_each_tick_until_the_report_is_out() -> None:
     world = World(batch_ends=2.5)
     world.exporter = FakeExporter(world.clock)
     world.run()
-    assert world.exporter.told == [
+    assert world.exporter.calls == [
         ("start", 0),
         ("publish", 0),
         ("publish", 1),
@@ -685,13 +673,13 @@ def test_live_readings_that_cannot_be_shown_are_one_error_and_the_run_is_reporte
     assert record["status"] == "success"
 
 
-def test_notes_on_the_instance_stand_in_the_record() -> None:
+def test_notes_on_the_instance_are_in_the_record() -> None:
     world = World(batch_ends=2.5)
     world.notes = lambda task: (f"A note on {task.family}.",)
     assert world.run().report()["monitor"]["warnings"] == ["A note on etl."]
 
 
-def test_each_fresh_sample_is_heard_of_once() -> None:
+def test_the_listener_receives_each_new_sample_once() -> None:
     world = World(batch_ends=61.5)
     world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
     heard: list[tuple[str, int]] = []
@@ -751,7 +739,7 @@ def test_a_wall_clock_that_is_set_costs_no_cpu_time_and_is_said(
     assert world.log.events("warning") == [warning]
 
 
-def test_a_process_that_stood_still_is_no_jump_of_the_clock() -> None:
+def test_a_stopped_process_is_not_a_clock_jump() -> None:
     """SIGSTOP, or a machine that is busy, between two readings of the clocks or between two looks."""
 
     class StandingStill(FakeClock):

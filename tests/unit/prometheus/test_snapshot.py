@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.base import Collector
+from profiler.collectors.base import LiveReadings
 from profiler.collectors.neuron.collector import NeuronCollector, NeuronSource
 from profiler.collectors.neuron.reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.collector import GpuCollector
@@ -45,7 +45,7 @@ TASK = TaskMetadata(
 class World:
     """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
 
-    def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
+    def __init__(self, *accelerators: LiveReadings, task: TaskMetadata = TASK) -> None:
         self.clock = FakeClock()
         self.task: TaskMetadata | Unavailable = task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: stats({"b": self.batch(at)})

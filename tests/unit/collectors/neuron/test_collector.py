@@ -1,4 +1,4 @@
-"""What the lives of the monitor and of ``run`` see of Neuron devices."""
+"""The Neuron collector: its record, its warnings and its child process."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ NOTHING = decoded({"neuron_runtime_data": [], "system_data": {"neuron_hw_counter
 
 
 class FakeSource:
-    """Stands for neuron-monitor: a test lets it report."""
+    """Replaces neuron-monitor: a test makes its reports."""
 
     name = "neuron-monitor"
     restarts = 2
@@ -37,38 +37,38 @@ class FakeSource:
 
     def __init__(self, listener: Callable[[NeuronReport], None]) -> None:
         self.report = listener
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def start(self) -> None:
-        self.told.append("start")
+        self.calls.append("start")
 
     def stop(self, max_seconds: float) -> None:
-        self.told.append("stop")
+        self.calls.append("stop")
 
 
-class Watched:
+class World:
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
         self.log = FakeLog()
         self.sources: list[FakeSource] = []
-        self.watch = NeuronCollector(self._make if installed else None, 1, self.log, is_required=is_required)
+        self.collector = NeuronCollector(self._make if installed else None, 1, self.log, is_required=is_required)
 
     def _make(self, listener: Callable[[NeuronReport], None]) -> FakeSource:
         self.sources.append(FakeSource(listener))
         return self.sources[0]
 
-    def hear(self, *reports: NeuronReport) -> None:
+    def report(self, *reports: NeuronReport) -> None:
         for one in reports:
             self.sources[0].report(one)
 
     def record(self) -> Record:
-        return with_collected(RECORD, (self.watch,))
+        return with_collected(RECORD, (self.collector,))
 
 
 def test_the_record_has_what_was_reported() -> None:
-    world = Watched()
-    world.watch.start()
-    world.hear(BUSY, BUSY)
-    world.watch.final_reading(0.3)
+    world = World()
+    world.collector.start()
+    world.report(BUSY, BUSY)
+    world.collector.final_reading(0.3)
     record = world.record()
     assert record.neuron is not None
     assert [core.index for core in record.neuron.cores] == [0, 1]
@@ -77,53 +77,53 @@ def test_the_record_has_what_was_reported() -> None:
     assert record.neuron.restarts == 2
     assert record.sampling is not None
     assert record.sampling.sources == ("neuron-monitor",)
-    world.watch.stop(1)
-    assert world.sources[0].told == ["start", "stop"]
+    world.collector.stop(1)
+    assert world.sources[0].calls == ["start", "stop"]
 
 
-def test_without_a_device_nothing_is_in_the_record_and_nothing_is_said() -> None:
-    world = Watched()
-    world.watch.start()
-    world.hear(*[NOTHING] * 10)
-    world.watch.final_reading(0.3)
+def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
+    world = World()
+    world.collector.start()
+    world.report(*[NOTHING] * 10)
+    world.collector.final_reading(0.3)
     assert world.record() == RECORD
     assert world.log.lines == []
 
 
 @pytest.mark.parametrize("reports", [0, 10])
-def test_devices_that_were_asked_for_are_missed_once_on_each_side(reports: int) -> None:
-    world = Watched(is_required=True)
-    world.watch.start()
-    world.hear(*[NOTHING] * reports)
-    world.watch.final_reading(0.3)
-    world.watch.final_reading(0.3)
+def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record(reports: int) -> None:
+    world = World(is_required=True)
+    world.collector.start()
+    world.report(*[NOTHING] * reports)
+    world.collector.final_reading(0.3)
+    world.collector.final_reading(0.3)
     (warning,) = world.log.events("warning")
     assert "TASK_PROFILER_NEURON=on, but nothing can be measured" in warning
-    assert world.watch.startup_error == warning
+    assert world.collector.startup_error == warning
     assert world.record().monitor == Monitor(warnings=(warning,))
 
 
-def test_a_missing_program_that_was_asked_for_is_told_at_once() -> None:
-    world = Watched(installed=False, is_required=True)
-    world.watch.start()
-    world.watch.final_reading(0.3)
-    world.watch.stop(1)
+def test_a_missing_required_program_is_reported_at_once() -> None:
+    world = World(installed=False, is_required=True)
+    world.collector.start()
+    world.collector.final_reading(0.3)
+    world.collector.stop(1)
     assert "there is no neuron-monitor" in world.log.events("warning")[0]
     assert len(world.log.lines) == 1
-    assert world.watch.child_pid is None
+    assert world.collector.child_pid is None
 
 
-def test_devices_that_come_late_are_no_longer_missed() -> None:
-    world = Watched(is_required=True)
-    world.hear(*[NOTHING] * 5, BUSY)
-    world.watch.final_reading(0.3)
-    assert world.watch.startup_error is None
+def test_devices_that_appear_late_are_no_longer_reported_missing() -> None:
+    world = World(is_required=True)
+    world.report(*[NOTHING] * 5, BUSY)
+    world.collector.final_reading(0.3)
+    assert world.collector.startup_error is None
     assert world.record().monitor == Monitor()
 
 
-def test_its_process_is_a_stranger_to_the_command() -> None:
-    world = Watched()
-    unrelated_children = UnrelatedChildren([7], [lambda: world.watch.child_pid, lambda: None])
+def test_its_process_is_unrelated_to_the_command() -> None:
+    world = World()
+    unrelated_children = UnrelatedChildren([7], [lambda: world.collector.child_pid, lambda: None])
     assert 7 in unrelated_children
     assert 4711 in unrelated_children
     assert 8 not in unrelated_children

@@ -60,7 +60,7 @@ def test_all_ways_to_end_an_execution_but_completed_are_failures() -> None:
     assert (process.completed, process.failed) == (5, 321)
 
 
-def test_the_device_latency_stands_in_for_the_total_one() -> None:
+def test_the_device_latency_replaces_a_missing_total_latency() -> None:
     device = percentiles(0.1, 0.2, 0.3)
     for total in (None, {}, {"p50": None}, "none"):
         (process,) = decoded(report(runtime({}, {}, total_latency=total, device_latency=device))).runtimes
@@ -88,14 +88,14 @@ def test_a_group_with_an_error_is_absent_and_the_others_stay() -> None:
     assert parsed.problems == ("cannot read the counters",)
 
 
-def test_the_error_of_a_group_that_nobody_asked_for_is_not_told() -> None:
+def test_the_error_of_an_unused_group_is_not_reported() -> None:
     """Without a shared pid namespace the runtimes' CPU cannot be read, in each report."""
     process = runtime({0: 50.0}, {0: 8})
     assert process["report"]["neuron_runtime_vcpu_usage"]["error"]
     assert decoded(report(process)).problems == ()
 
 
-def test_an_error_of_the_hardware_or_a_runtime_is_told_and_costs_nothing_else() -> None:
+def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_field() -> None:
     document = report(runtime({0: 50.0}, {0: 8}))
     document["neuron_hardware_info"]["error"] = "no device"
     document["neuron_runtime_data"][0]["error"] = "the process is gone"
@@ -118,7 +118,7 @@ def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, per
 
 
 @pytest.mark.parametrize("index", ["-1", "1.5", "x", "", "²", "256", "99999999999999999999"])
-def test_a_core_whose_index_is_none_is_passed_over(index: str) -> None:
+def test_a_core_with_an_invalid_index_is_skipped(index: str) -> None:
     document = report(runtime({0: 1.0}, {0: 1}))
     groups = document["neuron_runtime_data"][0]["report"]
     groups["neuroncore_counters"]["neuroncores_in_use"][index] = {"neuroncore_utilization": 5}
@@ -156,7 +156,7 @@ def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> No
         b'{"system_data": 1e999}',
     ],
 )
-def test_a_line_that_is_no_report_is_a_reason(line: bytes) -> None:
+def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:
     assert isinstance(decode_report(line), Unavailable)
 
 

@@ -38,11 +38,11 @@ def test_it_is_started_at_once() -> None:
     assert not life.state.is_start_due(seconds(1000))
 
 
-def test_nothing_started_is_no_restart() -> None:
+def test_without_a_start_there_is_no_restart() -> None:
     assert initial_supervision(1).restarts == 0
 
 
-def test_the_waiting_doubles_from_one_second_to_a_minute() -> None:
+def test_the_backoff_doubles_from_one_second_to_a_minute() -> None:
     life = Life()
     waits = []
     for _ in range(9):
@@ -54,7 +54,7 @@ def test_the_waiting_doubles_from_one_second_to_a_minute() -> None:
     assert life.state.restarts == 8
 
 
-def test_ten_reports_in_a_row_set_the_waiting_back() -> None:
+def test_ten_reports_in_a_row_reset_the_backoff() -> None:
     life = Life()
     for reports, wait in ((9, 1), (9, 2), (10, 1), (1, 2)):
         life.start()
@@ -96,7 +96,7 @@ def test_a_report_between_them_begins_the_count_of_ends_anew() -> None:
     assert life.state.empty_runs == 8
 
 
-def test_a_program_that_is_not_there_is_looked_for_every_minute_and_never_counts_as_started() -> None:
+def test_a_missing_program_is_tried_every_minute_and_never_counts_as_started() -> None:
     life = Life()
     for minute in range(3):
         assert life.state.is_start_due(seconds(60 * minute))
@@ -139,7 +139,7 @@ def test_what_does_not_run_is_not_silent() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["report", "end", "missing"]), st.floats(0, 1)), max_size=60))
-def test_it_waits_between_one_second_and_a_minute_whatever_happens(events: list[tuple[str, float]]) -> None:
+def test_every_wait_is_between_one_second_and_a_minute(events: list[tuple[str, float]]) -> None:
     life = Life()
     for event, jitter in events:
         now_ns = life.clock.monotonic_ns()

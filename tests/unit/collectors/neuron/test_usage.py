@@ -111,7 +111,7 @@ def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
     assert shown(record.device_memory_used_mb) == (10.0, 10.0)
 
 
-def test_a_core_that_nobody_used_is_shown_with_its_measured_zero() -> None:
+def test_an_unused_core_is_shown_with_its_measured_zero() -> None:
     record = record_of(report(runtime({0: 60, 1: 0}, {0: 10, 1: 0})))
     assert shown(core(record, 1).utilization_percent) == (0.0, 0.0)
     assert shown(core(record, 1).memory_used_mb) == (0.0, 0.0)
@@ -128,7 +128,7 @@ def test_without_devices_and_runtimes_there_is_nothing_to_record() -> None:
     assert usage.record(restarts=3) is None
 
 
-def test_a_short_period_says_nothing_about_utilization_and_its_executions_count() -> None:
+def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() -> None:
     first = report(runtime({0: 89.0}, {0: 70}, period=0.062, completed=14, failed={"timed_out": 1}))
     whole = report(runtime({0: 10.0}, {0: 60}, completed=5))
     record = record_of(first, whole)
@@ -162,7 +162,7 @@ def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
     assert shown(core(record, 0).utilization_percent) == (50.0, 50.0)
 
 
-def test_memory_that_one_runtime_could_not_tell_is_no_zero_and_no_smaller_sum() -> None:
+def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() -> None:
     """Runtime A owns core 0, B core 1; in the second report B's memory could not be read."""
     owner, other = runtime({0: 50, 1: 0}, {0: 100, 1: 0}), runtime({0: 0, 1: 70}, {0: 0, 1: 200})
     silent = runtime({0: 0, 1: 70}, {0: 0, 1: 200})
@@ -214,7 +214,7 @@ def test_the_size_is_that_of_all_visible_devices() -> None:
     assert record_of(document).device_memory_size_mb == 16 * 96 * 1024
 
 
-def test_128_cores_fit_in_a_line_and_more_are_cut_and_said() -> None:
+def test_128_cores_fit_in_a_line_and_more_are_cut_with_a_note() -> None:
     for count, truncated in ((128, None), (200, True)):
         percents = {index: 12.345678 + index / 7 for index in range(count)}
         mebibytes = {index: 1000 + 7 * index for index in range(count)}
@@ -265,7 +265,7 @@ def test_the_mean_lies_between_the_extremes(readings: list[tuple[float, float]])
     assert maximum == pytest.approx(max(percents), abs=0.0005)
 
 
-def test_asking_while_reports_come_gives_whole_numbers_of_reports() -> None:
+def test_reading_the_record_while_reports_arrive_gives_whole_numbers_of_reports() -> None:
     usage = NeuronUsage(1)
     taken = parsed(report(runtime({0: 50}, {0: 1}, completed=2, failed={"timed_out": 1})))
     usage.add(taken)
@@ -314,7 +314,7 @@ def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
     )
 
 
-def test_of_devices_that_nobody_uses_the_latest_has_counters_alone() -> None:
+def test_the_latest_report_of_unused_devices_has_only_counters() -> None:
     usage = NeuronUsage(1)
     usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10))))
     usage.add(parsed(report()))

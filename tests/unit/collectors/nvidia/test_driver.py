@@ -67,7 +67,7 @@ def test_a_reading_has_all_cheap_fields_in_the_records_units() -> None:
     assert (sample.energy_millijoules, sample.ecc_uncorrected) == (None, None)
 
 
-def test_the_slow_counters_are_read_only_when_asked_for() -> None:
+def test_the_slow_counters_are_read_only_on_request() -> None:
     machine = Machine(FakeGpu(energy_millijoules=7, ecc_uncorrected=2))
     machine.read()
     assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
@@ -92,7 +92,7 @@ def test_nothing_expensive_is_ever_called() -> None:
     assert not {name for name in called if "Process" in name or "Pcie" in name or "Fan" in name or "Samples" in name}
 
 
-def test_an_old_driver_gives_memory_by_the_first_version_and_says_what_that_means() -> None:
+def test_an_old_driver_gives_memory_by_the_first_version_with_a_note() -> None:
     machine = Machine(FakeGpu(used_bytes=100 * MIB, reserved_bytes=600 * MIB))
     machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 13, always=True)
     reading = machine.read()
@@ -111,7 +111,7 @@ def test_the_newer_memory_call_is_not_given_up_for_a_passing_error() -> None:
 
 @pytest.mark.parametrize("value", [3, 13])
 @pytest.mark.parametrize(("function", "name"), FIELDS.items())
-def test_what_a_gpu_cannot_answer_is_absent_and_not_asked_again(function: str, name: str, value: int) -> None:
+def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: str, value: int) -> None:
     machine = Machine(FakeGpu(utilization_percent=5))
     machine.nvml.fail(function, value, always=True)
     for _ in range(3):
@@ -205,7 +205,7 @@ def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_
 
 
 @pytest.mark.parametrize("value", [12, 9])
-def test_where_no_driver_is_it_is_looked_for_a_few_minutes_and_quietly(value: int) -> None:
+def test_a_missing_driver_is_tried_for_a_few_minutes_without_a_log_line(value: int) -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlInit", value, always=True)
     looks = 0
@@ -218,7 +218,7 @@ def test_where_no_driver_is_it_is_looked_for_a_few_minutes_and_quietly(value: in
     assert 300 <= looks <= 302
 
 
-def test_a_driver_that_comes_later_is_found() -> None:
+def test_a_driver_that_is_mounted_later_is_found() -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlInit", 12, 12)
     machine.refused()
@@ -238,7 +238,7 @@ def test_devices_that_vanished_before_the_start_are_a_failure_that_may_pass() ->
     machine.read()
 
 
-def test_a_machine_whose_driver_shows_no_gpu_is_one_without() -> None:
+def test_a_machine_whose_driver_shows_no_gpu_counts_as_one_without_a_driver() -> None:
     machine = Machine()
     assert "no GPU is visible" in machine.refused()
     assert machine.source.is_driver_missing
@@ -290,7 +290,7 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
     assert machine.read().xids == ()
 
 
-def test_the_xids_of_a_gpu_that_is_cut_are_heard_once_at_the_whole_gpu() -> None:
+def test_the_xids_of_a_partitioned_gpu_are_received_once_at_the_whole_gpu() -> None:
     cut = FakeGpu("GPU-0", instances=[FakeGpu("MIG-a", instance_id=7), FakeGpu("MIG-b", instance_id=9)])
     machine = Machine(cut)
     assert [sample.facts.instance_id for sample in machine.read().samples] == [7, 9]
@@ -301,7 +301,7 @@ def test_the_xids_of_a_gpu_that_is_cut_are_heard_once_at_the_whole_gpu() -> None
     assert machine.read().xids == (Xid("GPU-0", 31, 9),)
 
 
-def test_an_instance_that_was_lost_is_heard_again_at_its_gpu() -> None:
+def test_events_of_a_recovered_instance_are_received_at_its_gpu() -> None:
     cut = FakeGpu("GPU-0", instances=[FakeGpu("MIG-a"), FakeGpu("MIG-b")])
     machine = Machine(cut)
     machine.read()
@@ -315,7 +315,7 @@ def test_an_instance_that_was_lost_is_heard_again_at_its_gpu() -> None:
     assert Xid("GPU-0", 79) in machine.read().xids
 
 
-def test_gpus_whose_errors_the_driver_does_not_report_are_told() -> None:
+def test_gpus_whose_errors_the_driver_does_not_report_are_noted() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
     assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
@@ -389,7 +389,7 @@ def test_a_driver_is_near_where_its_device_or_its_library_is() -> None:
     assert not is_driver_present("/opt/a", looks_at("/opt/b/libnvidia-ml.so.1", "/dev/null"))
 
 
-def test_without_the_binding_it_says_what_to_install() -> None:
+def test_without_the_binding_the_reason_names_the_package() -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 

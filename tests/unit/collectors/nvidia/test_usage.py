@@ -110,7 +110,7 @@ def test_a_single_reading_has_numbers_and_no_energy() -> None:
     assert set(latest.throttled_seconds.values()) == {0}
 
 
-def test_a_counter_that_was_read_once_says_nothing() -> None:
+def test_a_counter_that_was_read_once_has_no_increase() -> None:
     gpu = only(at_each_second(GpuSample(facts=FACTS, energy_millijoules=5_000_000, ecc_uncorrected=3)))
     assert (gpu.energy_joules, gpu.ecc_uncorrected) == (None, None)
 
@@ -121,7 +121,7 @@ def test_a_reloaded_driver_counts_on_from_zero() -> None:
     assert gpu.energy_joules == 100 + 50
 
 
-def test_a_gap_in_which_nobody_looked_counts_for_two_steps_at_most() -> None:
+def test_a_gap_without_readings_counts_for_two_steps_at_most() -> None:
     usage = GpuUsage(seconds(1))
     for second, percent in ((0, 0.0), (1, 0.0), (2, 0.0), (100, 100.0)):
         sample = GpuSample(facts=FACTS, utilization_percent=percent)
@@ -130,13 +130,13 @@ def test_a_gap_in_which_nobody_looked_counts_for_two_steps_at_most() -> None:
     assert only(usage).utilization_percent == Distribution(avg=50, p50=0, p95=100, p99=100, max=100)
 
 
-def test_xids_are_kept_once_each_and_those_without_a_gpu_are_told() -> None:
+def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
     usage = at_each_second(GpuSample(facts=FACTS))
     for code in (31, 43, 31):
         usage.add(GpuReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
     usage.add(GpuReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
     assert only(usage).xids == (31, 43)
-    assert usage.notes() == ("A GPU that could not tell its name had the driver errors (Xid) 79.",)
+    assert usage.notes() == ("A GPU that could not be identified had the driver errors (Xid) 79.",)
 
 
 def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_which() -> None:
@@ -154,7 +154,7 @@ def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_
     assert usage.notes() == ()
 
 
-def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_told() -> None:
+def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
     usage = at_each_second(GpuSample(facts=FACTS, utilization_percent=70.0))
     usage.add(GpuReading(lost=(FACTS,)), seconds(9), START_NS)
     usage.add(GpuReading(lost=(FACTS,)), seconds(99), START_NS + seconds(90))
@@ -183,7 +183,7 @@ def test_now_is_the_mean_utilization_and_the_summed_memory_of_the_last_reading()
     assert usage.latest_totals() == (30.0, 100)
 
 
-def test_a_gpu_that_the_last_reading_did_not_find_is_no_part_of_now() -> None:
+def test_a_gpu_that_is_missing_in_the_last_reading_is_not_in_the_latest_values() -> None:
     """Lost, or gone after the driver was changed: its last numbers are not those of this moment."""
     usage = GpuUsage(seconds(1))
     stays, goes = (
@@ -236,13 +236,13 @@ def used(percent: float | None) -> Gpu:
     return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
 
 
-def test_a_gpu_is_idle_only_if_it_was_watched() -> None:
+def test_a_gpu_is_idle_only_if_it_was_read() -> None:
     assert is_idle(used(0))
     assert not is_idle(used(1))
     assert not is_idle(used(None))
 
 
-def test_idle_gpus_are_said_plainly() -> None:
+def test_idle_gpus_are_named_in_the_advice() -> None:
     assert idle_advice(()) is None
     assert idle_advice((used(5), used(None))) is None
     assert idle_advice((used(0),)) == (

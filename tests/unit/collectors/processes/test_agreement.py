@@ -35,7 +35,7 @@ def test_small_differences_are_within_tolerance() -> None:
     assert compared(stats_mib=2000, processes_mib=1850).memory_agrees
 
 
-def test_processes_that_nobody_saw_show_in_the_cpu_time() -> None:
+def test_processes_that_were_never_seen_show_in_the_cpu_time() -> None:
     agreement = compared(stats_cpu=0.5, processes_cpu=0.2)
     assert not agreement.cpu_agrees
     (warning,) = agreement.warnings()
@@ -51,10 +51,10 @@ def test_page_cache_in_use_shows_in_the_memory() -> None:
     assert "page cache" in warning
 
 
-def test_shared_memory_counted_at_each_is_told_from_that() -> None:
+def test_shared_memory_that_counts_for_each_process_is_recognized() -> None:
     agreement = compared(stats_mib=300, processes_mib=2400)
     assert agreement.counts_shared_memory_twice
-    assert "memory that they share" in agreement.warnings()[0]
+    assert "memory that the processes share" in agreement.warnings()[0]
 
 
 def test_a_sample_between_two_readings_is_held_against_both() -> None:
@@ -68,7 +68,7 @@ def test_a_sample_between_two_readings_is_held_against_both() -> None:
     assert agreement.cpu_agrees
 
 
-def test_a_spike_that_only_one_source_has_seen_is_no_contradiction() -> None:
+def test_a_spike_in_one_source_alone_is_no_contradiction() -> None:
     agreement = compared()
     agreement.on_sample(sample(START_NS + seconds(59.5), 29.75, 5000 * MIB))
     agreement.on_reading(Reading(START_NS + seconds(61), seconds(30.5), 200 * MIB))

@@ -1,4 +1,4 @@
-"""The watch over a batch's processes on a fake clock: readings that are functions of time, and the record they make."""
+"""The process collector on a fake clock: readings that are functions of time, and the record that they make."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.collectors.base import with_source
 from profiler.collectors.processes.collector import CgroupSource, ProcessAccess, ProcessCollector
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.record.model import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
@@ -44,12 +45,12 @@ def group(*, used: int = 100, cache: int = 0, peak: int = 100, kills: int = 0, c
     )
 
 
-class FakeAlarm:
-    """Keeps whom it was told to watch; nothing rings by itself."""
+class FakeExitWaiter:
+    """Keeps the watched processes and counts the wake-ups; no process ends by itself."""
 
     def __init__(self) -> None:
         self.watched: tuple[int, ...] = ()
-        self.rung = 0
+        self.wakes = 0
 
     def open(self) -> None: ...
 
@@ -60,13 +61,13 @@ class FakeAlarm:
         raise AssertionError("the tests tick themselves")
 
     def wake(self) -> None:
-        self.rung += 1
+        self.wakes += 1
 
     def close(self) -> None: ...
 
 
 class FakeSource:
-    """Reads what the world tells at this moment."""
+    """Reads by a function of the world."""
 
     def __init__(self, read: Callable[[], Any]) -> None:
         self.read = read
@@ -81,32 +82,32 @@ class World:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.alarm = FakeAlarm()
+        self.exit_waiter = FakeExitWaiter()
         self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: ProcessSnapshot(
             processes=(process(cpu=at / 2),), main_pid=7
         )
         self.group: Callable[[float], GroupReading | None] | None = None
-        self.machine_kills: Callable[[float], int] = lambda _at: 40
+        self.host_kills: Callable[[float], int] = lambda _at: 40
         self.cost_ns = 0
-        self.census_reads = 0
+        self.process_reads = 0
         self.attempts: list[int] = []
         self._cpu_ns = 0
         machine = ProcessAccess(
-            open_processes=lambda _: FakeSource(self._census),
+            open_processes=lambda _: FakeSource(self._read_processes),
             open_cgroup=self._group_of,
-            oom_kills=lambda: self.machine_kills(self.at),
+            oom_kills=lambda: self.host_kills(self.at),
             own_cpu_ns=self._own_cpu_ns,
-            exit_waiter=self.alarm,
+            exit_waiter=self.exit_waiter,
         )
-        self.watch = ProcessCollector(machine, self.clock, seconds(1), lambda _: None)
-        self.watch.on_batch_started(BATCH)
+        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None)
+        self.collector.on_batch_started(BATCH)
 
     @property
     def at(self) -> float:
         return self.clock.now_ns / 1e9
 
-    def _census(self) -> ProcessSnapshot:
-        self.census_reads += 1
+    def _read_processes(self) -> ProcessSnapshot:
+        self.process_reads += 1
         return self.snapshot(self.at)
 
     def _group_of(self, pid: int, docker_id: str) -> CgroupSource | None:
@@ -121,15 +122,15 @@ class World:
     def run(self, until: float, step: float = 1) -> "World":
         while self.at < until:
             self.clock.advance(step)
-            self.watch.tick()
+            self.collector.tick()
         return self
 
     def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
-        return self.watch.add_to_record(replace(base(status, exit_code), **fields))
+        return self.collector.add_to_record(replace(base(status, exit_code), **fields))
 
 
 def base(status: Status = "success", exit_code: int | None = 0) -> Record:
-    """What task stats that come every ten seconds have told."""
+    """A record from task stats that change every ten seconds."""
     coarse = Distribution(avg=0.4, p50=0.4, p95=0.4, p99=0.4, max=0.4)
     return Record(
         task_id="t",
@@ -152,7 +153,12 @@ def base(status: Status = "success", exit_code: int | None = 0) -> Record:
     )
 
 
-def test_the_course_is_that_of_every_second() -> None:
+def warnings(record: Record) -> tuple[str, ...]:
+    assert record.monitor is not None
+    return record.monitor.warnings
+
+
+def test_the_time_series_has_a_sample_every_second() -> None:
     record = World().run(60).record()
     assert record.metrics.vcpu_used is not None
     assert (record.metrics.vcpu_used.avg, record.metrics.cpu_seconds) == (0.5, 30.0)
@@ -166,24 +172,24 @@ def test_the_course_is_that_of_every_second() -> None:
     assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == ("job", 1, 30.0, 100)
 
 
-def test_stats_that_come_every_second_keep_their_course() -> None:
+def test_stats_that_change_every_second_keep_their_time_series() -> None:
     own = base()
     record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
     assert record.metrics.vcpu_used == own.metrics.vcpu_used
-    assert record.sampling == Sampling(samples=60, stats_period_ms=1000)
+    assert record.sampling == Sampling(samples=60, stats_period_ms=1000, sources=("processes",))
     assert record.processes
 
 
-def test_a_course_that_the_stats_contradict_is_not_taken() -> None:
+def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
     world = World()
     for at in range(5, 60, 10):
         world.run(at + 1)
-        world.watch.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
+        world.collector.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
     record = world.run(60).record()
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert record.metrics.memory_used_mb is not None
     assert record.metrics.memory_used_mb.avg == 100
-    assert "CPU time" in world.watch.warnings()[0]
+    assert "CPU time" in warnings(record)[0]
 
 
 def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
@@ -200,10 +206,10 @@ def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
     record = World().run(3).record(metrics=bare, sampling=Sampling(samples=0))
     assert record.metrics.cpu_seconds == 1.5
     assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
-    assert record.sampling == Sampling(samples=3)
+    assert record.sampling == Sampling(samples=3, sources=("processes",))
 
 
-def test_a_spike_between_two_readings_is_the_peak_and_is_not_said_to_be_all() -> None:
+def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
     world = World()
     world.snapshot = lambda at: ProcessSnapshot(
         processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
@@ -225,7 +231,7 @@ def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None
     assert metrics.cpu_seconds == 30.0
 
 
-def test_an_end_that_was_missed_leaves_the_mark_a_sample() -> None:
+def test_after_an_end_that_was_not_observed_the_mark_counts_as_sampled() -> None:
     world = World()
     world.group = lambda at: group(peak=500) if at < 60 else None
     world.run(59)
@@ -249,14 +255,14 @@ def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     world.snapshot = lambda _: ProcessSnapshot(processes=workers, main_pid=10)
     for at in range(5, 60, 10):
         world.run(at + 1)
-        world.watch.on_sample("batch", sample(START_NS + seconds(at), 0.0, 230 * MIB))
+        world.collector.on_sample("batch", sample(START_NS + seconds(at), 0.0, 230 * MIB))
     record = world.run(60).record()
     assert record.metrics.max_memory_used_mb == 200
     assert record.metrics.memory_used_mb is not None
-    assert "memory that they share" in world.watch.warnings()[0]
+    assert "memory that the processes share" in warnings(record)[0]
 
 
-def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
+def test_a_kill_in_a_batch_that_succeeds_is_reported() -> None:
     world = World()
     world.group = lambda at: group(kills=int(at > 30))
     gone = ProcessSnapshot(processes=(process(),), ended=(process(9, held=400, name="worker"),), main_pid=7)
@@ -268,16 +274,16 @@ def test_a_kill_in_a_batch_that_succeeds_is_told() -> None:
     assert [(killed.name, killed.max_memory_used_mb) for killed in record.memory_kills.processes] == [("worker", 400)]
 
 
-def test_the_machines_counter_is_asked_where_the_groups_cannot_be_read() -> None:
+def test_the_hosts_counter_is_used_if_the_groups_cannot_be_read() -> None:
     world = World()
-    world.machine_kills = lambda at: 41 if at > 30 else 40
+    world.host_kills = lambda at: 41 if at > 30 else 40
     gone = ProcessSnapshot(processes=(process(),), ended=(process(9, name="worker"),), main_pid=7)
     world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
     record = world.run(60).record()
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
 
 
-def test_a_killed_batch_whose_processes_came_near_the_limit_ran_out_of_memory() -> None:
+def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> None:
     world = World()
     world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=980),), main_pid=7)
     record = world.run(60).record("failure", 137)
@@ -290,7 +296,7 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     world.cost_ns = 20_000_000
     world.group = lambda at: group(used=round(100 + at), peak=round(100 + at))
     record = world.run(60).record()
-    assert 10 <= world.census_reads <= 16
+    assert 10 <= world.process_reads <= 16
     assert record.sampling is not None
     assert record.sampling.samples == 60
 
@@ -299,19 +305,19 @@ def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
     world = World()
     world.cost_ns = 20_000_000
     world.run(1)
-    world.watch.tick(force=True)
-    assert world.census_reads == 2
-    assert world.alarm.watched == (7,)
+    world.collector.tick(force=True)
+    assert world.process_reads == 2
+    assert world.exit_waiter.watched == (7,)
 
 
-def test_a_group_that_is_not_ours_to_read_is_asked_for_a_few_times() -> None:
+def test_an_unreadable_group_is_tried_a_few_times() -> None:
     world = World().run(60)
     assert world.attempts == [7] * 5
 
 
-def test_a_replaced_container_goes_on_with_what_was_known() -> None:
+def test_a_replaced_container_continues_the_totals() -> None:
     world = World().run(20)
-    world.watch.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
+    world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
     world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 20) / 2, held=50),), main_pid=8)
     record = world.run(40).record(metrics=Metrics())
     assert record.metrics.cpu_seconds == pytest.approx(20.0)
@@ -323,23 +329,22 @@ def test_where_no_process_is_visible_the_record_is_as_before() -> None:
     world = World()
     world.snapshot = lambda _: ProcessSnapshot()
     assert world.run(30).record() == base()
-    assert (world.watch.has_data, world.watch.warnings()) == (False, ())
 
 
-def test_another_container_is_none_of_the_batchs() -> None:
+def test_the_record_of_another_container_gets_no_numbers() -> None:
     world = World().run(10)
     other = replace(base(), container=Container(name="other"))
-    assert world.watch.add_to_record(other) == other
+    assert world.collector.add_to_record(other) == with_source(other, "processes")
 
 
-def test_the_same_container_is_introduced_once() -> None:
+def test_the_same_container_wakes_the_thread_once() -> None:
     world = World()
     for _ in range(3):
-        world.watch.on_batch_started(BATCH)
-    assert world.alarm.rung == 1
+        world.collector.on_batch_started(BATCH)
+    assert world.exit_waiter.wakes == 1
 
 
-def test_what_is_known_takes_the_same_memory_however_long_it_runs() -> None:
+def test_the_aggregates_take_constant_memory() -> None:
     world = World()
     world.snapshot = lambda at: ProcessSnapshot(
         processes=(process(cpu=at / 2), process(round(at), held=round(at) % 900, name=f"job-{round(at) % 700}")),
@@ -347,7 +352,7 @@ def test_what_is_known_takes_the_same_memory_however_long_it_runs() -> None:
         missed_pids=1,
         main_pid=7,
     )
-    world.machine_kills = lambda at: 40 + round(at) // 100
+    world.host_kills = lambda at: 40 + round(at) // 100
     sizes_bytes = []
     tracemalloc.start()
     try:

@@ -25,7 +25,7 @@ def process(
     )
 
 
-def test_processes_of_one_name_are_told_together() -> None:
+def test_processes_of_one_name_are_one_entry() -> None:
     totals = ProcessTotals()
     totals.add([process(1, "sh", cpu=0.1), process(2, "worker", cpu=1, mark=300)])
     totals.add([process(1, "sh", cpu=0.1), process(3, "worker", cpu=2, mark=200)])
@@ -35,7 +35,7 @@ def test_processes_of_one_name_are_told_together() -> None:
     )
 
 
-def test_a_process_that_waits_for_its_parent_keeps_its_mark() -> None:
+def test_a_zombie_keeps_its_high_water_mark() -> None:
     totals = ProcessTotals()
     totals.add([process(1, "worker", cpu=1, mark=300)])
     totals.add([process(1, "worker", cpu=1, mark=None)])
@@ -58,7 +58,7 @@ def test_five_by_cpu_time_and_five_by_mark_are_shown() -> None:
     ]  # fmt: skip
 
 
-def test_arguments_tell_processes_of_one_name_apart_where_they_are_shown() -> None:
+def test_shown_arguments_distinguish_processes_of_one_name() -> None:
     totals = ProcessTotals(lambda shown: " ".join(shown.arguments) or None)
     totals.add([process(1, "python3", arguments=("a.py",)), process(2, "python3", cpu=1, arguments=("b.py",))])
     assert [shown.arguments for shown in totals.top()] == ["b.py", "a.py"]

@@ -11,7 +11,7 @@ def process(folder: Path, pid: int, docker_id: str, *environment: str) -> None:
     (folder / str(pid) / "environ").write_bytes(b"".join(entry.encode() + b"\0" for entry in environment))
 
 
-def test_the_batchs_first_process_that_knows_tells_its_gpus(tmp_path: Path) -> None:
+def test_the_first_process_with_the_variable_determines_the_gpus(tmp_path: Path) -> None:
     process(tmp_path, 7, "another", "NVIDIA_VISIBLE_DEVICES=GPU-wrong")
     process(tmp_path, 100, BATCH, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-late")
     process(tmp_path, 20, BATCH, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b", "X_NVIDIA_VISIBLE_DEVICES=no")
@@ -21,7 +21,7 @@ def test_the_batchs_first_process_that_knows_tells_its_gpus(tmp_path: Path) -> N
     assert list(pids_of(BATCH, str(tmp_path))) == [8, 20, 100]
 
 
-def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
+def test_unreadable_stats_are_not_compared(tmp_path: Path) -> None:
     process(tmp_path, 7, BATCH)
     (tmp_path / "7" / "environ").unlink()
     (tmp_path / "8").mkdir()

@@ -34,12 +34,12 @@ def machine(count: int) -> OomKillCounts:
     return OomKillCounts(on_host=count)
 
 
-def test_the_groups_counter_tells_who_was_killed() -> None:
+def test_the_groups_counter_identifies_the_killed_process() -> None:
     found = kills([(group(0), [], 0), (group(1), [ended("cat", 1), ended("worker", 480)], 0)])
     assert found == MemoryKills(count=1, processes=(Process(name="worker", max_memory_used_mb=480),))
 
 
-def test_kills_before_the_watch_began_count_too() -> None:
+def test_kills_before_the_first_reading_count_too() -> None:
     assert kills([(group(3), [], 0)]) == MemoryKills(count=3)
 
 
@@ -79,7 +79,7 @@ def test_a_kill_on_the_machine_is_the_batchs_if_a_process_of_it_ended() -> None:
     assert kills([*quiet, (machine(45), [], 0), (machine(45), [ended("late")], 0)]) is not None
 
 
-def test_a_kill_of_somebody_who_was_never_seen_has_no_name() -> None:
+def test_a_kill_of_a_process_that_was_never_seen_has_no_name() -> None:
     assert kills([*[(machine(44), [], 0)] * 50, (machine(45), [], 1)]) == MemoryKills(count=1)
 
 

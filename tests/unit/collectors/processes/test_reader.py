@@ -156,7 +156,7 @@ def test_a_risen_mark_is_read_because_memory_faults(machine: FakeProc) -> None:
     assert [process.peak_bytes for process in source.read().processes] == [700 * 2**20]
 
 
-def test_who_has_ended_is_told_once_with_the_last_memory(machine: FakeProc) -> None:
+def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakeProc) -> None:
     machine.process(7)
     machine.process(8, rss=300, parent=7, name="worker")
     machine.given(8)
@@ -171,7 +171,7 @@ def test_who_has_ended_is_told_once_with_the_last_memory(machine: FakeProc) -> N
     assert (snapshot.ended, pids(snapshot)) == ((), [7])
 
 
-def test_who_vanishes_at_once_is_told_too(machine: FakeProc) -> None:
+def test_a_process_that_vanishes_at_once_is_reported_too(machine: FakeProc) -> None:
     machine.process(7)
     machine.process(8, rss=300, parent=7)
     source = machine.source()
@@ -181,7 +181,7 @@ def test_who_vanishes_at_once_is_told_too(machine: FakeProc) -> None:
     assert source.read().ended == ()
 
 
-def test_ids_of_nobody_are_counted_as_unseen(machine: FakeProc) -> None:
+def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
     machine.process(7)
     machine.given(7)
     source = machine.source()
@@ -219,7 +219,7 @@ def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
     assert source.read().ended == ()
 
 
-def test_a_new_process_of_another_container_is_nobody_that_was_missed(machine: FakeProc) -> None:
+def test_a_new_process_of_another_container_does_not_count_as_missed(machine: FakeProc) -> None:
     machine.process(7)
     machine.given(7)
     source = machine.source()
@@ -229,7 +229,7 @@ def test_a_new_process_of_another_container_is_nobody_that_was_missed(machine: F
     assert source.read().missed_pids == 0
 
 
-def test_nobody_is_looked_for_while_no_id_was_given_out(machine: FakeProc) -> None:
+def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
     machine.process(7)
     source = machine.source()
     source.read()
@@ -239,7 +239,7 @@ def test_nobody_is_looked_for_while_no_id_was_given_out(machine: FakeProc) -> No
     assert pids(source.read()) == [7, 8]
 
 
-def test_where_the_kernel_tells_no_newest_id_everybody_is_looked_for(machine: FakeProc) -> None:
+def test_without_the_kernels_last_id_every_reading_scans(machine: FakeProc) -> None:
     (machine.folder / "loadavg").unlink()
     machine.process(7)
     source = machine.source()
@@ -268,14 +268,14 @@ def test_the_first_process_is_the_eldest_that_came_from_outside(machine: FakePro
     assert machine.source().read().main_pid == 20
 
 
-def test_arguments_are_read_only_if_asked_for(machine: FakeProc) -> None:
+def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
     machine.process(7, arguments=("job.py", "--day", "1"))
     assert [process.arguments for process in machine.source().read().processes] == [()]
     source = machine.source(with_arguments=True)
     assert [process.arguments for process in source.read().processes] == [("job.py", "--day", "1")]
 
 
-def test_without_a_shared_namespace_there_is_nobody(machine: FakeProc) -> None:
+def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> None:
     machine.process(1, docker_id=OTHER)
     assert machine.source().read() == ProcessSnapshot()
     assert (
