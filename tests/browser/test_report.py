@@ -138,7 +138,7 @@ def test_a_cell_is_the_mean_of_its_runs(opened: Opener, tmp_path: Path) -> None:
     tab = opened(make_page(tmp_path / "page.html", "--from", str(file)))
     cells = tab.evaluate("document.getElementById('heat-cpu').data[0].z[0].filter((cell) => cell !== null)")
     assert cells == [30, 90]
-    assert tab.inner_text("#heat-memory") == "No run here has a measured memory percentage."
+    assert tab.inner_text("#heat-memory") == "No run in this selection has a measured memory percentage."
 
 
 def test_no_run_is_lost_in_the_hour_that_comes_twice(opened: Opener, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_click_on_a_run_shows_its_course(opened: Opener, dashboard: Path, tmp_
     tab.click("#runs tbody tr:has-text('nightly-etl') >> nth=0")
     tab.wait_for_selector("#detail[open] #course-memory .scatterlayer path.js-line >> nth=1", state="attached")
     names = tab.evaluate("document.getElementById('course-memory').data.map((trace) => trace.name)")
-    assert names == ["memory", "limit 4.0 GB"]
+    assert names == ["memory", "limit 4 GB"]
     assert tab.evaluate("document.getElementById('course-memory').data[1].y") == [4096, 4096]
     assert tab.evaluate("document.getElementById('course-cpu').data[0].y.length") > 100
     tab.screenshot(path=tmp_path / "run.png")

@@ -65,7 +65,7 @@ def test_the_table_has_sizes_saving_confidence_and_reasons(capfd: pytest.Capture
     assert [part.strip() for part in row.split("  ") if part.strip()] == [
         "nightly",
         "6",
-        "1 vCPU, 2048 MB",
+        "1 vCPU, 2 GB",
         "0.25 vCPU, 512 MB",
         "75 %",
         "medium",
@@ -92,7 +92,7 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest
     bare = report(peak_mb=None, p95=None, family="bare")
     found = Printed(capfd, "--json", "--from", kept([bare, report()]))
     assert [one["family"] for one in found.objects] == ["nightly"]
-    assert found.err == "task-profiler: No run of bare was measured, so nothing can be said about its size.\n"
+    assert found.err == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
     alone = Printed(capfd, "--json", "--from", kept([bare]))
     assert (alone.code, alone.out) == (0, "")
 
@@ -271,7 +271,7 @@ def test_a_definition_of_another_family_is_left_alone() -> None:
     source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
     text = json.dumps(definition(family="weekly"))
     Path("task.json").write_text(text)
-    with pytest.raises(TaskProfilerError, match=r"task.json was left as it is: measure a run of its family first."):
+    with pytest.raises(TaskProfilerError, match=r"task.json was not changed: measure a run of its family first."):
         call("--apply", "task.json", "--from", source)
     with pytest.raises(TaskProfilerError, match=r"gone.json cannot be read"):
         call("--apply", "gone.json", "--from", source)

@@ -47,7 +47,7 @@ INJECTIONS = (
     "\x00\x1b[31m",
     "%{x}<br><a href='javascript:alert(1)'>",
 )
-ASSETS = Assets(body="<main></main>", style="main {}", plotly="var a = '</script>';", programs=("one();", "two();"))
+ASSETS = Assets(body="<main></main>", style="main {}", plotly="var a = '</script>';", scripts=("one();", "two();"))
 
 
 def report(
@@ -251,7 +251,7 @@ def test_runs_come_newest_first() -> None:
 
 def test_a_run_is_chosen_by_its_id_or_a_beginning_that_no_other_has() -> None:
     runs = group_runs([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
-    assert find_run(runs, "abc").began == "2026-11-03T06:00:00.000Z"
+    assert find_run(runs, "abc").started_at == "2026-11-03T06:00:00.000Z"
     assert find_run(runs, "abd").report.record.task_id == "abd"
     with pytest.raises(TaskProfilerError, match="3 runs have an id that begins with 'ab'"):
         find_run(runs, "ab")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.subscription import decode_payload
-from profiler.cli.replay import _state_file, parse_time
+from profiler.cli.options import parse_time
+from profiler.cli.replay import _state_file
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.runs.replay import (
     MAX_PAYLOAD_BYTES,

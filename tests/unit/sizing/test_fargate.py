@@ -7,12 +7,12 @@ from profiler.record.model import Record
 from profiler.sizing.advice import cost_of
 from profiler.sizing.fargate import (
     LEGAL_SIZES,
+    PRICE_TABLE,
     PRICE_TABLE_DATE,
     REFERENCE_PRICES,
     Size,
     charged_storage_gb,
     legal_sizes,
-    priced_regions,
     prices,
 )
 from profiler.sizing.prices import PriceOverrides
@@ -130,7 +130,7 @@ def test_on_ec2_only_the_settings_hourly_price_counts() -> None:
     assert cost_with(own) == cost()
 
 
-@pytest.mark.parametrize("where", priced_regions(), ids=" ".join)
+@pytest.mark.parametrize("where", PRICE_TABLE, ids=" ".join)
 def test_prices_are_such_that_the_cheapest_size_is_the_same_everywhere(where: tuple[str, str]) -> None:
     listed = prices(*where, NONE)
     assert listed is not None

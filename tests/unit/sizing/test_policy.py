@@ -99,7 +99,7 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
     together = advice([report(peak_mb=800, p95=0.2, others=beside(100, 0.05))])
     assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.5, 2048)
     assert (together.evidence.required_memory_mb, together.evidence.required_vcpu) == (900, 0.25)
-    assert "100 MB of the memory are the other containers'" in together.reasons[0]
+    assert "100 MB of this memory is for the other containers" in together.reasons[0]
     apart = [report(0, peak_mb=800, p95=0.2), report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05))]
     assert size(apart) == (0.25, 1024)
 
@@ -117,7 +117,7 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     one = report(peak_mb=800, p95=0.2, others=shared)
     need = facts_of(one).requirements
     assert (need.memory_mb, need.vcpu, need.unbounded) == (800, 0.2, ("side",))
-    assert "Not all that 'side' used is known" in reasons(one)
+    assert "The use of 'side' was not fully measured" in reasons(one)
 
 
 def test_failed_stopped_and_killed_runs_count() -> None:
@@ -137,7 +137,7 @@ def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
     early = report(peak_mb=300, size=(0.25, 2048), status="failure", exit_code=137, likely_out_of_memory=True, p95=0.1)
     assert size([early]) == (0.5, 3072)
     assert size([early, *(report(n, peak_mb=300, p95=0.1) for n in range(1, 5))]) == (0.5, 3072)
-    assert "With 2048 MB a run ran out of memory" in reasons(early)
+    assert "With 2 GB a run ran out of memory" in reasons(early)
 
 
 def unmeasured_death(number: int, **more: Any) -> Report:
@@ -153,9 +153,9 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_runs) == (1, 1, 1, 3)
     assert found.reasons[0] == (
         "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
-        "1 more ran out of memory before it could be measured."
+        "1 more ran out of memory before the first measurement."
     )
-    assert "With 2048 MB a run ran out of memory" in found.reasons[1]
+    assert "With 2 GB a run ran out of memory" in found.reasons[1]
 
 
 def test_a_death_alone_is_no_measured_run() -> None:
@@ -174,7 +174,7 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
     limited = {"memory_size_mb": 512}
     one = report(peak_mb=500, metrics=limited, status="failure", exit_code=137, likely_out_of_memory=True)
     assert size([one]) == (0.25, 1024)
-    assert "'batch' has a limit of its own of 512 MB" in reasons(one)
+    assert "'batch' has its own limit of 512 MB" in reasons(one)
     beside = {"side": Metrics(max_memory_used_mb=600, vcpu_used=Distribution(p95=0))}
     two = report(
         peak_mb=500, metrics=limited, others=beside, status="failure", exit_code=137, likely_out_of_memory=True
@@ -186,7 +186,7 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     largest = killed(limit_mb=120 * GB)
     found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert "122880 MB is the largest memory that Fargate has: split the work." in found.reasons
+    assert "120 GB is the largest memory that Fargate has: split the work." in found.reasons
     assert "16 vCPU is the largest size that Fargate has." in found.reasons
     busy = report(peak_mb=1000, p95=15.9, size=(16, 32 * GB))
     assert size([busy]) == (16, 32 * GB)
@@ -198,8 +198,8 @@ def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
     found = advice([report(peak_mb=100 * GB, p95=13, size=(16, 120 * GB))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
     assert "16 vCPU is the largest size that Fargate has." in found.reasons
-    assert "122880 MB is the largest memory that Fargate has." in found.reasons
-    assert "The present size is right." in found.reasons
+    assert "120 GB is the largest memory that Fargate has." in found.reasons
+    assert "The current size is right." in found.reasons
     assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
     assert "largest" not in reasons(report(peak_mb=100 * GB, p95=15.9, size=(16, 120 * GB), launch_type="EC2"))
 
@@ -236,7 +236,7 @@ def test_a_cpu_bound_run_asks_for_more_even_if_no_margin_is_wanted(launch_type: 
 def test_a_cpu_limit_of_the_containers_own_is_named() -> None:
     limited = report(p95=0.5, size=(2, 4096), metrics={"vcpu_size": 0.5})
     assert size([limited])[0] == 1
-    assert "'batch' has a CPU limit of its own of 0.5 vCPU: raise that as well." in reasons(limited)
+    assert "'batch' has its own CPU limit of 0.5 vCPU: raise this limit too." in reasons(limited)
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
@@ -403,7 +403,7 @@ def test_of_what_was_not_measured_and_is_not_known_the_least_is_taken() -> None:
 
 def test_what_was_not_measured_stays_as_it_is() -> None:
     assert size([report(peak_mb=None, p95=0.1)]) == (0.25, 2048)
-    assert "the memory stays as it is" in reasons(report(peak_mb=None, p95=0.1))
+    assert "the memory size stays as it is" in reasons(report(peak_mb=None, p95=0.1))
     assert size([report(peak_mb=100, p95=None)]) == (1, 2048)
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
 
@@ -421,25 +421,25 @@ def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
 
 def test_over_provisioned_is_said() -> None:
     text = reasons(report(peak_mb=256, p95=0.1))
-    assert "Only 12 % of the task's 2048 MB was ever used." in text
-    assert "For 95 % of the time it used at most 10 % of the task's 1 vCPU." in text
+    assert "Only 12 % of the task's 2 GB was ever used." in text
+    assert "For 95 % of the time, at most 10 % of the task's 1 vCPU was used." in text
 
 
 def test_bound_by_memory_is_said() -> None:
-    assert "That is 95 % of the task's 2048 MB: it is bound by its memory." in reasons(report(peak_mb=1946))
+    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(report(peak_mb=1946))
 
 
 def test_a_spike_is_said_with_what_would_be_enough_without_it() -> None:
     spiky = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)})
-    assert "1500 MB were held for less than 1 % of the time, and 300 MB were enough" in reasons(spiky)
+    assert "1.5 GB for less than 1 % of the time, at most 300 MB otherwise" in reasons(spiky)
     flat = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=1400)})
-    assert "spiky" not in reasons(flat)
+    assert "spike" not in reasons(flat)
 
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
     """1000 MB and 50 more each run: after the tenth run, at 1450, 2048 is passed by the 12th from there (2050)."""
     runs = [report(n, peak_mb=1000 + 50 * n) for n in range(10)]
-    assert "grows by about 50 MB a run: it will pass the limit of 2048 MB in about 12 runs." in reasons(*runs)
+    assert "grows by about 50 MB a run: it will pass the limit of 2 GB in about 12 runs." in reasons(*runs)
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
 
 
@@ -451,13 +451,13 @@ def test_the_saving_is_told_for_a_run_and_a_month() -> None:
 
 
 def test_the_right_size_is_said_to_be_right() -> None:
-    assert "The present size is right." in reasons(report(peak_mb=400, p95=0.2, size=(0.25, 512)))
+    assert "The current size is right." in reasons(report(peak_mb=400, p95=0.2, size=(0.25, 512)))
 
 
 def test_few_runs_and_coarse_statistics_are_said() -> None:
     text = reasons(report(sampling=Sampling(samples=60, stats_period_ms=10_000)))
-    assert "One run is few" in text
-    assert "The statistics moved only every 10 s: a shorter peak was not seen." in text
+    assert "1 run is a small sample" in text
+    assert "The statistics were refreshed only every 10.0 s: shorter peaks are not included." in text
     many = reasons(*(report(n) for n in range(5)))
     assert "few" not in many
     assert "statistics" not in many
@@ -597,4 +597,4 @@ def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
 def test_growth_names_the_new_limit_and_the_present_one() -> None:
     runs = [report(n, peak_mb=400 + 10 * n, size=(1, 4096), p95=0.1) for n in range(10)]
     text = reasons(*runs)
-    assert "it will pass the limit of 1024 MB in about 54 runs and the limit of 4096 MB in about 361 runs." in text
+    assert "it will pass the limit of 1 GB in about 54 runs and the limit of 4 GB in about 361 runs." in text
