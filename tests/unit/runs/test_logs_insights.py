@@ -72,7 +72,7 @@ def test_a_query_that_failed_is_a_sentence(logs: tuple[Any, Stubber], status: st
     client, stub = logs
     stub.add_response("start_query", QUERY, STARTED)
     stub.add_response("get_query_results", answer(status), QUERY)
-    with pytest.raises(TaskProfilerError, match=f"ended the query as '{status}': ask for a shorter time by --since."):
+    with pytest.raises(TaskProfilerError, match=f"ended the query as '{status}': use a later --since."):
         asked(client, FakeClock())
 
 
