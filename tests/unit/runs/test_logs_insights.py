@@ -81,7 +81,7 @@ def test_a_query_that_does_not_end_is_given_up(logs: tuple[Any, Stubber]) -> Non
     stub.add_response("start_query", QUERY, STARTED)
     for _ in range(3600):
         stub.add_response("get_query_results", answer("Running"), QUERY)
-    with pytest.raises(TaskProfilerError, match="did not end the query in an hour"):
+    with pytest.raises(TaskProfilerError, match="did not complete the query in an hour"):
         asked(client, FakeClock())
 
 

@@ -104,7 +104,7 @@ def test_a_dry_run_puts_nothing_and_says_the_same() -> None:
 
 
 def test_a_refusal_is_a_sentence() -> None:
-    with pytest.raises(TaskProfilerError, match=r"index template task-reports was refused .HTTP 400: bad mapping"):
+    with pytest.raises(TaskProfilerError, match=r"index template task-reports was rejected .HTTP 400: bad mapping"):
         install(FakeCluster("elasticsearch", refuses="_index_template"))
 
 
