@@ -62,7 +62,7 @@ def parse_time(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no time: write 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
+            f"{text!r} is not a time: write 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
         ) from error
     return _check_after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 

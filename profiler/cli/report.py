@@ -133,9 +133,9 @@ def _runs_of_lines(source: str, run_id: str | None) -> tuple[Run, ...]:
     runs = group_runs(decode_lines(read_lines(source), invalid_lines))
     if invalid_lines:
         lines = (
-            "1 line is no record and is"
+            "1 line is not a record and is"
             if len(invalid_lines) == 1
-            else (f"{len(invalid_lines)} lines are no records and are")
+            else (f"{len(invalid_lines)} lines are not records and are")
         )
         warn(f"{place}: {lines} left out: {format_line_numbers(invalid_lines)}")
     if not runs:

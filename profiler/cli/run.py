@@ -187,7 +187,7 @@ def _user() -> str:
 
 
 def _live_view(clock: Clock) -> "LiveView | None":
-    """Create the view for ``--live``; None if standard error is no terminal."""
+    """Create the view for ``--live``; None if standard error is not a terminal."""
     if not os.isatty(_STDERR):
         return None
     from profiler.local.build_record import effective_sizes

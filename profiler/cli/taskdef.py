@@ -91,7 +91,7 @@ def command() -> None:
 @click.option(
     "--container",
     metavar="NAME",
-    help="The batch container (default: the only essential container that is no sidecar).",
+    help="The batch container (default: the only essential container that is not a sidecar).",
 )
 @click.option(
     "--image",

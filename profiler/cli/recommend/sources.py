@@ -83,9 +83,9 @@ def _from_lines(
     if checkpoints.count:
         skipped.append(format_count(checkpoints.count, "checkpoint"))
     if invalid_lines:
-        no_records = "that is no record" if len(invalid_lines) == 1 else "that are no records"
+        not_records = "that is not a record" if len(invalid_lines) == 1 else "that are not records"
         numbers = format_line_numbers(invalid_lines)
-        skipped.append(f"{format_count(len(invalid_lines), 'line')} {no_records} ({numbers})")
+        skipped.append(f"{format_count(len(invalid_lines), 'line')} {not_records} ({numbers})")
     if skipped:
         notes = (*notes, f"Skipped in {place}: {' and '.join(skipped)}.")
     return PastRuns(families=families, place=place, remedy=remedy, notes=notes)

@@ -33,12 +33,12 @@ def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
 
 
 def call(*words: str) -> int:
-    """The exit code, as the program would end with."""
+    """Run the command and return its exit code."""
     return int(group.main(["recommend", *words], standalone_mode=False) or 0)
 
 
 class Printed:
-    """What a call printed, and its exit code."""
+    """The output and the exit code of a call."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str], *words: str) -> None:
         self.code = call(*words)
@@ -84,7 +84,7 @@ def test_checkpoints_and_unreadable_lines_are_skipped_with_one_note(capfd: pytes
     found = Printed(capfd, "--json", "--from", source)
     assert [one["runs"] for one in found.objects] == [1]
     assert found.err == (
-        "task-profiler: Skipped in runs.jsonl: 2 checkpoints and 2 lines that are no records (5, 6).\n"
+        "task-profiler: Skipped in runs.jsonl: 2 checkpoints and 2 lines that are not records (5, 6).\n"
     )
 
 
@@ -137,7 +137,7 @@ def test_margins_and_last_are_options(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Where memory is free, three quarters fewer vCPUs save three quarters wherever the task runs."""
+    """If memory costs nothing, a quarter of the vCPUs costs a quarter, in any region."""
     source = kept([report(region="mars-1")])
     (unknown,) = Printed(capfd, "--json", "--from", source).objects
     assert unknown["savingPercent"] is None
@@ -211,7 +211,7 @@ def applied(made: dict[str, Any], *words: str, indent: int | None = 4) -> dict[s
 
 
 def test_apply_writes_the_size_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
-    """The definition's own family is taken."""
+    """Without a FAMILY, the definition's own family is used."""
     source = kept([report(), report(family="weekly", peak_mb=4000)])
     made = definition(tags=[{"key": "a", "value": "ü"}], volumes=[])
     assert applied(made, "--from", source) == {**made, "cpu": "256", "memory": "512"}

@@ -54,7 +54,7 @@ def test_families_are_named_in_the_query_and_patterns_are_not() -> None:
 
 
 def test_the_query_is_started_awaited_and_read(logs: tuple[Any, Stubber]) -> None:
-    """Rows of a query that still runs are not the answer yet."""
+    """The rows of a running query are not the final result."""
     client, stub = logs
     line = lines([report()]).decode().strip()
     stub.add_response("start_query", QUERY, STARTED)

@@ -30,7 +30,7 @@ _VERSIONS = {
 
 
 class FakeCluster:
-    """A cluster of one engine, with or without lifecycles; keeps what was put."""
+    """A cluster of one engine, with or without lifecycle policies. Stores the bodies of PUT requests."""
 
     def __init__(self, engine: Engine, *, lifecycles: bool = True, refuses: str = "") -> None:
         self._engine = engine

@@ -70,7 +70,7 @@ def test_a_stopped_run_may_need_more() -> None:
 
 @dataclass
 class _Told:
-    """What a monitor in a Fargate task wrote."""
+    """The record of a monitor in a Fargate task."""
 
     report: Record
     checkpoint: Record
@@ -144,7 +144,7 @@ records = st.builds(
 
 @given(records)
 def test_no_record_is_lost_for_its_advice(record: Record) -> None:
-    """Whatever stands in a record, its line comes out, short enough, and says no number that is none."""
+    """For any record, the line is written, is short enough and has no invalid number."""
     line = encode_line(Report(time=TIME, type="task.report", record=with_recommendation(record, NONE, time=TIME)))
     assert len(line) < MAX_LINE_BYTES
     assert decode(line).record.metrics == record.metrics

@@ -136,7 +136,7 @@ def test_prices_are_such_that_the_cheapest_size_is_the_same_everywhere(where: tu
     assert listed is not None
     assert listed.basis == f"{where[0]} FARGATE {where[1]} {PRICE_TABLE_DATE}"
     by_price = sorted(LEGAL_SIZES, key=listed.size_hour_usd)
-    # A vCPU and 9.1 GiB are the same: only sizes that are nearly the same price may change places.
+    # A vCPU costs as much as 9.1 GiB: only sizes of nearly the same price may be in another order.
     compared = [REFERENCE_PRICES.size_hour_usd(size) for size in by_price]
     assert all(earlier <= later * 1.02 for earlier, later in itertools.pairwise(compared))
 

@@ -69,18 +69,18 @@ def test_the_highest_of_all_runs_counts() -> None:
 
 
 def test_the_cheapest_legal_size_is_chosen() -> None:
-    """More memory than 0.25 vCPU can have: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
+    """The memory needs more than 0.25 vCPU: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
     assert size([report(peak_mb=2000, p95=0.1, size=(2, 4096))]) == (0.5, 3072)
     assert size([report(peak_mb=50_000, p95=0.1, size=(16, 120 * GB))]) == (8, 60 * GB)
 
 
 def test_what_a_margin_is_too_much_by_rounding_asks_for_no_larger_size() -> None:
-    """6400 x 1.12 is 7168.000000000001 in the machine's numbers."""
+    """6400 x 1.12 is 7168.000000000001 in floating point."""
     assert size([report(peak_mb=6400, p95=0.1)], policy=Policy(memory_margin_percent=12)) == (1, 7168)
 
 
 def test_of_any_sizes_the_cheapest_is_taken_and_not_the_smallest() -> None:
-    """On Fargate they are the same at any prices: of its sizes with enough memory none has less of it and more vCPU."""
+    """On Fargate both are the same at any price: no size has more vCPU and a lower minimum of memory."""
     small, cheap = Size(1, 8 * GB), Size(2, 2 * GB)
     dear_memory = Prices(vcpu_hour_usd=1, gb_hour_usd=1)
     assert _cheapest([small, cheap], _Requirements(vcpu=1, memory_mb=GB), dear_memory) == (cheap, False, False)
@@ -112,7 +112,7 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
-    """What bounds a container without a limit is the task, which cannot be added to itself."""
+    """A container without its own limit is limited by the task, whose size cannot be added to itself."""
     shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
     one = report(peak_mb=800, p95=0.2, others=shared)
     need = facts_of(one).requirements
@@ -133,7 +133,7 @@ def test_failed_stopped_and_killed_runs_count() -> None:
 
 
 def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
-    """Died at 2048: its peak was read long before, and a fifth more of that would be no more than it had."""
+    """A kill at 2048 MB, long after the last reading: the peak plus 20 % would not be more than the size."""
     early = report(peak_mb=300, size=(0.25, 2048), status="failure", exit_code=137, likely_out_of_memory=True, p95=0.1)
     assert size([early]) == (0.5, 3072)
     assert size([early, *(report(n, peak_mb=300, p95=0.1) for n in range(1, 5))]) == (0.5, 3072)
@@ -210,7 +210,7 @@ def test_of_windows_the_largest_size_is_another() -> None:
 
 
 def test_a_cpu_bound_run_asks_for_the_next_vcpu_size_and_may_cost_more() -> None:
-    """p95 at 95 % of 1 vCPU: 0.95 x 1.15 = 1.09 would need 2 anyway, 0.95 of 4 x 1.15 = 4.37 as well."""
+    """p95 at 95 % of 1 vCPU: 0.95 x 1.15 = 1.09 needs 2 in any case, and 0.95 of 4 x 1.15 = 4.37 needs 8."""
     found = advice([report(peak_mb=1000, p95=0.95)])
     assert found.choice.size.vcpu == 2
     assert found.choice.saving_percent is not None
@@ -228,7 +228,7 @@ def test_a_cpu_bound_run_of_an_older_smaller_size_asks_for_the_size_above_that()
 
 @pytest.mark.parametrize(("launch_type", "vcpu"), [("FARGATE", 2), ("EC2", 1.25)])
 def test_a_cpu_bound_run_asks_for_more_even_if_no_margin_is_wanted(launch_type: str, vcpu: float) -> None:
-    """It needed 0.95 of 1 vCPU, and 1 vCPU would hold that."""
+    """It used 0.95 of 1 vCPU, which fits into 1 vCPU."""
     runs = [report(peak_mb=1000, p95=0.95, launch_type=launch_type)]
     assert size(runs, policy=Policy(cpu_margin_percent=0))[0] == vcpu
 
@@ -344,7 +344,7 @@ def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str 
 
 
 def test_elsewhere_a_need_of_whole_steps_stays_as_it_is() -> None:
-    """3200 x 1.1 is 3520.0000000000005 in the machine's numbers."""
+    """3200 x 1.1 is 3520.0000000000005 in floating point."""
     exactly = Policy(cpu_margin_percent=0, memory_margin_percent=0)
     assert size([report(peak_mb=128, p95=0.5, launch_type="EC2")], policy=exactly) == (0.5, 128)
     assert size([report(peak_mb=3200, launch_type="EC2")], policy=Policy(memory_margin_percent=10))[1] == 3520
@@ -437,14 +437,14 @@ def test_a_spike_is_said_with_what_would_be_enough_without_it() -> None:
 
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
-    """1000 MB and 50 more each run: after the tenth run, at 1450, 2048 is passed by the 12th from there (2050)."""
+    """1000 MB, and 50 more with each run: 1450 in the tenth run, and 2050 twelve runs later."""
     runs = [report(n, peak_mb=1000 + 50 * n) for n in range(10)]
     assert "grows by about 50 MB a run: it will pass the limit of 2 GB in about 12 runs." in reasons(*runs)
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
 
 
 def test_the_saving_is_told_for_a_run_and_a_month() -> None:
-    """0.00822833 USD a run, three quarters of that saved; 29 days for 30 runs are 30.4 runs a month."""
+    """A run costs 0.00822833 USD, of which 75 % is saved; 30 runs in 29 days are 30.4 runs a month."""
     text = reasons(*(report(n, peak_mb=100, p95=0.1) for n in range(30)))
     assert "The new size saves 75 %: $0.0062 a run, about $0.19 a month at 30 runs" in text
     assert "a month" not in reasons(report())
@@ -511,7 +511,7 @@ needs = st.tuples(
 
 
 def made(number: int, need: tuple[float | None, float | None, Size, bool], launch_type: str = "FARGATE") -> Report:
-    """A run of that need; of a size that could hold it."""
+    """A run with this requirement, and a size that fits it."""
     peak_mb, p95, given_size, is_killed = need
     return report(
         number,
