@@ -1,7 +1,6 @@
 """Files with task definitions: reads and writes them, and applies a recommended size."""
 
 import stat
-import sys
 from pathlib import Path
 
 from msgspec import Struct
@@ -14,7 +13,6 @@ from profiler.sizing.policy import DeploymentTarget
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
 from profiler.taskdef.resize import read_run_target, with_size
 
-STANDARD_INPUT = "-"
 _NEW_FILE_MODE = 0o644
 
 
@@ -41,18 +39,16 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
 
 def read_definition_file(path: Path) -> DefinitionFile:
     """Read a task definition. Raises TaskProfilerError if the file cannot be read or has no task definition."""
-    return DefinitionFile(path=path, document=read_document(read_bytes(str(path)), str(path)))
+    return DefinitionFile(path=path, document=read_document(read_bytes(path), str(path)))
 
 
-def read_bytes(source: str) -> bytes:
-    """Read a file, or standard input if ``source`` is ``-``. Raises TaskProfilerError."""
-    if source == STANDARD_INPUT:
-        return sys.stdin.buffer.read()
+def read_bytes(path: Path) -> bytes:
+    """Read the file. Raises TaskProfilerError if it cannot be read."""
     try:
-        return Path(source).read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise TaskProfilerError(
-            f"{source} cannot be read ({error.strerror}): name the file of a task definition."
+            f"{path} cannot be read ({error.strerror}): name the file of a task definition."
         ) from error
 
 

@@ -1,6 +1,7 @@
 """``task-profiler taskdef``: adds the monitor to task definitions in files, standard input and Amazon ECS."""
 
 import difflib
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from profiler import __version__
-from profiler.cli.definition_files import STANDARD_INPUT, read_bytes, write_definition
+from profiler.cli.definition_files import read_bytes, write_definition
 from profiler.cli.output import printable, warn
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
 from profiler.taskdef.containers import default_image
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
 
+_STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _OUTPUT_REMEDY = "name another file by -o"
 
@@ -131,11 +133,8 @@ def add_monitor_(
     if image is not None and not image.strip():
         raise UsageError("--image is empty: name an image or leave the option out.")
     definitions = open_task_definitions() if family else None
-    name = family or ("standard input" if file == STANDARD_INPUT else str(file))
-    document = read_document(
-        definitions.describe(name) if definitions is not None else read_bytes(str(file)),
-        name,
-    )
+    name = family or ("standard input" if file == _STANDARD_INPUT else str(file))
+    document = read_document(definitions.describe(name) if definitions is not None else _read(str(file)), name)
     options = AddMonitorOptions(container=container, image=image, shared_pids=shared_pids)
     added = add_monitor(document.definition, options, default_image=default_image(document.arn, __version__))
     changed = added.definition != document.definition
@@ -158,10 +157,14 @@ def _check_options(*, file: str | None, family: str | None, out: str | None, in_
         raise UsageError("Name one task definition: a FILE (- is standard input) or --family NAME.")
     if register and not family:
         raise UsageError("--register needs --family: a file has no revision to compare with, so give its family.")
-    if in_place and (not file or file == STANDARD_INPUT):
+    if in_place and (not file or file == _STANDARD_INPUT):
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
     if in_place and out is not None:
         raise UsageError("--in-place and -o are two destinations: use one of them.")
+
+
+def _read(file: str) -> bytes:
+    return sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_bytes(Path(file))
 
 
 def _print_diff(before: bytes, after: bytes, name: str) -> None:
