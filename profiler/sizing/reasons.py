@@ -19,6 +19,8 @@ _HIGH_USE_SHARE = 0.9
 _LOW_USE_SHARE = 0.5
 _SPIKE_SHARE = 0.5
 _MIN_OTHERS_MB = 1
+# A smaller size is an invalid record, and its share could be infinite.
+_MIN_TASK_MB = 1
 _MAX_NAMES = 5
 _NS_PER_DAY = 86_400 * 1_000_000_000
 _DAYS_PER_MONTH = 365.25 / 12
@@ -74,7 +76,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     oom_size_mb, required_mb = evidence.oom_size_mb, evidence.required_memory_mb
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
-    elif size_mb and required_mb is not None and required_mb >= _HIGH_USE_SHARE * size_mb:
+    elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= _HIGH_USE_SHARE * size_mb:
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
