@@ -1,8 +1,7 @@
-"""The command line, the only place where real clocks, sources and sinks are built.
+"""The command line, the only place where real clocks, sources and sinks are created.
 
-``monitor`` comes first and apart: it must catch SIGTERM before anything heavy is imported, and
-it never imports what the other commands need (click, rich). ``healthcheck`` is asked once a
-minute beside the batch, and goes without them, too.
+``monitor`` and ``healthcheck`` start without click and rich. The monitor must catch SIGTERM before it imports
+anything heavy, and it shares the task's memory. The health check runs once a minute in the same container.
 """
 
 import sys
@@ -12,15 +11,15 @@ from profiler.core.signals import SignalHandler
 
 
 def main() -> None:
-    """The ``task-profiler`` command."""
+    """Run the ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
         stop = SignalHandler(time.monotonic_ns)
         stop.install()
-        from profiler.cli.wiring.monitor import run_monitor  # after the signals are caught
+        from profiler.cli.wiring.monitor import run_monitor  # after the signal handlers are installed
 
         sys.exit(run_monitor(stop))
     if sys.argv[1:] == ["healthcheck"]:
-        from profiler.cli.wiring.healthcheck import run_healthcheck  # click would double what it costs
+        from profiler.cli.wiring.healthcheck import run_healthcheck  # click would double its cost
 
         sys.exit(run_healthcheck())
     from profiler.cli.app import run_command_line  # click is not for the monitor

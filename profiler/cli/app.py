@@ -1,4 +1,4 @@
-"""The commands for people. Each command's module is imported when the command is run."""
+"""The command group. A command's module is imported only when the command runs."""
 
 import sys
 from importlib import import_module
@@ -26,7 +26,7 @@ _COMMANDS = {
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module only to run it or to show its help."""
+    """Imports a command's module only to run the command or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(_COMMANDS)
@@ -44,14 +44,14 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: task-profiler run -- python etl.py --date 2026-11-20",
 )
-@click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+@click.option("--debug", is_flag=True, help="Print a traceback on failure.")
 @click.version_option(__version__, prog_name="task-profiler", message="%(prog)s %(version)s")
 def group(debug: bool) -> None:
-    """Tells what a batch run used: the REPORT line that Amazon ECS does not print."""
+    """Shows what a batch run used: the REPORT line that Amazon ECS does not print."""
 
 
 def run_command_line() -> None:
-    """Parse the arguments and run the command; an error is one sentence on stderr."""
+    """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
     report_stdout_errors()
     try:
         sys.exit(group.main(prog_name="task-profiler", standalone_mode=False))

@@ -1,4 +1,4 @@
-"""``task-profiler doctor``: wires the examination to this container."""
+"""``task-profiler doctor``: runs the diagnosis with the sources of this container."""
 
 import os
 import sys
@@ -33,20 +33,20 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     epilog="Example, as the monitor's command in a task definition for one run: "
     '"command": ["doctor"]; or by ECS Exec: task-profiler doctor --json',
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding: topic, level, text, advice.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding: topic, level, text, advice.")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, 600),
     default=25.0,
     show_default=True,
-    help="Watch the stats for so long at most, to tell how often they are refreshed (on Fargate every 10 s).",
+    help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",
 )
 def command(*, as_json: bool, seconds: float) -> None:
-    """Say what can be measured in this container and what to change in the task definition.
+    """Show what can be measured in this container and what to change in the task definition.
 
-    Looks at the task metadata, the batch, its log stream and the right to write there (an event so
-    old that CloudWatch drops it is tried, so nothing is written), the GPUs and Neuron devices.
-    The exit code is 1 if there is a problem.
+    Checks the task metadata, the batch, its log stream and the permission to write to it, GPUs and
+    Neuron devices. For the permission, the command sends an event that is so old that CloudWatch
+    drops it, so nothing is written. The exit code is 1 if there is a problem.
     """
     clock = SystemClock()
     problems = 0
@@ -65,7 +65,7 @@ def _lines(finding: Finding) -> str:
 def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
-    from profiler.cli.wiring.ecs import metadata_source  # only inside of ECS
+    from profiler.cli.wiring.ecs import metadata_source  # only in ECS
 
     settings = read_settings(environment)
     source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
@@ -81,27 +81,27 @@ def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
         sink = CloudWatchLogsSink(connect, clock)
-        slow = DeliveryFailure(
+        timeout = DeliveryFailure(
             f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
         )
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
-        return slow if answers is None else answers[0]
+        return timeout if answers is None else answers[0]
 
     return Probes(
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
-        can_read_cgroup=_reads_group,
+        can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
         may_put=may_put,
     )
 
 
-def _reads_group(docker_id: str) -> bool:
+def _can_read_cgroup(docker_id: str) -> bool:
     for pid in pids_of(docker_id):
-        group = find_container_cgroup(pid, docker_id)
-        if group is not None:
-            group.close()
+        cgroup = find_container_cgroup(pid, docker_id)
+        if cgroup is not None:
+            cgroup.close()
             return True
     return False

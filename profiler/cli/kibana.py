@@ -1,4 +1,4 @@
-"""``task-profiler kibana``: wires the set-up of a cluster and the import of dashboards."""
+"""``task-profiler kibana``: sets up a cluster and imports the dashboards."""
 
 import json
 import os
@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 import requests
 
+from profiler.cli.options import search_options
 from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import package_data_folder
 from profiler.search.dashboards import Flavour, ProxiedCluster, detect_flavour, import_dashboards, parse_objects
-from profiler.search.setup import DEFAULT_PREFIX, Engine, SetupFiles, SetupStep, install_templates
+from profiler.search.setup import Engine, SetupFiles, SetupStep, install_templates
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
@@ -22,17 +23,17 @@ _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndj
 
 @click.group("kibana", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
 def command() -> None:
-    """Set up Elasticsearch or OpenSearch, and their dashboards."""
+    """Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards."""
 
 
 @command.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
-@click.option("--url", "ui_url", metavar="URL", help="Kibana or OpenSearch Dashboards: install the dashboards there.")
+@click.option("--url", "ui_url", metavar="URL", help="Install the dashboards in this Kibana or OpenSearch Dashboards.")
 @click.option("--elasticsearch", "url", metavar="URL", help="Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).")
-@click.option("--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Beginning of all index names.")
-@click.option("--flavour", type=click.Choice(["classic", "lens"]), help="Which dashboards (default: the server's).")
-@click.option("--api-key", metavar="KEY", help="Sign in by API key (default: the forwarder's variable).")
-@click.option("--user", metavar="NAME:PASSWORD", help="Sign in by name (default: the forwarder's variables).")
-@click.option("--dry-run", is_flag=True, help="Only say what would be installed.")
+@search_options
+@click.option(
+    "--flavour", type=click.Choice(["classic", "lens"]), help="Kind of dashboards (default: by the server's version)."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be installed, and install nothing.")
 def import_(
     *,
     ui_url: str | None,
@@ -43,16 +44,16 @@ def import_(
     user: str | None,
     dry_run: bool,
 ) -> None:
-    """Install index templates, lifecycle policies where the server has them, and dashboards.
+    """Install index templates, lifecycle policies where the server supports them, and dashboards.
 
-    Templates go to the cluster, or, if its address is not given, through the console of the
-    dashboards' server. Doing it again changes nothing.
+    Without the cluster's address, templates are installed through the console of the dashboards'
+    server. Repeating the command changes nothing.
     """
     address = url or os.environ.get("ELASTICSEARCH_URL")
     if not address and not ui_url:
         raise UsageError("There is nothing to set up: give --url, --elasticsearch, or both.")
     if not _PREFIX.fullmatch(prefix):
-        raise UsageError("--prefix cannot begin an index's name: use lower-case letters, digits, '_', '-' and '.'.")
+        raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
     session = open_session(api_key, user, os.environ)
     if ui_url is None:
         _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run)
@@ -84,7 +85,7 @@ def _install_templates_for(
 
 
 def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
-    """A server without a console is no reason to do without dashboards."""
+    """Turn an error into a warning: a server without a console can still have dashboards."""
     try:
         yield from steps
     except TaskProfilerError as error:

@@ -1,6 +1,6 @@
-"""``task-profiler notify``: the forwarder's preview of a notice, in a process of its own.
+"""``task-profiler notify``: runs the forwarder's preview of a Slack message in a separate process.
 
-The profiler never imports the forwarder; what both share is the record.
+The profiler never imports the forwarder.
 """
 
 import json
@@ -18,16 +18,18 @@ from profiler.core.files import package_data_folder
 
 
 @click.command("notify", epilog="Example: task-profiler notify --event stopped-task.json --dry-run")
-@click.option("--event", "event", type=click.File("rb"), required=True, metavar="FILE", help="The event (- = stdin).")
-@click.option("--dry-run", is_flag=True, help="Only print the message.")
+@click.option(
+    "--event", "event", type=click.File("rb"), required=True, metavar="FILE", help="The event; - is standard input."
+)
+@click.option("--dry-run", is_flag=True, help="Print the message without sending it.")
 def command(event: BinaryIO, dry_run: bool) -> int:
-    """Print the Slack message for an ended task, and send it unless --dry-run.
+    """Print the Slack message for a stopped task, and send it unless --dry-run is given.
 
-    Made from the event alone: the deployed function adds the run's numbers from its log. Slack's
-    settings are those of the function, in the environment.
+    The message contains the data of the event only; the deployed function adds the run's numbers
+    from its log. The environment variables for Slack are those of the function.
     """
     if find_spec("slack_sdk") is None:
-        raise TaskProfilerError("The notice needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
+        raise TaskProfilerError("The message needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
     text = _as_ascii(event.read())
     forwarder = package_data_folder("forwarder", what="The forwarder is")
     options = [] if dry_run else ["--send"]
@@ -35,7 +37,7 @@ def command(event: BinaryIO, dry_run: bool) -> int:
         [sys.executable, "-m", "forwarder.preview", *options],
         input=text,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder.parent), *_present_path()))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder.parent), *_python_path()))},
         check=False,
     )
     write_out(done.stdout)
@@ -43,14 +45,14 @@ def command(event: BinaryIO, dry_run: bool) -> int:
 
 
 def _as_ascii(event: bytes) -> bytes:
-    """The same JSON, whatever the locale in which the forwarder reads it."""
+    """Encode the JSON in ASCII, which the forwarder's process reads alike in every locale."""
     try:
         return json.dumps(json.loads(event)).encode()
     except (ValueError, RecursionError) as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"The event is not valid JSON{where}: give it as EventBridge sends it.") from error
+        raise UsageError(f"The event is not valid JSON{where}: pass it as EventBridge sends it.") from error
 
 
-def _present_path() -> tuple[str, ...]:
-    present = os.environ.get("PYTHONPATH")
-    return (present,) if present else ()
+def _python_path() -> tuple[str, ...]:
+    path = os.environ.get("PYTHONPATH")
+    return (path,) if path else ()

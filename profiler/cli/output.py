@@ -1,32 +1,55 @@
-"""Standard output, for people and for programs that read it."""
+"""Standard output and standard error of the commands, for people and for programs that read them."""
 
 import os
 import sys
 from io import BufferedWriter, FileIO, StringIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
+import click
+
 from profiler.core.errors import TaskProfilerError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from _typeshed import ReadableBuffer
     from rich.console import RenderableType
+    from rich.table import Table
 
-
-def printable(text: str) -> str:
-    r"""Control characters, and those that turn the direction of writing, as ``\x1b`` and the like."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
+UNKNOWN = "-"
 _STDOUT = 1
-# Nothing is folded or cut for a program that reads a table.
+# A program that reads a table gets every line whole.
 _PIPE_COLUMNS = 10_000
-# On a terminal that is narrower than the table, lines run over rather than lose columns.
+# On a narrower terminal, lines wrap and no column is dropped.
 _MIN_COLUMNS = 80
 
 
+def printable(text: str) -> str:
+    r"""Replace control characters, and characters that change the direction of writing, by ``\x1b`` and the like."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def warn(sentence: str) -> None:
+    """Print a sentence on standard error."""
+    click.echo(f"task-profiler: {printable(sentence)}", err=True)
+
+
+def warn_about_unreadable_lines(count: int, path: "Path") -> None:
+    """Print how many lines of the history could not be read, if any."""
+    if count:
+        warn(f"{count} lines of {path} could not be read and are left out.")
+
+
+def plain_table(*, column_gap: int) -> "Table":
+    """Create a table without borders."""
+    from rich.table import Table  # not for `run`, nor for --json
+
+    return Table(box=None, pad_edge=False, padding=(0, column_gap, 0, 0), header_style="bold")
+
+
 def render(*parts: "RenderableType") -> bytes:
-    """Rich's drawing of the parts, as wide as the terminal."""
-    from rich.console import Console  # not for --json
+    """Render with rich, as wide as the terminal."""
+    from rich.console import Console  # not for `run`, nor for --json
 
     text = StringIO()
     terminal = _is_terminal()
@@ -39,10 +62,10 @@ def render(*parts: "RenderableType") -> bytes:
 
 
 class _StandardOutput(FileIO):
-    """Fails once at most, with a sentence.
+    """Standard output that raises at most one error, and none if the reader has closed the pipe.
 
-    What is left after that in the buffers above it is dropped: the interpreter would try it again at its end, and
-    tell that in its own words. A reader that has seen enough is no error.
+    After an error, data left in the buffers above is dropped. Otherwise the interpreter would write it at exit, fail
+    again, and print a second error.
     """
 
     _has_failed = False
@@ -62,21 +85,21 @@ class _StandardOutput(FileIO):
 
 
 def report_stdout_errors() -> None:
-    """Make what anybody prints from here on fail with TaskProfilerError where it cannot be written."""
-    present = sys.stdout
-    if not isinstance(present, TextIOWrapper) or present is not sys.__stdout__:
+    """Replace ``sys.stdout``: from now on, a failing write raises TaskProfilerError."""
+    current = sys.stdout
+    if not isinstance(current, TextIOWrapper) or current is not sys.__stdout__:
         return
     sys.stdout = TextIOWrapper(
         BufferedWriter(_StandardOutput(_STDOUT, "w", closefd=False)),
-        encoding=present.encoding,
-        errors=present.errors,
-        line_buffering=present.line_buffering,
-        write_through=present.write_through,
+        encoding=current.encoding,
+        errors=current.errors,
+        line_buffering=current.line_buffering,
+        write_through=current.write_through,
     )
 
 
 def write_out(data: bytes) -> None:
-    """Write to standard output; a reader that has seen enough is no error."""
+    """Write to standard output. A reader that has closed the pipe is no error; otherwise raises TaskProfilerError."""
     rest = memoryview(data)
     try:
         while rest:
@@ -88,7 +111,7 @@ def write_out(data: bytes) -> None:
 
 
 def _stdout_error(error: OSError) -> TaskProfilerError:
-    return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): send it somewhere else.")
+    return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): redirect it.")
 
 
 def _is_terminal() -> bool:

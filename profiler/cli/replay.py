@@ -1,9 +1,7 @@
-"""``task-profiler replay``: wires CloudWatch Logs, the forwarder function and the memory of a replay."""
+"""``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,67 +10,74 @@ import click
 import msgspec
 from msgspec import Struct
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from profiler.cli.options import parse_time
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.runs.replay import FILTER_PATTERN, LogEvent, ReplayCounts, ReplayProgressFile, parse_response, replay
 
-_RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
-_MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MAX_CONCURRENCY = 32
-_FUNCTION_TIMEOUT_SECONDS = 910  # Lambda's longest run, and some
+_FUNCTION_TIMEOUT_SECONDS = 910  # above Lambda's maximum of 900
 
 
 @click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
-@click.option("--log-group", "group", metavar="GROUP", required=True, help="Log group to read.")
-@click.option("--function", "function_name", metavar="NAME", required=True, help="The forwarder's name or ARN.")
-@click.option("--since", metavar="TIME", default="7d", show_default=True, help="From: 30m, 12h, 7d, or an ISO time.")
-@click.option("--until", metavar="TIME", default="0m", help="To: like --since (default: now).")
+@click.option("--log-group", "group", metavar="GROUP", required=True, help="The log group to read.")
 @click.option(
-    "--concurrency", type=click.IntRange(1, _MAX_CONCURRENCY), default=4, show_default=True, help="Calls at a time."
+    "--function", "function_name", metavar="NAME", required=True, help="Name or ARN of the forwarder function."
 )
-@click.option("--dry-run", is_flag=True, help="Only count what would be sent.")
-@click.option("--restart", is_flag=True, help="Forget how far an earlier replay of this log group came.")
+@click.option(
+    "--since", metavar="TIME", default="7d", show_default=True, help="Start: 30m, 12h, 7d ago, or an ISO time."
+)
+@click.option("--until", metavar="TIME", default="0m", help="End, like --since (default: now).")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, _MAX_CONCURRENCY),
+    default=4,
+    show_default=True,
+    help="Number of concurrent calls.",
+)
+@click.option("--dry-run", is_flag=True, help="Count the reports, and send nothing.")
+@click.option("--restart", is_flag=True, help="Ignore the progress of an earlier replay of this log group.")
 def command(
     group: str, function_name: str, since: str, until: str, concurrency: int, dry_run: bool, restart: bool
 ) -> None:
     """Send the reports found in a log group through the forwarder function again.
 
-    A replay that was broken off goes on where it was. Reports that are in the cluster already stay as
-    they are.
+    An interrupted replay continues where it stopped. Reports that are already in the cluster do not
+    change.
     """
     now_ms = SystemClock().wall_ns() // 1_000_000
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
-        raise UsageError("--since is not before --until: there is no time between them.")
+        raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
     aws = _connect(group, None if dry_run else function_name)
-    memory = ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
+    progress_file = ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
     from_ms = start_ms
     if not dry_run:
-        _create_state_folder(memory)
+        _create_state_folder(progress_file)
         if restart:
-            memory.clear()
-        from_ms = min(memory.resume_ms(), end_ms)
+            progress_file.clear()
+        from_ms = min(progress_file.resume_ms(), end_ms)
         if from_ms > start_ms:
-            click.echo(f"A replay was broken off: going on from {format_ms(from_ms * NS_PER_MS)}.", err=True)
-    selection = _ReplayRange(group=group, start_ms=from_ms, end_ms=end_ms, concurrency=concurrency)
+            click.echo(f"Continuing an interrupted replay from {format_ms(from_ms * NS_PER_MS)}.", err=True)
+    replay_range = _ReplayRange(group=group, start_ms=from_ms, end_ms=end_ms, concurrency=concurrency)
     try:
-        counts = _run(selection, aws, memory)
+        counts = _run(replay_range, aws, progress_file)
     except (OSError, ValueError) as error:
-        raise TaskProfilerError(f"The replay broke off ({error}): run it again to go on.") from error
+        raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
     if not dry_run:
-        memory.complete()
+        progress_file.complete()
     click.echo(_summary(counts, dry_run=dry_run))
 
 
-def _create_state_folder(memory: ReplayProgressFile) -> None:
+def _create_state_folder(progress_file: ReplayProgressFile) -> None:
     try:
-        memory.create_directory()
+        progress_file.create_directory()
     except OSError as error:
         raise TaskProfilerError(
-            f"There is no place to remember how far the replay came ({error}): make it writable, or set XDG_STATE_HOME."
+            f"The replay's progress cannot be stored ({error}): make this writable, or set XDG_STATE_HOME."
         ) from error
 
 
@@ -84,7 +89,10 @@ class _ReplayRange(Struct, frozen=True, kw_only=True):
 
 
 class _Aws(Struct, frozen=True, kw_only=True):
-    """``place`` is region and account: groups and functions elsewhere may have the same names."""
+    """The services of one region and account.
+
+    ``place`` names both, since other regions and accounts may have groups and functions of the same names.
+    """
 
     lines: "_LogGroup"
     function: "_Lambda | None"
@@ -102,45 +110,45 @@ def _connect(group: str, function_name: str | None) -> _Aws:
         logs = boto3.client("logs", config=config)
         function = _Lambda(boto3.client("lambda", config=config), function_name) if function_name else None
     except BotoCoreError as error:
-        raise TaskProfilerError(f"AWS cannot be asked: {error} Check credentials and region.") from error
+        raise TaskProfilerError(f"AWS cannot be reached: {error} Check credentials and region.") from error
     try:
         account = boto3.client("sts").get_caller_identity()["Account"]
-    except (BotoCoreError, ClientError):  # it needs no permission, but a way there
+    except (BotoCoreError, ClientError):  # needs no permission, but network access
         account = ""
     return _Aws(lines=_LogGroup(logs, group), function=function, place=f"{logs.meta.region_name} {account}")
 
 
-def _run(selection: _ReplayRange, aws: _Aws, memory: ReplayProgressFile) -> ReplayCounts:
-    from botocore.exceptions import BotoCoreError, ClientError  # heavy, see above
+def _run(replay_range: _ReplayRange, aws: _Aws, progress_file: ReplayProgressFile) -> ReplayCounts:
+    from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     try:
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-            shown = bar.add_task("reports", total=selection.end_ms - selection.start_ms)
-            progress = _Progress(bar, shown, selection.start_ms, memory if aws.function is not None else None)
+            task = bar.add_task("reports", total=replay_range.end_ms - replay_range.start_ms)
+            progress = _Progress(bar, task, replay_range.start_ms, progress_file if aws.function is not None else None)
             return replay(
                 aws.lines,
                 aws.function,
                 progress,
-                group=selection.group,
-                start_ms=selection.start_ms,
-                end_ms=selection.end_ms,
-                concurrency=selection.concurrency,
+                group=replay_range.group,
+                start_ms=replay_range.start_ms,
+                end_ms=replay_range.end_ms,
+                concurrency=replay_range.concurrency,
             )
     except (BotoCoreError, ClientError) as error:
         raise TaskProfilerError(f"AWS refused: {error}. Check credentials, region, group and function.") from error
 
 
 class _LogGroup:
-    """FilterLogEvents, page by page."""
+    """Reads a log group by FilterLogEvents, page by page."""
 
     def __init__(self, client: Any, group: str) -> None:  # noqa: ANN401  boto3 makes its clients at run time
         self._paginator = client.get_paginator("filter_log_events")
         self._group = group
 
     def between(self, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
-        """The service's end is inclusive."""
+        """Yield the events of the time. ``endTime`` of the service is inclusive, ``end_ms`` is not."""
         pages = self._paginator.paginate(
             logGroupName=self._group, startTime=start_ms, endTime=end_ms - 1, filterPattern=FILTER_PATTERN
         )
@@ -155,52 +163,32 @@ class _LogGroup:
 
 
 class _Lambda:
-    """Synchronous calls: the answer tells what was indexed."""
+    """Calls the forwarder synchronously, because its response has the counts."""
 
     def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  as above
         self._client = client
         self._name = name
 
     def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
-        """One call."""
-        answer = self._client.invoke(FunctionName=self._name, Payload=msgspec.json.encode(event))
-        return parse_response(answer["Payload"].read(), answer.get("FunctionError"))
+        """Call the function once."""
+        response = self._client.invoke(FunctionName=self._name, Payload=msgspec.json.encode(event))
+        return parse_response(response["Payload"].read(), response.get("FunctionError"))
 
 
 class _Progress:
-    """Moves the bar, and remembers unless it is only a count."""
+    """Advances the progress bar, and stores the progress if reports are sent."""
 
-    def __init__(self, bar: Progress, shown: Any, start_ms: int, memory: ReplayProgressFile | None) -> None:  # noqa: ANN401  rich's own id
+    def __init__(self, bar: Progress, task: TaskID, start_ms: int, file: ReplayProgressFile | None) -> None:
         self._bar = bar
-        self._shown = shown
+        self._task = task
         self._start_ms = start_ms
-        self._memory = memory
+        self._file = file
 
     def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
         """See profiler.runs.replay."""
-        if self._memory is not None:
-            self._memory.save(done_until_ms)
-        self._bar.update(self._shown, completed=done_until_ms - self._start_ms, description=f"{counts.found} reports")
-
-
-def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of ``7d`` (ago) or an ISO time. Raises UsageError."""
-    ago = _RELATIVE_TIME.fullmatch(text)
-    if ago is not None:
-        return _check_after_1970(text, now_ms - int(ago[1]) * _MS_PER_UNIT[ago[2]])
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{text!r} is no time: write 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
-        ) from error
-    return _check_after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
-
-
-def _check_after_1970(text: str, time_ms: int) -> int:
-    if time_ms < 0:
-        raise UsageError(f"{text!r} is before 1970, and no log group is as old: write a later time.")
-    return time_ms
+        if self._file is not None:
+            self._file.save(done_until_ms)
+        self._bar.update(self._task, completed=done_until_ms - self._start_ms, description=f"{counts.found} reports")
 
 
 def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:

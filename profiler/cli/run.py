@@ -1,4 +1,4 @@
-"""``task-profiler run``: wires the local wrapper."""
+"""``task-profiler run``: runs a command and reports what it used."""
 
 import math
 import os
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from profiler.cli.options import history_option
 from profiler.cli.output import printable
 from profiler.cli.wiring.collectors import local_collectors
 from profiler.cli.wiring.ecs import task_lookup
@@ -26,54 +27,6 @@ from profiler.settings import problems_message, read_price_settings
 if TYPE_CHECKING:
     from profiler.local.live import LiveView
 
-
-def find_labels() -> dict[str, str]:
-    """Host, user and git commit of the working folder, as far as they can be told."""
-    try:
-        commit = git_commit(Path.cwd())
-    except OSError:
-        commit = None
-    return build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
-
-
-def _user() -> str:
-    """The user's name, or the number of one without a name, as in many containers."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-_LIVE_STDERR = 2
-
-
-def live_view(clock: Clock) -> "LiveView | None":
-    """The view, or None where stderr is no terminal. rich is imported here, so only for --live."""
-    if not os.isatty(_LIVE_STDERR):
-        return None
-    from profiler.local.build_record import effective_sizes
-    from profiler.local.live import LiveView, Terminal  # draws by rich
-    from profiler.sources.cgroup.hierarchy import read_own_cgroups
-    from profiler.sources.linux.host import read_host
-
-    def measure() -> Terminal:
-        try:
-            size = os.get_terminal_size(_LIVE_STDERR)
-        except OSError:
-            return Terminal(columns=0, rows=0)
-        return Terminal(columns=size.columns, rows=size.lines)
-
-    def write(text: str) -> None:
-        try:
-            os.write(_LIVE_STDERR, text.encode())
-        except OSError:
-            # The terminal is gone; the command and its report are not concerned.
-            return
-
-    sizes = effective_sizes(read_own_cgroups(Path("/")).limits(), read_host(), len(os.sched_getaffinity(0)))
-    return LiveView(measure, write, sizes, clock.wall_ns())
-
-
 _MIN_INTERVAL_SECONDS = 0.02
 _MAX_INTERVAL_SECONDS = 3600.0
 _STDERR = 2
@@ -86,7 +39,7 @@ Format = Literal["json", "text"]
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
 )
-@click.option("--name", metavar="NAME", help="Family of the run, 255 characters at most (default: CMD's base name).")
+@click.option("--name", metavar="NAME", help="Family of the run, at most 255 characters (default: CMD's base name).")
 @click.option(
     "--interval",
     "interval_seconds",
@@ -102,17 +55,12 @@ Format = Literal["json", "text"]
     type=click.Choice(["json", "text"]),
     default="json",
     show_default=True,
-    help="The record as a JSON line, or a line like AWS Lambda's REPORT.",
+    help="Print the record as a JSON line, or as a text line like AWS Lambda's REPORT.",
 )
 @click.option("--output", metavar="FILE", help="Append the line to FILE instead of printing it on stderr.")
-@click.option(
-    "--history",
-    "history_file",
-    metavar="FILE",
-    help="Keep the run in FILE (default: TASK_PROFILER_HISTORY, else task-profiler/history.sqlite3 in XDG_DATA_HOME).",
-)
-@click.option("--no-history", is_flag=True, help="Do not keep the run.")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Label the run (may be repeated).")
+@history_option("history_file", verb="Add the run to")
+@click.option("--no-history", is_flag=True, help="Do not add the run to the history.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Label the run. Repeatable.")
 @click.option("--live", is_flag=True, help="Show CPU and memory at the bottom of the terminal while CMD runs.")
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -129,8 +77,8 @@ def command(
 ) -> int:
     """Run a command and report what it used.
 
-    The command's input, output, signals and exit code are left as they are; the report is one
-    line on stderr when the command has ended. The run is also kept in the local history, which
+    The command's input, output, signals and exit code do not change. When the command has ended, the
+    report is printed as one line on stderr, and the run is added to the local history, which
     task-profiler history shows.
     """
     if not words:
@@ -140,40 +88,44 @@ def command(
     if name is not None and not name.strip():
         raise UsageError("--name is empty: give the run a name or leave the option out.")
     if history_file is not None and (no_history or not history_file):
-        raise UsageError("--history needs the name of a file, and does not go with --no-history: leave one out.")
-    given = parse_labels(labels)
+        raise UsageError("--history needs a file name, and excludes --no-history: leave one of them out.")
+    own_labels = parse_labels(labels)
     descriptor = None if output is None else _open_output(output)
     clock = SystemClock()
     recorder = None if no_history else HistoryRecorder(history_file, os.environ, clock)
-    view = live_view(clock) if live else None
-    listeners: list[OnSample] = []
-    if recorder is not None:
-        listeners.append(recorder.timeline.add)
-    if view is not None:
-        listeners.append(view.on_sample)
-    request = RunRequest(argv=words, family=name, interval_seconds=interval_seconds, labels=given)
-    listener = None if recorder is None else recorder.timeline.add_gpu
-    found = local_collectors(os.environ, clock, interval_seconds, listener)
+    view = _live_view(clock) if live else None
+    request = RunRequest(argv=words, family=name, interval_seconds=interval_seconds, labels=own_labels)
+    gpu_listener = None if recorder is None else recorder.timeline.add_gpu
+    found = local_collectors(os.environ, clock, interval_seconds, gpu_listener)
     prices, price_problems = read_price_settings(os.environ)
     context = RunContext(
-        find_labels=find_labels,
+        find_labels=_find_labels,
         fetch_placement=task_lookup(os.environ),
         collectors=found.collectors,
         prices=prices,
         pause=view.close if view is not None else lambda: None,
     )
-    finished = run(request, os.environb, clock, fan_out(listeners), context)
+    finished = run(request, os.environb, clock, fan_out(_listeners(recorder, view)), context)
     if view is not None:
         view.close()
     if finished.startup_error is not None:
         _write_all(_STDERR, f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
     _warn((*found.problems, *_price_warnings(price_problems), *finished.warnings))
     line = encode_line(finished.report)
-    shown = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
-    _write_report(shown + b"\n", descriptor, output)
+    printed = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
+    _write_report(printed + b"\n", descriptor, output)
     _warn(() if recorder is None else recorder.add(line, finished.report))
     stop_collectors(found.collectors.all)
     return finished.exit_code
+
+
+def _listeners(recorder: HistoryRecorder | None, view: "LiveView | None") -> list[OnSample]:
+    listeners: list[OnSample] = []
+    if recorder is not None:
+        listeners.append(recorder.timeline.add)
+    if view is not None:
+        listeners.append(view.on_sample)
+    return listeners
 
 
 def _price_warnings(problems: tuple[str, ...]) -> tuple[str, ...]:
@@ -186,9 +138,9 @@ def _warn(sentences: Iterable[str]) -> None:
 
 
 def _open_output(path: str) -> int:
-    """Open the file before the command starts, so that a mistake costs no run."""
+    """Open the file before the command starts, so that a wrong path is refused before the run."""
     try:
-        # A pipe that nobody reads would block here for ever.
+        # Without O_NONBLOCK, opening a pipe without a reader would block forever.
         opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
         os.set_blocking(opened, True)
         return dup_above_standard_streams(opened)
@@ -198,7 +150,7 @@ def _open_output(path: str) -> int:
 
 
 def _write_report(line: bytes, descriptor: int | None, path: str | None) -> None:
-    """Write the line where it was request, else to stderr; the command's exit code stands anyway."""
+    """Write the line to the file, else to stderr. A failure does not change the exit code."""
     if descriptor is not None:
         reason = _write_all(descriptor, line)
         if reason is None:
@@ -208,10 +160,53 @@ def _write_report(line: bytes, descriptor: int | None, path: str | None) -> None
 
 
 def _write_all(descriptor: int, data: bytes) -> str | None:
-    """Write all of it; returns why that failed."""
+    """Write all data. Returns the reason if that fails."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
         except OSError as error:
             return error.strerror or str(error)
     return None
+
+
+def _find_labels() -> dict[str, str]:
+    """Find the default labels: host, user, and git commit of the working directory, as far as they are known."""
+    try:
+        commit = git_commit(Path.cwd())
+    except OSError:
+        commit = None
+    return build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+
+
+def _user() -> str:
+    """Return the user's name, or the user id if it has no name, as in many containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _live_view(clock: Clock) -> "LiveView | None":
+    """Create the view for ``--live``; None if standard error is not a terminal."""
+    if not os.isatty(_STDERR):
+        return None
+    from profiler.local.build_record import effective_sizes
+    from profiler.local.live import LiveView, Terminal  # imports rich, which is only for --live
+    from profiler.sources.cgroup.hierarchy import read_own_cgroups
+    from profiler.sources.linux.host import read_host
+
+    def measure() -> Terminal:
+        try:
+            size = os.get_terminal_size(_STDERR)
+        except OSError:
+            return Terminal(columns=0, rows=0)
+        return Terminal(columns=size.columns, rows=size.lines)
+
+    def write(text: str) -> None:
+        try:
+            os.write(_STDERR, text.encode())
+        except OSError:
+            return  # The terminal has closed; command and report go on.
+
+    sizes = effective_sizes(read_own_cgroups(Path("/")).limits(), read_host(), len(os.sched_getaffinity(0)))
+    return LiveView(measure, write, sizes, clock.wall_ns())

@@ -14,7 +14,7 @@ from profiler.core.clock import Clock
 from profiler.core.ecs import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.delivery import log_target
-from profiler.record.units import mebibytes
+from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
@@ -169,9 +169,9 @@ def batch_finding(selection: BatchSelection) -> Finding:
 def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
     """The memory limits of the batch and of the monitor."""
     if batch.memory_limit_bytes is not None:
-        yield ok(_MEMORY, f"The batch may use {mebibytes(batch.memory_limit_bytes)} MB, its own limit.")
+        yield ok(_MEMORY, f"The batch may use {format_memory(batch.memory_limit_bytes / MIB)}, its own limit.")
     elif task.memory_limit_bytes is not None:
-        yield ok(_MEMORY, f"The batch may use {mebibytes(task.memory_limit_bytes)} MB, the task's limit.")
+        yield ok(_MEMORY, f"The batch may use {format_memory(task.memory_limit_bytes / MIB)}, the task's limit.")
     else:
         yield note(
             _MEMORY,
@@ -291,7 +291,7 @@ def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_second
     if len(reads) == 1:
         return note(_STATS, f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.")
     seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
-    text = f"The stats are refreshed every {seconds:.1f} s"
+    text = f"The stats are refreshed every {format_duration(round(seconds * 1000, -2))}"
     if seconds <= _OK_SECONDS:
         return ok(_STATS, f"{text}.")
     return note(_STATS, f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.")

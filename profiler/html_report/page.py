@@ -1,4 +1,4 @@
-"""The page: data, programs and styles in one HTML text that fetches nothing."""
+"""The page as one HTML document, with data, scripts and styles. It fetches nothing."""
 
 import json
 import math
@@ -9,55 +9,55 @@ from msgspec import Struct
 from profiler.record.model import Number
 
 _DIGITS = 3
-# What HTML, or JavaScript in an old browser, would take for the end of the text; the rest is ASCII by json's own rule.
+# Characters that could end the script element. json itself escapes all that is not ASCII.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def to_script_json(content: object) -> str:
-    """The content as JSON that cannot end the script element that it stands in."""
+    """Encode the content as JSON that cannot end the surrounding script element."""
     return escape_for_script(_encoder.encode(content))
 
 
 def escape_for_script(json_text: str) -> str:
-    """JSON that means the same without the characters that HTML reads."""
+    """Escape the characters of JSON that have a meaning in HTML. The JSON's value does not change."""
     for character, replacement in _ESCAPES.items():
         json_text = json_text.replace(character, replacement)
     return json_text
 
 
 def round_to(value: Number | None, digits: int = _DIGITS) -> Number | None:
-    """So many digits after the point; those that nobody sees would make the page long. None for no number at all."""
-    return None if value is None or not math.isfinite(value) else _whole(round(value, digits))
+    """Round to ``digits`` decimals, to keep the page short. None for None, NaN and infinity."""
+    return None if value is None or not math.isfinite(value) else _int_if_whole(round(value, digits))
 
 
 def round_significant(value: float) -> Number:
-    """Three digits, wherever the point is."""
-    return _whole(float(f"{value:.{_DIGITS}g}"))
+    """Round to three significant digits."""
+    return _int_if_whole(float(f"{value:.{_DIGITS}g}"))
 
 
-def _whole(value: float) -> Number:
+def _int_if_whole(value: float) -> Number:
     return int(value) if value == int(value) else value
 
 
-# Plotly draws heatmaps as data: images and offers pictures as blob: addresses.
+# Plotly draws heatmaps as data: images and exports pictures as blob: addresses.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 )
 
 
 class Assets(Struct, frozen=True, kw_only=True):
-    """The parts of the page that are the same for all data."""
+    """The parts of the page that do not depend on the data."""
 
     body: str
     style: str
     plotly: str
-    programs: tuple[str, ...]
+    scripts: tuple[str, ...]
 
 
 def render_page(data: str, assets: Assets, *, title: str) -> str:
-    """The whole document around a block that ``profiler.html_report.data`` made."""
-    program = "(() => {\n'use strict';\n" + "\n".join(assets.programs) + "\n})();"
+    """Render the document around the data of ``build_page_data``."""
+    script = "(() => {\n'use strict';\n" + "\n".join(assets.scripts) + "\n})();"
     return "\n".join(
         (
             "<!DOCTYPE html>",
@@ -75,8 +75,8 @@ def render_page(data: str, assets: Assets, *, title: str) -> str:
             "<body>",
             assets.body,
             f'<script type="application/json" id="task-data">{data}</script>',
-            f"<script>{_inside_script(assets.plotly)}</script>",
-            f"<script>{_inside_script(program)}</script>",
+            f"<script>{_escape_end_tag(assets.plotly)}</script>",
+            f"<script>{_escape_end_tag(script)}</script>",
             "</body>",
             "</html>",
             "",
@@ -84,6 +84,6 @@ def render_page(data: str, assets: Assets, *, title: str) -> str:
     )
 
 
-def _inside_script(program: str) -> str:
-    r"""In a program the end tag of a script stands in strings only, where ``<\/`` means the same."""
-    return program.replace("</script", "<\\/script")
+def _escape_end_tag(script: str) -> str:
+    r"""Write ``<\/script`` for the end tag, which scripts contain only in strings, where both mean the same."""
+    return script.replace("</script", "<\\/script")

@@ -1,4 +1,4 @@
-"""Runs from record lines: a run's report and checkpoints belong together. Also the time series of each run."""
+"""Runs of the page, with their time series: from record lines (report and checkpoints) or from the history."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,16 +10,16 @@ from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.history.timeline import Point
 from profiler.record.model import Interval, Report
+from profiler.record.units import MIB
 
-BYTES_PER_MB = 2**20
 _PERCENT = 100
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What was used up to ``elapsed_ms`` after the start, since the step before.
+    """The measurements between the previous step and ``elapsed_ms`` after the start.
 
-    Mean CPU and GPU utilization, most memory, and what was read and written since the last step
-    that knows it.
+    CPU and GPU utilization are means, memory is the maximum. Bytes are counted since the last step whose bytes are
+    known.
     """
 
     elapsed_ms: int
@@ -32,7 +32,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def steps_of_points(points: Iterable[Point]) -> tuple[Step, ...]:
-    """The series that the history keeps."""
+    """Convert the time series of the history."""
     return tuple(
         Step(
             elapsed_ms=point.elapsed_ms,
@@ -48,19 +48,19 @@ def steps_of_points(points: Iterable[Point]) -> tuple[Step, ...]:
 
 
 def steps_of_checkpoints(checkpoints: Iterable[Report]) -> tuple[Step, ...]:
-    """The intervals of a run's checkpoints, in the order of time; those without a place in it are left out.
+    """Convert the intervals of a run's checkpoints, in the order of time. Those without valid times are left out.
 
-    What was read and written is the difference of two checkpoints' totals. Of the GPUs a
-    checkpoint tells the whole run so far, from which no interval can be worked out.
+    Read and written bytes are differences of the checkpoints' totals. GPUs are left out: a checkpoint has their means
+    over the whole run so far, not over its interval.
     """
-    placed: dict[int, Report] = {}
+    by_time: dict[int, Report] = {}
     for checkpoint in checkpoints:
         elapsed_ms = _elapsed_ms(checkpoint)
         if elapsed_ms is not None:
-            placed[elapsed_ms] = checkpoint
+            by_time[elapsed_ms] = checkpoint
     read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
     steps = []
-    for elapsed_ms, checkpoint in sorted(placed.items(), key=lambda item: item[0]):
+    for elapsed_ms, checkpoint in sorted(by_time.items(), key=lambda item: item[0]):
         metrics, interval = checkpoint.record.metrics, checkpoint.record.interval or Interval()
         memory = interval.memory_used_mb
         steps.append(
@@ -76,7 +76,7 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> tuple[Step, ...]:
 
 
 def _elapsed_ms(checkpoint: Report) -> int | None:
-    """When the interval of a checkpoint ended, after the run's start."""
+    """Return the end of a checkpoint's interval in milliseconds after the run's start."""
     record = checkpoint.record
     start_ns = parse_ns(record.started_at)
     end_ns = parse_ns((record.interval or Interval()).finished_at or checkpoint.time)
@@ -93,16 +93,16 @@ def _vcpu_used(interval: Interval, vcpu_size: float | None) -> float | None:
 
 
 def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
-    """Since the last known total, which was 0 when the container started."""
+    """Return the growth since the last known total, which is 0 at the start of the container."""
     if total_bytes is None:
         return None
     growth_bytes = counter.add(total_bytes)
     return total_bytes if growth_bytes is None else growth_bytes
 
 
-def downsample(steps: Sequence[Step], most: int) -> tuple[Step, ...]:
-    """At most ``most`` steps: neighbours become one with the averages, the largest memory and all bytes of both."""
-    size = -(-len(steps) // most)
+def downsample(steps: Sequence[Step], max_steps: int) -> tuple[Step, ...]:
+    """Merge neighbouring steps to at most ``max_steps``: averages, maximum of memory, sum of bytes."""
+    size = -(-len(steps) // max_steps)
     if size <= 1:
         return tuple(steps)
     return tuple(
@@ -132,18 +132,18 @@ def _average(values: Iterable[float | None], lengths_ms: Iterable[int]) -> float
 
 
 def _megabytes(size_bytes: int | None) -> float | None:
-    return None if size_bytes is None else size_bytes / BYTES_PER_MB
+    return None if size_bytes is None else size_bytes / MIB
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """One run to be shown: its last word, and its course if that is known."""
+    """One run: its report (or last checkpoint), and its time series if known."""
 
     report: Report
     steps: tuple[Step, ...] = ()
 
     @property
-    def began(self) -> str:
-        """When it started, or at least when its line was written."""
+    def started_at(self) -> str:
+        """The start time, or the time of its line if the start is unknown."""
         return self.report.record.started_at or self.report.time
 
 
@@ -153,37 +153,40 @@ class _Lines(Struct):
 
 
 def group_runs(reports: Iterable[Report]) -> tuple[Run, ...]:
-    """The runs, newest first. A report counts before checkpoints, a later line before an earlier one."""
-    found: dict[tuple[str, str, str], _Lines] = {}
+    """Group record lines by run, newest run first.
+
+    Of several lines of a run, its report takes precedence over checkpoints, and a later line over an earlier one.
+    """
+    grouped: dict[tuple[str, str, str], _Lines] = {}
     for report in reports:
         record = report.record
         key = (record.task_id, record.container.name, record.started_at or "")
-        lines = found.setdefault(key, _Lines(report, []))
-        if _rank(report) >= _rank(lines.report):
+        lines = grouped.setdefault(key, _Lines(report, []))
+        if _precedence(report) >= _precedence(lines.report):
             lines.report = report
         if report.type == "task.checkpoint":
             lines.checkpoints.append(report)
-    runs = [Run(report=lines.report, steps=steps_of_checkpoints(lines.checkpoints)) for lines in found.values()]
+    runs = [Run(report=lines.report, steps=steps_of_checkpoints(lines.checkpoints)) for lines in grouped.values()]
     return newest_first(runs)
 
 
 def newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """By their start; runs whose times cannot be read come last."""
-    return tuple(sorted(runs, key=lambda run: parse_ns(run.began) or 0, reverse=True))
+    """Sort by start time, newest first. Runs whose time cannot be parsed come last."""
+    return tuple(sorted(runs, key=lambda run: parse_ns(run.started_at) or 0, reverse=True))
 
 
-def _rank(report: Report) -> tuple[bool, int]:
+def _precedence(report: Report) -> tuple[bool, int]:
     return report.type == "task.report", parse_ns(report.time) or 0
 
 
-def find_run(runs: Sequence[Run], name: str) -> Run:
-    """The run with this task id (the newest one), or the only one whose id begins so."""
-    same = [run for run in runs if run.report.record.task_id == name]
+def find_run(runs: Sequence[Run], run_id: str) -> Run:
+    """Find the newest run with this task id, or the only run whose id begins with it. Raises TaskProfilerError."""
+    same = [run for run in runs if run.report.record.task_id == run_id]
     if same:
         return same[0]
-    alike = [run for run in runs if run.report.record.task_id.startswith(name)] if name else []
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise TaskProfilerError(f"{len(alike)} runs have an id that begins with {name!r}: give more of it.")
-    raise TaskProfilerError(f"There is no run with the id {name!r}: task-profiler history --json shows all ids.")
+    similar = [run for run in runs if run.report.record.task_id.startswith(run_id)] if run_id else []
+    if len(similar) == 1:
+        return similar[0]
+    if similar:
+        raise TaskProfilerError(f"{len(similar)} runs have an id that begins with {run_id!r}: give more of the id.")
+    raise TaskProfilerError(f"There is no run with the id {run_id!r}: task-profiler history --json shows all ids.")

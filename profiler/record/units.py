@@ -1,4 +1,11 @@
-"""Numbers as the record shows them: units converted, rounded, None kept None."""
+"""Units: conversion into those of the record, and the text of durations, sizes and money for people.
+
+Every output for people uses the ``format_`` functions: terminal, recommendation, Slack message. The
+HTML report has the same functions in JavaScript (``html_report/assets/numbers.js``); a browser test
+compares both. Machine-readable outputs contain plain numbers.
+"""
+
+import math
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import Number
@@ -7,30 +14,102 @@ MIB = 1024 * 1024
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
+_MS_PER_SECOND = 1000
+_MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
+_MB_PER_GB = 1024
+_MAX_MB_WITH_FRACTION = 10
+_VCPU_TEXT_DIGITS = 2
+_USD_DIGITS = 2
+_MAX_USD_DIGITS = 20
 
 
 def as_number(value: float | None) -> Number | None:
-    """A whole number without a fraction, any other with at most three digits."""
+    """Round to an int if the value is whole, else to three decimals."""
     if value is None:
         return None
     return int(value) if float(value).is_integer() else round(value, 3)
 
 
 def mebibytes(size_bytes: float | None) -> Number | None:
-    """Bytes as the record's MB (MiB)."""
+    """Convert bytes to the record's MB, which are MiB."""
     return None if size_bytes is None else as_number(size_bytes / MIB)
 
 
 def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
-    """Milliseconds from one time to another; None if either is unknown or they are reversed."""
+    """Return the milliseconds between two times; None if one is unknown or the end is before the start."""
     if start_ns is None or end_ns is None or end_ns < start_ns:
         return None
     return (end_ns - start_ns) // 1_000_000
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
-    """Start of the image pull to the end, up to the next whole second, at least a minute: Fargate's rule."""
+    """Return the billed milliseconds by Fargate's rule.
+
+    Fargate bills from the start of the image pull to the end of the task, rounded up to a second, at least a minute.
+    """
     if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
         return None
     seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
     return max(seconds, _MIN_BILLED_SECONDS) * 1000
+
+
+def format_count(count: int, noun: str) -> str:
+    """Format as ``1 run`` or ``5 runs``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def format_duration(milliseconds: float) -> str:
+    """Format as ``50 ms``, ``9.7 s``, ``1m 05s``, ``3h 12m`` or ``2d 03h``; the last digit is rounded down."""
+    if milliseconds < _MS_PER_SECOND:
+        return f"{int(milliseconds)} ms"
+    seconds = int(milliseconds / _MS_PER_SECOND)
+    if seconds < _MINUTE_SECONDS:
+        tenths = int(milliseconds / (_MS_PER_SECOND / 10))
+        return f"{tenths / 10:.1f} s"
+    if seconds < _HOUR_SECONDS:
+        return f"{seconds // _MINUTE_SECONDS}m {seconds % _MINUTE_SECONDS:02d}s"
+    if seconds < _DAY_SECONDS:
+        return f"{seconds // _HOUR_SECONDS}h {seconds % _HOUR_SECONDS // _MINUTE_SECONDS:02d}m"
+    return f"{seconds // _DAY_SECONDS}d {seconds % _DAY_SECONDS // _HOUR_SECONDS:02d}h"
+
+
+def format_memory(megabytes: float) -> str:
+    """Format as ``0.3 MB``, ``512 MB``, ``1.8 GB`` or ``2 GB``, with at most one decimal below 10 MB and from 1 GB."""
+    rounded_mb = _round_half_up(megabytes)
+    if rounded_mb >= _MB_PER_GB:
+        return f"{_format_decimal(megabytes / _MB_PER_GB, 1)} GB"
+    return f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
+
+
+def format_vcpu(count: float) -> str:
+    """Format as ``0.25 vCPU``, with at most two decimals."""
+    return f"{_format_decimal(count, _VCPU_TEXT_DIGITS)} vCPU"
+
+
+def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
+    """Format as ``1 vCPU, 2 GB``; a part that is None is left out. None if both are."""
+    parts = (
+        None if vcpu is None else format_vcpu(vcpu),
+        None if memory_mb is None else format_memory(memory_mb),
+    )
+    return ", ".join(part for part in parts if part) or None
+
+
+def format_usd(usd: float) -> str:
+    """Format as ``$1.23``, ``$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
+    digits = _USD_DIGITS
+    while usd > 0 and _round_half_up(usd * float(f"1e{digits}")) < 10 and digits < _MAX_USD_DIGITS:  # noqa: PLR2004
+        digits += 1
+    whole, fraction = divmod(_round_half_up(usd * float(f"1e{digits}")), 10**digits)
+    return f"${whole}.{fraction:0{digits}d}"
+
+
+def _format_decimal(value: float, digits: int) -> str:
+    """Format with at most ``digits`` decimals, without trailing zeros."""
+    text = f"{_round_half_up(value * 10**digits) / 10**digits:.{digits}f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _round_half_up(value: float) -> int:
+    """Round as the page's JavaScript does. Python's own ``round`` takes 0.5 to the even neighbour."""
+    return math.floor(value + 0.5)

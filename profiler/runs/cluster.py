@@ -1,4 +1,7 @@
-"""The runs of families in Elasticsearch or OpenSearch, aggregated there."""
+"""Evidence of runs in Elasticsearch or OpenSearch, aggregated by the cluster.
+
+The first query finds families and the window of their last runs, the second aggregates each window.
+"""
 
 import contextlib
 import math
@@ -28,13 +31,16 @@ _MEMORY_SIZE = "usage.memory.size_mb"
 _TASK_MEMORY = "usage.task.memory_mb"
 _TASK_VCPU = "usage.task.vcpu_p95"
 _SOURCE = ["record", "usage.cpu.size", _MEMORY_SIZE, "usage.memory.used_mb", "task.launch_type", "cloud.region"]
-# Both engines refuse an answer of more than 65,535 buckets.
+# Both engines refuse a response of more than 65,535 buckets.
 _MAX_BUCKETS = 10_000
 _MAX_FAMILIES = 100
+# The cluster stores 32-bit floats, which are exact to seven significant digits.
+_DIGITS = 5
+_EMPTY: Mapping[str, Any] = {}
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """A family's last runs: the start of the first of them, and the peaks in the order of time."""
+    """A family's last runs: the first and the last start time, and the memory peaks in the order of time."""
 
     family: str
     first_start_ms: int
@@ -43,9 +49,12 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 def windows_query(families: Sequence[str], last: int, after: Mapping[str, Any] | None) -> JsonObject:
-    """The next page of families, each with the starts and peaks of its last runs.
+    """Build the query for a page of families, with the start times and peaks of their last runs.
 
-    ``families`` are shell patterns; what matches only by a set of characters is to be left out afterwards.
+    Args:
+        families: Shell patterns. The query matches too much for patterns with sets of characters: filter the result.
+        last: Number of runs per family.
+        after: ``after_key`` of the previous page.
     """
     conditions: list[JsonObject] = [{"exists": {"field": _FAMILY}}, {"exists": {"field": _START}}]
     if families:
@@ -66,8 +75,8 @@ def windows_query(families: Sequence[str], last: int, after: Mapping[str, Any] |
 
 
 def evidence_query(windows: Sequence[Window]) -> JsonObject:
-    """The aggregates of these families' last runs, each under its place in the list."""
-    filters = {str(place): _of_window(window) for place, window in enumerate(windows)}
+    """Build the query for the aggregates of each window, under its index in the list."""
+    filters = {str(index): _in_window(window) for index, window in enumerate(windows)}
     return {
         "size": 0,
         "track_total_hits": False,
@@ -86,7 +95,10 @@ def evidence_query(windows: Sequence[Window]) -> JsonObject:
 
 
 def _aggregates() -> JsonObject:
-    """A report of a stopped run leaves the status to ECS's event: it has none until that comes."""
+    """Build the aggregations of measured runs.
+
+    A stopped run's document has no status until ECS's event arrives.
+    """
     return {
         "failed": _count(_term("task.status", "failure")),
         "stopped": _count(_any_of([_term("task.status", "stopped"), _without("task.status")])),
@@ -119,16 +131,16 @@ def _out_of_memory_aggregates() -> JsonObject:
     }
 
 
-def _of_window(window: Window) -> JsonObject:
+def _in_window(window: Window) -> JsonObject:
     start = {"gte": window.first_start_ms, "format": "epoch_millis"}
     return {"bool": {"filter": [_term(_FAMILY, window.family), {"range": {_START: start}}]}}
 
 
 def _measured() -> JsonObject:
-    """A report with numbers; of a lost run at least that it ran out of memory, and at which size."""
-    numbers = _any_of([_exists(_PEAK), _exists(_P95)])
-    report = {"bool": {"filter": [_term("task.complete", value=True), numbers]}}
-    lost = {"bool": {"filter": [_term("task.out_of_memory", value=True), _exists(_MEMORY_SIZE), numbers]}}
+    """Match reports with measurements, and runs without a report that ran out of memory at a known size."""
+    has_values = _any_of([_exists(_PEAK), _exists(_P95)])
+    report = {"bool": {"filter": [_term("task.complete", value=True), has_values]}}
+    lost = {"bool": {"filter": [_term("task.out_of_memory", value=True), _exists(_MEMORY_SIZE), has_values]}}
     return _any_of([report, lost])
 
 
@@ -137,7 +149,7 @@ def _killed() -> JsonObject:
 
 
 def _family_condition(pattern: str) -> JsonObject:
-    """A shell pattern as Lucene's; a set of characters becomes any character, to be looked at afterwards."""
+    """Convert a shell pattern to Lucene's wildcards. A set of characters becomes ``?``: filter the result."""
     if not any(character in pattern for character in "*?["):
         return _term(_FAMILY, pattern)
     text, rest = "", pattern
@@ -180,34 +192,29 @@ def _count(condition: JsonObject) -> JsonObject:
 
 
 def _top(field: str) -> JsonObject:
-    """The one document with the largest value."""
+    """Select the document with the largest value."""
     sort = {field: {"order": "desc", "missing": "_last", "unmapped_type": "double"}}
     return {"top_hits": {"size": 1, "sort": [sort], "_source": _SOURCE}}
 
 
-# Of 32-bit floats, seven digits in all are true.
-_DIGITS = 5
-_EMPTY: Mapping[str, Any] = {}
-
-
 class FamilyEvidence(Struct, frozen=True, kw_only=True):
-    """A family, and what its last runs say; None if none of them was measured."""
+    """A family and the evidence of its last runs; None if none of them was measured."""
 
     name: str
     evidence: Evidence | None
 
 
 class ClusterRuns:
-    """Reports in the indices that begin with a prefix."""
+    """The reports in the indices of a prefix."""
 
     def __init__(self, server: SearchServer, prefix: str) -> None:
         self._server = server
         self._path = f"/{quote(prefix)}-reports-*/_search?ignore_unavailable=true&allow_no_indices=true"
 
     def families(self, patterns: Sequence[str], last: int) -> Iterator[FamilyEvidence]:
-        """Families whose name matches one of the shell patterns (all without one).
+        """Yield the families whose name matches one of the shell patterns; without patterns, all.
 
-        Raises TaskProfilerError if the cluster does not answer or refuses.
+        Raises TaskProfilerError if the cluster does not respond or rejects a query.
         """
         after: Mapping[str, Any] | None = None
         while True:
@@ -216,26 +223,26 @@ class ClusterRuns:
                 window for bucket in page.get("buckets", ()) if (window := _window(bucket, patterns)) is not None
             ]
             if windows:
-                answer = self._search(evidence_query(windows))["families"]["buckets"]
-                for place, window in enumerate(windows):
-                    yield FamilyEvidence(name=window.family, evidence=_evidence(window, answer[str(place)]))
+                buckets = self._search(evidence_query(windows))["families"]["buckets"]
+                for index, window in enumerate(windows):
+                    yield FamilyEvidence(name=window.family, evidence=_evidence(window, buckets[str(index)]))
             after = page.get("after_key")
             if after is None:
                 return
 
     def _search(self, body: object) -> Mapping[str, Any]:
-        answer = self._server.request("POST", self._path, body)
-        if not answer.ok or not isinstance(answer.body, dict):
+        response = self._server.request("POST", self._path, body)
+        if not response.ok or not isinstance(response.body, dict):
             raise TaskProfilerError(
-                f"The cluster did not answer the search (HTTP {answer.status}: {_reason(answer)}): check URL, sign-in "
+                f"The cluster rejected the search (HTTP {response.status}: {_reason(response)}): check URL, sign-in "
                 "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
             )
-        found: Mapping[str, Any] = answer.body.get("aggregations") or _EMPTY
-        return found
+        aggregations: Mapping[str, Any] = response.body.get("aggregations") or _EMPTY
+        return aggregations
 
 
-def _reason(answer: ServerResponse) -> str:
-    error = answer.body.get("error") if isinstance(answer.body, dict) else None
+def _reason(response: ServerResponse) -> str:
+    error = response.body.get("error") if isinstance(response.body, dict) else None
     causes = error.get("root_cause") if isinstance(error, dict) else None
     if isinstance(causes, list) and causes and isinstance(causes[0], dict):
         return str(causes[0].get("reason"))
@@ -247,62 +254,66 @@ def _window(bucket: Mapping[str, Any], patterns: Sequence[str]) -> Window | None
     starts = bucket["starts"]["buckets"]
     if not starts or (patterns and not any(fnmatchcase(family, pattern) for pattern in patterns)):
         return None
-    in_time = list(reversed(starts))
-    peaks = (_number(start["peak"]) for start in in_time)
+    oldest_first = list(reversed(starts))
+    peaks = (_number(start["peak"]) for start in oldest_first)
     return Window(
         family=family,
-        first_start_ms=int(in_time[0]["key"]),
-        last_start_ms=int(in_time[-1]["key"]),
+        first_start_ms=int(oldest_first[0]["key"]),
+        last_start_ms=int(oldest_first[-1]["key"]),
         peaks_mb=tuple(peak for peak in peaks if peak is not None),
     )
 
 
 def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
-    found, out_of_memory = bucket["measured"], bucket["killed"]
-    if not found["doc_count"]:
+    measured, out_of_memory = bucket["measured"], bucket["killed"]
+    if not measured["doc_count"]:
         return None
-    newest, highest, neediest, busiest = (_run(found[name]) for name in ("newest", "highest", "neediest", "busiest"))
+    newest, highest, neediest, busiest = (_run(measured[name]) for name in ("newest", "highest", "neediest", "busiest"))
     killed = _run(out_of_memory["largest"]) if out_of_memory["doc_count"] else None
-    read = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
+    records = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
     others = _OtherContainers(newest)
-    memory_mb = max_known(_number(found["task_memory"]), others.with_memory(_number(found["alone"]["memory"])))
-    vcpu = max_known(_number(found["task_vcpu"]), others.with_vcpu(_number(found["alone_vcpu"]["vcpu"])))
+    memory_mb = max_known(_number(measured["task_memory"]), others.with_memory(_number(measured["alone"]["memory"])))
+    vcpu = max_known(_number(measured["task_vcpu"]), others.with_vcpu(_number(measured["alone_vcpu"]["vcpu"])))
     evidence = Evidence(
         family=window.family,
-        runs=found["doc_count"],
-        latest=newest.task if newest is not None else _task(found["newest"]),
-        failed=found["failed"]["doc_count"],
-        stopped=found["stopped"]["doc_count"],
+        runs=measured["doc_count"],
+        latest=newest.task if newest is not None else _task(measured["newest"]),
+        failed=measured["failed"]["doc_count"],
+        stopped=measured["stopped"]["doc_count"],
         out_of_memory=out_of_memory["doc_count"],
         out_of_memory_unmeasured=out_of_memory["unmeasured"]["doc_count"],
         ignored=bucket["ignored"]["doc_count"],
         required_memory_mb=memory_mb,
         required_vcpu=vcpu,
-        batch_peak_mb=next((run.peak_mb for run in read if _is_close(run.requirements.memory_mb, memory_mb)), None),
-        cpu_bound_runs=found["bound"]["doc_count"],
-        cpu_bound_vcpu=_number(found["bound"]["vcpu"]),
+        batch_peak_mb=next((run.peak_mb for run in records if _is_close(run.requirements.memory_mb, memory_mb)), None),
+        cpu_bound_runs=measured["bound"]["doc_count"],
+        cpu_bound_vcpu=_number(measured["bound"]["vcpu"]),
         oom_size_mb=max_known(_number(out_of_memory["size"]), killed.oom_size_mb if killed is not None else None),
-        peak_source="sampled" if found["sampled"]["doc_count"] else "kernel" if found["kernel"]["doc_count"] else None,
-        stats_period_ms=max_known(*(run.stats_period_ms for run in read)),
-        first_started_at=_moment(found["first"]),
-        last_started_at=_moment(found["last"]),
+        peak_source="sampled"
+        if measured["sampled"]["doc_count"]
+        else "kernel"
+        if measured["kernel"]["doc_count"]
+        else None,
+        stats_period_ms=max_known(*(run.stats_period_ms for run in records)),
+        first_started_at=_time(measured["first"]),
+        last_started_at=_time(measured["last"]),
         window_ns=(window.last_start_ms - window.first_start_ms) * NS_PER_MS,
-        mean_billed_ms=_number(found["billed_ms"]),
+        mean_billed_ms=_number(measured["billed_ms"]),
         spike=None if highest is None else spike_of([highest]),
         peaks_mb=window.peaks_mb,
-        gpus_idle=_number(found["gpu"]) == 0 and newest is not None and newest.gpus_idle is True,
+        gpus_idle=_number(measured["gpu"]) == 0 and newest is not None and newest.gpus_idle is True,
     )
     return with_assumption(evidence, others.sentence) if others.were_assumed else evidence
 
 
 class _OtherContainers:
-    """What the other containers need in runs whose document does not tell: what they needed in the newest."""
+    """Adds the requirements of other containers where a run's document lacks them: those of the newest run."""
 
     def __init__(self, newest: RunFacts | None) -> None:
         self._newest = newest
         self.were_assumed = False
         self.sentence = (
-            "What the other containers needed is not in the index for every run, so that of the newest run is assumed."
+            "The index lacks the needs of the other containers for some runs, so those of the newest run are assumed."
         )
 
     def with_memory(self, batch_mb: float | None) -> float | None:
@@ -323,7 +334,7 @@ class _OtherContainers:
 
 
 def _run(top: Mapping[str, Any]) -> RunFacts | None:
-    """The facts of the one document, from its whole record; None if it has none that can be read."""
+    """Read the record of the selected document; None if it has no valid record."""
     source = _source(top)
     text = source.get("record")
     if not isinstance(text, str):
@@ -334,7 +345,7 @@ def _run(top: Mapping[str, Any]) -> RunFacts | None:
 
 
 def _task(top: Mapping[str, Any]) -> Task:
-    """Without the whole record the sizes that bounded the batch stand for the task's."""
+    """Describe the task without its record: the sizes of the batch container replace the task's."""
     source = _source(top)
     usage = source.get("usage", _EMPTY)
     vcpu, memory_mb = usage.get("cpu", _EMPTY).get("size"), usage.get("memory", _EMPTY).get("size_mb")
@@ -354,12 +365,12 @@ def _source(top: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _number(metric: Mapping[str, Any]) -> float | None:
-    """Of no documents Elasticsearch says null, an older one an infinity as text."""
+    """Read the value of a metric; None without documents, for which old versions return an infinity as text."""
     value = metric.get("value")
     return round(float(value), _DIGITS) if isinstance(value, int | float) else None
 
 
-def _moment(metric: Mapping[str, Any]) -> str | None:
+def _time(metric: Mapping[str, Any]) -> str | None:
     value = metric.get("value")
     if not isinstance(value, int | float):
         return None
@@ -367,5 +378,5 @@ def _moment(metric: Mapping[str, Any]) -> str | None:
     return text if isinstance(text, str) and parse_ns(text) is not None else format_ms(int(value) * NS_PER_MS)
 
 
-def _is_close(one: float | None, other: float | None) -> bool:
-    return one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6)
+def _is_close(left: float | None, right: float | None) -> bool:
+    return left is not None and right is not None and math.isclose(left, right, rel_tol=1e-6)

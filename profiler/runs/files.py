@@ -14,12 +14,12 @@ _MAX_LISTED_LINES = 5
 
 
 def source_name(source: str) -> str:
-    """The source's name in a sentence."""
+    """Name the source in a sentence."""
     return "standard input" if source == STANDARD_INPUT else source
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """The lines of a file, or of standard input for ``-``. Raises TaskProfilerError if it cannot be read."""
+    """Yield the lines of a file, or of standard input for ``-``. Raises TaskProfilerError if it cannot be read."""
     try:
         if source == STANDARD_INPUT:
             yield from sys.stdin.buffer
@@ -33,7 +33,7 @@ def read_lines(source: str) -> Iterator[bytes]:
 
 
 def decode_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[Report]:
-    """The records; the numbers of lines that are none are added to ``invalid_lines``, empty ones are skipped."""
+    """Decode record lines. Empty lines are skipped; the numbers of invalid lines are added to ``invalid_lines``."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -46,5 +46,5 @@ def decode_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[R
 
 
 def format_line_numbers(numbers: list[int]) -> str:
-    """The first few line numbers."""
+    """List the first five line numbers."""
     return ", ".join(map(str, numbers[:_MAX_LISTED_LINES])) + (", …" if len(numbers) > _MAX_LISTED_LINES else "")

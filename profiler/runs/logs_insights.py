@@ -1,6 +1,6 @@
-"""Record lines found by CloudWatch Logs Insights, for people without a cluster.
+"""Record lines from CloudWatch Logs Insights, for users without a cluster.
 
-A query reads every line of the log groups in its time once, and answers at most 10,000: the newest.
+A query scans all lines of the log groups in its time range, and returns at most 10,000 lines: the newest.
 https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_StartQuery.html
 """
 
@@ -14,7 +14,7 @@ from profiler.core.errors import TaskProfilerError
 
 MAX_LINES = 10_000
 _POLL_SECONDS = 1.0
-# Insights itself gives up after an hour.
+# Insights itself ends a query after an hour.
 _TIMEOUT_SECONDS = 3600
 _UNFINISHED = frozenset({"Scheduled", "Running"})
 _COMPLETE = "Complete"
@@ -22,7 +22,7 @@ _PATTERN_CHARACTERS = frozenset("*?[")
 
 
 class LogsClient(Protocol):
-    """boto3's client for CloudWatch Logs, as far as it is needed here."""
+    """The methods of boto3's client for CloudWatch Logs that are used here."""
 
     def start_query(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401  boto3's own
         """StartQuery."""
@@ -38,14 +38,14 @@ class LogsClient(Protocol):
 
 
 class TimeRange(Struct, frozen=True, kw_only=True):
-    """From when to when, in milliseconds since 1970."""
+    """Start and end in milliseconds since 1970."""
 
     start_ms: int
     end_ms: int
 
 
 def query_text(families: Sequence[str]) -> str:
-    """The query for the final reports of families; shell patterns are left to whoever reads the lines."""
+    """Build the query for the final reports of families. It does not filter by shell patterns: filter its result."""
     conditions = ['type = "task.report"']
     if families and not any(_PATTERN_CHARACTERS & set(family) for family in families):
         listed = ", ".join(json.encode(family).decode() for family in families)
@@ -57,9 +57,9 @@ def query_text(families: Sequence[str]) -> str:
 def find_lines(
     client: LogsClient, clock: Clock, groups: Sequence[str], span: TimeRange, families: Sequence[str]
 ) -> list[bytes]:
-    """The lines, newest first.
+    """Query the lines, newest first.
 
-    Raises TaskProfilerError if the query fails; what the client raises is the caller's to tell.
+    Raises TaskProfilerError if the query fails. Errors of the client are not caught.
     """
     query = client.start_query(
         logGroupNames=list(groups),
@@ -69,25 +69,23 @@ def find_lines(
         limit=MAX_LINES,
     )["queryId"]
     try:
-        answer = _wait_for_results(client, clock, query)
+        response = _wait_for_results(client, clock, query)
     except KeyboardInterrupt:
         client.stop_query(queryId=query)
         raise
-    return [line for row in answer.get("results", ()) if (line := _message(row)) is not None]
+    return [line for row in response.get("results", ()) if (line := _message(row)) is not None]
 
 
 def _wait_for_results(client: LogsClient, clock: Clock, query: str) -> Mapping[str, Any]:
     for _ in range(round(_TIMEOUT_SECONDS / _POLL_SECONDS)):
-        answer = client.get_query_results(queryId=query)
-        status = answer.get("status")
+        response = client.get_query_results(queryId=query)
+        status = response.get("status")
         if status == _COMPLETE:
-            return answer
+            return response
         if status not in _UNFINISHED:
-            raise TaskProfilerError(
-                f"CloudWatch Logs Insights ended the query as {status!r}: ask for a shorter time by --since."
-            )
+            raise TaskProfilerError(f"CloudWatch Logs Insights ended the query as {status!r}: use a later --since.")
         clock.sleep(_POLL_SECONDS)
-    raise TaskProfilerError("CloudWatch Logs Insights did not end the query in an hour: ask for a shorter time.")
+    raise TaskProfilerError("CloudWatch Logs Insights did not complete the query in an hour: use a later --since.")
 
 
 def _message(row: Sequence[Mapping[str, str]]) -> bytes | None:

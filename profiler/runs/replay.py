@@ -1,4 +1,7 @@
-"""Sends the reports found in a log group through the forwarder function again, and remembers how far it came."""
+"""Sends the reports of a log group through the forwarder function again, in windows of time.
+
+The progress is stored after each window, so that an interrupted replay can continue.
+"""
 
 import base64
 import gzip
@@ -12,6 +15,13 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 
+FILTER_PATTERN = '{ $.type = "task.*" }'
+WINDOW_MS = 6 * 60 * 60 * 1000
+# Well below the limit of a Lambda call, even if the payload does not compress.
+MAX_PAYLOAD_BYTES = 1024 * 1024
+_EVENT_OVERHEAD_BYTES = 200
+_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
+
 
 class _SavedProgress(Struct, frozen=True):
     start_ms: int
@@ -19,9 +29,10 @@ class _SavedProgress(Struct, frozen=True):
 
 
 class ReplayProgressFile:
-    """The memory of one replay, from ``start_ms`` to before ``end_ms``.
+    """The stored progress of a replay from ``start_ms`` to before ``end_ms``.
 
-    What another broke off that this one does not reach stays remembered, and this one is not then.
+    The file may hold the progress of another interrupted replay. If this replay does not reach that point, the file
+    keeps the other one's progress, and this one's is not stored.
     """
 
     def __init__(self, path: Path, start_ms: int, end_ms: int) -> None:
@@ -30,30 +41,30 @@ class ReplayProgressFile:
         self._end_ms = end_ms
 
     def create_directory(self) -> None:
-        """Make the folder. Raises OSError."""
+        """Create the directory of the file. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def resume_ms(self) -> int:
-        """Where to begin: at the start, or where an earlier replay of the same time was broken off."""
+        """Return the time to start from: ``start_ms``, or where an earlier replay of this time stopped."""
         earlier = self._load()
         if earlier is None or not earlier.start_ms <= self._start_ms <= earlier.done_until_ms:
             return self._start_ms
         return earlier.done_until_ms
 
     def save(self, done_until_ms: int) -> None:
-        """Replace the file as a whole, so that a break leaves the old one."""
+        """Store the progress. The file is replaced atomically."""
         if self._may_overwrite():
-            fresh = self._path.with_suffix(".new")
-            fresh.write_bytes(msgspec.json.encode(_SavedProgress(self._start_ms, done_until_ms)))
-            fresh.replace(self._path)
+            new_file = self._path.with_suffix(".new")
+            new_file.write_bytes(msgspec.json.encode(_SavedProgress(self._start_ms, done_until_ms)))
+            new_file.replace(self._path)
 
     def complete(self) -> None:
-        """There is nothing to go on with."""
+        """Remove the file after a complete replay."""
         if self._may_overwrite():
             self.clear()
 
     def clear(self) -> None:
-        """Begin anew next time."""
+        """Remove the file: the next replay starts from its beginning."""
         self._path.unlink(missing_ok=True)
 
     def _may_overwrite(self) -> bool:
@@ -67,16 +78,8 @@ class ReplayProgressFile:
             return None
 
 
-FILTER_PATTERN = '{ $.type = "task.*" }'
-WINDOW_MS = 6 * 60 * 60 * 1000
-# Well below what a Lambda call takes, also when it does not compress.
-MAX_PAYLOAD_BYTES = 1024 * 1024
-_EVENT_OVERHEAD_BYTES = 200
-_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
-
-
 class LogEvent(Struct, frozen=True, kw_only=True):
-    """A line of the log group."""
+    """An event of the log group."""
 
     stream: str
     id: str
@@ -85,7 +88,7 @@ class LogEvent(Struct, frozen=True, kw_only=True):
 
 
 class ReplayCounts(Struct, frozen=True, kw_only=True):
-    """What became of the lines so far."""
+    """Numbers of events found, and of documents indexed, skipped and failed."""
 
     found: int = 0
     indexed: int = 0
@@ -93,7 +96,7 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
     failed: int = 0
 
     def plus(self, other: "ReplayCounts") -> "ReplayCounts":
-        """Both together."""
+        """Add two counts."""
         return ReplayCounts(
             found=self.found + other.found,
             indexed=self.indexed + other.indexed,
@@ -103,15 +106,15 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
 
 
 class LogSource(Protocol):
-    """The log group."""
+    """A log group."""
 
     def between(self, start_ms: int, end_ms: int) -> Iterable[LogEvent]:
-        """The lines from ``start_ms`` to before ``end_ms`` that match the filter pattern."""
+        """Yield the events from ``start_ms`` to before ``end_ms`` that match the filter pattern."""
         ...
 
 
 class Forwarder(Protocol):
-    """The forwarder."""
+    """The forwarder function."""
 
     def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
         """Forward one payload. Raises TaskProfilerError if the function fails."""
@@ -119,15 +122,15 @@ class Forwarder(Protocol):
 
 
 class Progress(Protocol):
-    """Hears how far the replay has come, and remembers it."""
+    """Receives the progress of the replay."""
 
     def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
-        """All before ``done_until_ms`` has been forwarded."""
+        """Everything before ``done_until_ms`` has been forwarded."""
         ...
 
 
 def replay(
-    lines: LogSource,
+    source: LogSource,
     function: Forwarder | None,
     progress: Progress,
     *,
@@ -136,16 +139,15 @@ def replay(
     end_ms: int,
     concurrency: int,
 ) -> ReplayCounts:
-    """Forward everything from ``start_ms`` to before ``end_ms``; without a function only count.
+    """Forward the reports from ``start_ms`` to before ``end_ms``; without a function, count them.
 
-    Raises TaskProfilerError at the first window that cannot be forwarded; what came before stays
-    remembered.
+    Raises TaskProfilerError at the first window that cannot be forwarded. The progress up to this window is kept.
     """
     total = ReplayCounts()
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
-            events = [event for event in lines.between(window_start_ms, window_end_ms) if _is_report(event)]
+            events = [event for event in source.between(window_start_ms, window_end_ms) if _is_report(event)]
             total = total.plus(ReplayCounts(found=len(events)))
             if function is not None:
                 for counts in pool.map(
@@ -158,7 +160,7 @@ def replay(
 
 
 def split_into_payloads(events: Iterable[LogEvent]) -> Iterator[list[LogEvent]]:
-    """The events by stream, in the order of time, in lists that fit into one call."""
+    """Group the events by stream, in the order of time, into lists that fit into one call."""
     streams: dict[str, list[LogEvent]] = {}
     for event in sorted(events, key=lambda event: event.timestamp_ms):
         streams.setdefault(event.stream, []).append(event)
@@ -176,7 +178,7 @@ def split_into_payloads(events: Iterable[LogEvent]) -> Iterator[list[LogEvent]]:
 
 
 def build_subscription_event(events: list[LogEvent], group: str) -> dict[str, object]:
-    """The event that a CloudWatch Logs subscription would have sent."""
+    """Build the event that a CloudWatch Logs subscription sends."""
     document = {
         "messageType": "DATA_MESSAGE",
         "owner": "task-profiler replay",
@@ -190,23 +192,23 @@ def build_subscription_event(events: list[LogEvent], group: str) -> dict[str, ob
 
 
 def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
-    """The counts in a function's answer. Raises TaskProfilerError if it failed or answers something else."""
+    """Read the counts of the function's response. Raises TaskProfilerError if it failed or is not the forwarder."""
     try:
-        answer = msgspec.json.decode(payload) if payload else None
+        response = msgspec.json.decode(payload) if payload else None
     except (msgspec.DecodeError, RecursionError):
-        answer = None
+        response = None
     if function_error is not None:
-        message = answer.get("errorMessage") if isinstance(answer, dict) else None
+        message = response.get("errorMessage") if isinstance(response, dict) else None
         raise TaskProfilerError(
-            f"The function failed ({message or function_error}): look into its log, then run replay again."
+            f"The function failed ({message or function_error}): read its log, then run replay again."
         )
     try:
-        counts = msgspec.convert(answer, dict[str, int])
+        counts = msgspec.convert(response, dict[str, int])
         return ReplayCounts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
     except (msgspec.ValidationError, KeyError) as error:
-        raise TaskProfilerError("The function does not answer like the forwarder: check --function.") from error
+        raise TaskProfilerError("The function does not respond like the forwarder: check --function.") from error
 
 
 def _is_report(event: LogEvent) -> bool:
-    """Filter patterns are CloudWatch's; what comes back is looked at once more."""
-    return any(mark in event.message for mark in _TYPE_MARKERS)
+    """Check the type again: an implementation of CloudWatch Logs may ignore the filter pattern."""
+    return any(marker in event.message for marker in _TYPE_MARKERS)

@@ -1,7 +1,7 @@
-"""Imports the dashboards into Kibana or OpenSearch Dashboards, and judges what the import answers.
+"""Imports the dashboards into Kibana or OpenSearch Dashboards, and checks the response.
 
-HTTP 200 is not success: the server says in the body what became of each object, and creates
-nothing at all if a reference is missing or an object is in the way.
+HTTP 200 does not mean success: the body has the result of each object. The server creates no object at all if a
+reference is missing or an object conflicts.
 """
 
 import json
@@ -14,7 +14,7 @@ from profiler.search.setup import Method, ServerResponse, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
-_LAST_OPENSEARCH_DASHBOARDS = 3  # its versions run from 1 to 3, Kibana's went on from 4
+_LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (7, 16)
 _MAX_ERRORS_SHOWN = 5
 
@@ -31,38 +31,41 @@ class UiServer(Protocol):
         ...
 
     def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
-        """The console's proxy to the cluster behind it."""
+        """Send a request to the cluster through the console's proxy."""
         ...
 
 
 class ProxiedCluster:
-    """The cluster behind a UI server, through its console's proxy: see profiler.search.setup.SearchServer."""
+    """The cluster behind a UI server, as a ``SearchServer``, through the console's proxy."""
 
     def __init__(self, ui: UiServer) -> None:
         self._ui = ui
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        """One request."""
+        """Send a request."""
         return self._ui.console(method, path, body)
 
 
 class ImportResult(Struct, frozen=True, kw_only=True):
-    """Which file was taken, and how many objects it brought."""
+    """The imported flavour and its number of objects."""
 
     flavour: Flavour
     objects: int
 
 
 def detect_flavour(ui: UiServer) -> Flavour:
-    """Lens for Kibana from 7.16 on, the classic charts for what is older and for OpenSearch Dashboards."""
-    answer = ui.status()
-    version = answer.body.get("version") if answer.ok and isinstance(answer.body, dict) else None
+    """Choose Lens for Kibana from 7.16, classic charts for older versions and for OpenSearch Dashboards.
+
+    Raises TaskProfilerError if the server is neither.
+    """
+    response = ui.status()
+    version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
     number = version.get("number") if isinstance(version, dict) else None
     parts = str(number).split(".")
     if number is None or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
-        found = f"HTTP {answer.status}"
         raise TaskProfilerError(
-            f"There is no Kibana or OpenSearch Dashboards at this address ({found}): check URL and sign-in."
+            f"There is no Kibana or OpenSearch Dashboards at this address (HTTP {response.status}): "
+            "check URL and sign-in."
         )
     major, minor = int(parts[0]), int(parts[1])
     is_lens = major > _LAST_OPENSEARCH_DASHBOARDS and (major, minor) >= _FIRST_LENS
@@ -70,27 +73,27 @@ def detect_flavour(ui: UiServer) -> Flavour:
 
 
 def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
-    """The saved objects of a file, with the index patterns of the prefix."""
+    """Parse the saved objects of a file, and put the prefix into their index patterns."""
     return [with_index_prefix(json.loads(line), prefix) for line in content.splitlines() if line.strip()]
 
 
 def import_dashboards(ui: UiServer, objects: list[dict[str, Any]], flavour: Flavour) -> ImportResult:
-    """Import all objects. Raises TaskProfilerError unless the server says that it has every one of them."""
-    content = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in objects).encode()
-    answer = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
-    body = answer.body if isinstance(answer.body, dict) else {}
-    if answer.ok and body.get("success") is True and body.get("successCount") == len(objects):
+    """Import all objects. Raises TaskProfilerError unless the response confirms each of them."""
+    content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
+    response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
+    body = response.body if isinstance(response.body, dict) else {}
+    if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
         return ImportResult(flavour=flavour, objects=len(objects))
-    raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(answer, body, len(objects))}.")
+    raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(response, body, len(objects))}.")
 
 
-def _failure_reason(answer: ServerResponse, body: dict[str, Any], sent: int) -> str:
-    if not answer.ok:
-        hint = "; another --flavour may fit this server" if answer.status == 422 else ""  # noqa: PLR2004
-        return f"HTTP {answer.status}: {body.get('message') or 'no reason given'}{hint}"
+def _failure_reason(response: ServerResponse, body: dict[str, Any], sent: int) -> str:
+    if not response.ok:
+        hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
+        return f"HTTP {response.status}: {body.get('message') or 'no reason given'}{hint}"
     errors = body.get("errors")
-    shown = [_format_error(error) for error in errors[:_MAX_ERRORS_SHOWN]] if isinstance(errors, list) else []
-    return "; ".join(shown) or f"{body.get('successCount', 0)} of {sent} objects were taken"
+    texts = [_format_error(error) for error in errors[:_MAX_ERRORS_SHOWN]] if isinstance(errors, list) else []
+    return "; ".join(texts) or f"{body.get('successCount', 0)} of {sent} objects were imported"
 
 
 def _format_error(error: object) -> str:
@@ -100,5 +103,7 @@ def _format_error(error: object) -> str:
     what = f"{error.get('type')} {error.get('id')}"
     if not isinstance(detail, dict):
         return what
-    missing = ", ".join(str(one.get("id")) for one in detail.get("references", []) if isinstance(one, dict))
+    missing = ", ".join(
+        str(reference.get("id")) for reference in detail.get("references", []) if isinstance(reference, dict)
+    )
     return f"{what}: {detail.get('type')}{f' ({missing})' if missing else ''}"

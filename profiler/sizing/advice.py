@@ -1,4 +1,4 @@
-"""A recommendation: the size, what it saves, and why; for a family, and for the record of one run."""
+"""Recommendations: size, saving and reasons, for a family of runs and for the record of a single run."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.record.accelerators import WHOLE_INSTANCE, idle_advice
 from profiler.record.model import Cost, Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number
-from profiler.sizing.evidence import Evidence, evidence_of_runs
+from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence, evidence_of_runs
 from profiler.sizing.fargate import Size, prices, run_cost
 from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.prices import PriceOverrides
@@ -17,12 +17,11 @@ from profiler.sizing.requirements import Requirements, plausible
 from profiler.sizing.run_facts import facts_of, task_of
 
 _HIGH_CONFIDENCE_RUNS = 20
-_FEW_RUNS = 5
-_MAX_FINE_PERIOD_MS = 2000
+_RUNNING = "running"
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """What is recommended for a family, and what it rests on."""
+    """The recommended size for a family, with the evidence and the reasons."""
 
     evidence: Evidence
     choice: SizeDecision
@@ -35,27 +34,28 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def confidence(self) -> str:
-        """``high`` from 20 runs on with peaks that cannot have been missed, ``low`` below 5 runs."""
+        """``low`` below 5 runs, ``high`` from 20 runs with peaks from the kernel or fine sampling, else ``medium``."""
         evidence = self.evidence
-        if evidence.runs < _FEW_RUNS:
+        if evidence.runs < FEW_RUNS:
             return "low"
-        saw_all = (
-            evidence.peak_source == "kernel"
-            or (evidence.stats_period_ms or _MAX_FINE_PERIOD_MS + 1) <= _MAX_FINE_PERIOD_MS
-        )
-        return "high" if evidence.runs >= _HIGH_CONFIDENCE_RUNS and saw_all else "medium"
+        is_finely_sampled = 0 < (evidence.stats_period_ms or 0) <= MAX_FINE_PERIOD_MS
+        has_exact_peaks = evidence.peak_source == "kernel" or is_finely_sampled
+        return "high" if evidence.runs >= _HIGH_CONFIDENCE_RUNS and has_exact_peaks else "medium"
 
 
 def advise(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
 ) -> Advice:
-    """The recommendation for a family."""
+    """Recommend a size for a family.
+
+    Without ``target``, the task is expected to run where its latest run did.
+    """
     choice = recommend_size(evidence, policy, price_overrides, target)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice))
 
 
 def as_json(advice: Advice) -> Mapping[str, object]:
-    """The object that ``recommend --json`` prints; what is not known is null."""
+    """Build the object that ``recommend --json`` prints; unknown values are null."""
     evidence, choice = advice.evidence, advice.choice
     return {
         "family": advice.family,
@@ -83,13 +83,11 @@ def _size(size: TaskSize | None) -> Mapping[str, object] | None:
     return None if size is None else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
 
 
-_RUNNING = "running"
-
-
 def with_recommendation(record: Record, price_overrides: PriceOverrides, *, time: str) -> Record:
-    """The record with cost and recommendation, as far as they can be told; one of a run that goes on is left alone.
+    """Add cost and recommendation to the record of an ended run, as far as they are known.
 
-    What is said of idle GPUs, if they are known to be the batch's own, comes after what is said about the size.
+    The record of a running task is returned unchanged. Advice on idle GPUs follows the reasons for the size; it is
+    left out if the GPUs may belong to other tasks of the instance.
     """
     if record.status == _RUNNING:
         return record
@@ -102,18 +100,18 @@ def with_recommendation(record: Record, price_overrides: PriceOverrides, *, time
 
 
 def cost_of(record: Record, price_overrides: PriceOverrides) -> Cost | None:
-    """What the run cost; None where no price applies or its size or duration is not known."""
+    """Calculate the cost of the run; None if no price applies or the size or duration is unknown."""
     task = task_of(record, Requirements())
     size = task.size
-    found = prices(record.region, record.cpu_architecture, price_overrides)
+    region_prices = prices(record.region, record.cpu_architecture, price_overrides)
     hour_usd = None
-    if found is not None and size is not None and size.vcpu is not None and size.memory_mb is not None:
-        hour_usd = found.hour_usd(Size(size.vcpu, size.memory_mb), task.storage_mb)
+    if region_prices is not None and size is not None and size.vcpu is not None and size.memory_mb is not None:
+        hour_usd = region_prices.hour_usd(Size(size.vcpu, size.memory_mb), task.storage_mb)
     return run_cost(
         launch_type=record.launch_type,
         billed_ms=plausible(record.metrics.billed_duration_ms),
         hour_usd=hour_usd,
-        basis=None if found is None else found.basis,
+        basis=None if region_prices is None else region_prices.basis,
         overrides=price_overrides,
     )
 

@@ -1,7 +1,8 @@
-"""What the runs of a family say together: the ground of a recommendation. Pure.
+"""Aggregates the runs of a family: the evidence for a recommendation.
 
-The last N runs by their start count, each once, however often its line is there. Of a run without
-numbers it counts that it ran out of memory, and at which size; others without are counted and ignored.
+The last N runs by start time count, each of them once, even if its line occurs repeatedly. A run without
+measurements counts only if it ran out of memory: its size was too small. Other runs without measurements are
+ignored and counted as such.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,27 +15,37 @@ from profiler.record.model import PeakSource, Report
 from profiler.sizing.run_facts import RunFacts, Task, facts_of
 
 LAST_RUNS = 50
+FEW_RUNS = 5
+"""Below this number, a recommendation is not reliable."""
+MAX_FINE_PERIOD_MS = 2000
+"""With a longer period of the statistics, sampled peaks can miss a short spike."""
 _FAILURE = "failure"
 _STOPPED = "stopped"
 
 
 class Spike(Struct, frozen=True, kw_only=True):
-    """The batch's highest peak, and what it held in 99 % of that run's time."""
+    """The batch's highest peak, and the 99th percentile of its memory in the same run."""
 
     peak_mb: float
     p99_mb: float
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Aggregates of a family's measured runs, and of its out-of-memory kills.
+    """Aggregates of a family's measured runs, and of its runs that ran out of memory.
 
-    ``out_of_memory`` counts all runs that ran out of memory, ``out_of_memory_unmeasured`` those of them that are not
-    among the measured ``runs``; ``ignored`` counts the remaining runs. ``required_memory_mb`` and ``required_vcpu`` are
-    the largest of any run, ``batch_peak_mb`` is the batch's part of the memory. ``cpu_bound_vcpu`` and ``oom_size_mb``
-    are the largest sizes that were too small. ``peaks_mb`` are the batch's peaks in order of time, ``peak_source`` is
-    the weakest source, ``stats_period_ms`` the longest period. ``first_started_at`` and ``last_started_at`` are start
-    times; ``window_ns`` is the time between the starts of the first and the last of ``window_runs``, measured or not.
-    ``assumptions`` are sentences on what the source of the runs cannot know.
+    Attributes:
+        runs: Number of measured runs. ``failed`` and ``stopped`` count some of them.
+        out_of_memory: Number of all runs that ran out of memory. ``out_of_memory_unmeasured`` counts those of
+            them that are not in ``runs``.
+        ignored: Number of the remaining runs, without measurements.
+        required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
+        batch_peak_mb: The batch's part of ``required_memory_mb``.
+        cpu_bound_vcpu: The largest vCPU size that a run used up. ``oom_size_mb``: the largest memory size at which
+            a run ran out of memory.
+        peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
+        window_ns: Time between the starts of the first and the last run of the window, measured or not.
+        peaks_mb: The batch's peaks in the order of time.
+        assumptions: Sentences about data that the source of the runs does not have.
     """
 
     family: str
@@ -64,12 +75,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     @property
     def window_runs(self) -> int:
-        """How many runs were looked at, measured or not."""
+        """The number of runs in the window, measured or not."""
         return self.runs + self.out_of_memory_unmeasured + self.ignored
 
 
 class Family:
-    """Collects a family's runs, never many more than are asked for."""
+    """Collects the last runs of a family. Memory is bounded: older runs are dropped on the way."""
 
     def __init__(self, name: str, last: int) -> None:
         self._name = name
@@ -77,13 +88,13 @@ class Family:
         self._runs: dict[tuple[str, str, str], RunFacts] = {}
 
     def add(self, run: RunFacts) -> None:
-        """Take a run; one that is there already stays as it is."""
+        """Add a run; a repeated line of the same run is ignored."""
         self._runs.setdefault(run.key, run)
         if len(self._runs) >= 2 * self._last + 100:
-            self._runs = {one.key: one for one in self._newest()}
+            self._runs = {run.key: run for run in self._newest()}
 
     def evidence(self) -> Evidence | None:
-        """What the last runs say; None if none of them was measured."""
+        """Aggregate the last runs; None if none of them was measured."""
         return evidence_of_runs(self._name, self._newest())
 
     def _newest(self) -> list[RunFacts]:
@@ -91,7 +102,7 @@ class Family:
 
 
 def families_of(reports: Iterable[Report], *, last: int = LAST_RUNS) -> dict[str, Family]:
-    """The families of final reports, by name."""
+    """Group final reports by family."""
     families: dict[str, Family] = {}
     for report in reports:
         run = facts_of(report)
@@ -100,16 +111,16 @@ def families_of(reports: Iterable[Report], *, last: int = LAST_RUNS) -> dict[str
 
 
 def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None:
-    """Aggregates of runs that are in the order of time."""
+    """Aggregate a family's runs, given in the order of time; None if none of them was measured."""
     runs = [run for run in window if run.is_measured]
     if not runs:
         return None
     killed = [run for run in window if run.out_of_memory]
     killed_unmeasured = sum(1 for run in killed if not run.is_measured)
-    peaked = [run for run in runs if run.peak_mb is not None]
-    bound = [run for run in runs if run.cpu_bound_vcpu is not None]
-    neediest = max(peaked, key=lambda run: run.requirements.memory_mb or 0, default=None)
-    idle = [run.gpus_idle for run in runs if run.gpus_idle is not None]
+    with_peak = [run for run in runs if run.peak_mb is not None]
+    cpu_bound = [run for run in runs if run.cpu_bound_vcpu is not None]
+    largest = max(with_peak, key=lambda run: run.requirements.memory_mb or 0, default=None)
+    idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
         family=family,
         runs=len(runs),
@@ -121,38 +132,38 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         ignored=len(window) - len(runs) - killed_unmeasured,
         required_memory_mb=max_known(*(run.requirements.memory_mb for run in runs)),
         required_vcpu=max_known(*(run.requirements.vcpu for run in runs)),
-        batch_peak_mb=neediest.peak_mb if neediest is not None else None,
-        cpu_bound_runs=len(bound),
-        cpu_bound_vcpu=max_known(*(run.cpu_bound_vcpu for run in bound)),
+        batch_peak_mb=largest.peak_mb if largest is not None else None,
+        cpu_bound_runs=len(cpu_bound),
+        cpu_bound_vcpu=max_known(*(run.cpu_bound_vcpu for run in cpu_bound)),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
-        peak_source=weakest(run.peak_source for run in runs),
+        peak_source=_least_exact(run.peak_source for run in runs),
         stats_period_ms=max_known(*(run.stats_period_ms for run in runs)),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
         mean_billed_ms=mean_known(*(run.billed_ms for run in runs)),
-        spike=spike_of(peaked),
-        peaks_mb=tuple(run.peak_mb for run in peaked if run.peak_mb is not None),
-        gpus_idle=bool(idle) and all(idle),
+        spike=spike_of(with_peak),
+        peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
+        gpus_idle=bool(idle_flags) and all(idle_flags),
     )
 
 
 def spike_of(runs: Iterable[RunFacts]) -> Spike | None:
-    """Of the run with the batch's highest peak."""
+    """Find the spike of the run with the batch's highest peak; None if the run has no 99th percentile."""
     highest = max(runs, key=lambda run: run.peak_mb or 0, default=None)
     if highest is None or highest.peak_mb is None or highest.memory_p99_mb is None:
         return None
     return Spike(peak_mb=highest.peak_mb, p99_mb=highest.memory_p99_mb)
 
 
-def weakest(sources: Iterable[PeakSource | None]) -> PeakSource | None:
-    """One peak that was only sampled makes the highest of all no better than that."""
+def _least_exact(sources: Iterable[PeakSource | None]) -> PeakSource | None:
+    """Return ``sampled`` if one of the peaks was sampled: the highest peak is not more exact than that."""
     known = {source for source in sources if source is not None}
     return "sampled" if "sampled" in known else "kernel" if known else None
 
 
 def with_assumption(evidence: Evidence, sentence: str) -> Evidence:
-    """The evidence with what its source had to assume."""
+    """Add a sentence about something that the source of the runs had to assume."""
     return replace(evidence, assumptions=(*evidence.assumptions, sentence))
 
 

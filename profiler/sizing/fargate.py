@@ -1,8 +1,7 @@
-"""AWS Fargate as data: the sizes a task may have, what they cost, and what a run cost. Pure.
+"""Data on AWS Fargate: legal task sizes, prices, and the cost of a run.
 
 Sizes: https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html .
-Prices: AWS's price list (service AmazonECS, on demand, Linux); docs/right-size.md names the source
-and date of each.
+Prices: AWS's price list (service AmazonECS, on demand, Linux). docs/right-size.md lists the source and date of each.
 """
 
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ class Size(Struct, frozen=True, order=True):
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """USD an hour for a vCPU, a GiB of memory, and a GiB of storage above the 20 that are included."""
+    """Prices in USD per hour of a vCPU, a GiB of memory, and a GiB of storage above the included 20 GiB."""
 
     vcpu_hour_usd: float
     gb_hour_usd: float
@@ -42,11 +41,11 @@ class Prices(Struct, frozen=True, kw_only=True):
     basis: str = ""
 
     def size_hour_usd(self, size: Size) -> float:
-        """An hour of a task of this size, without storage."""
+        """Return the price in USD per hour of a task of this size, without storage."""
         return size.vcpu * self.vcpu_hour_usd + size.memory_mb / _MB_PER_GB * self.gb_hour_usd
 
     def hour_usd(self, size: Size, storage_mb: float | None) -> float | None:
-        """An hour of a task with its storage; None if it has storage to pay for and no price of it is known."""
+        """Return the price in USD per hour of a task; None if its storage is charged and has no known price."""
         charged_gb = charged_storage_gb(storage_mb)
         if not charged_gb:
             return self.size_hour_usd(size)
@@ -71,8 +70,8 @@ def _sizes() -> tuple[Size, ...]:
 
 LEGAL_SIZES: Final = _sizes()
 
-# (vCPU hour, GB hour, storage GB hour) in USD; None where no source was found.
-_PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
+# USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
+PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
     ("us-east-1", X86): (0.04048, 0.004445, 0.000111),
     ("us-east-1", "ARM64"): (0.03238, 0.00356, 0.000111),
     ("us-east-2", X86): (0.04048, 0.004445, 0.000111),
@@ -89,25 +88,20 @@ _PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]]
     ("ap-southeast-1", X86): (0.05056, 0.00553, None),
     ("ap-southeast-1", "ARM64"): (0.04045, 0.00442, None),
 }
-# A vCPU costs nine times a GiB in every region, so that the cheapest size is the same everywhere.
+# A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same everywhere.
 REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
-def priced_regions() -> tuple[tuple[str, str], ...]:
-    """The regions and architectures in the table."""
-    return tuple(_PRICE_TABLE)
-
-
 def legal_sizes(*, windows: bool = False) -> tuple[Size, ...]:
-    """The sizes a task may have, smallest first. Windows has those of 1 to 4 vCPU."""
+    """Return the legal task sizes, smallest first. Windows tasks have those of 1 to 4 vCPU."""
     if not windows:
         return LEGAL_SIZES
     return tuple(size for size in LEGAL_SIZES if _MIN_WINDOWS_VCPU <= size.vcpu <= _MAX_WINDOWS_VCPU)
 
 
 def prices(region: str | None, architecture: str | None, overrides: PriceOverrides) -> Prices | None:
-    """What Fargate costs there: the settings' prices, else the table's; None if neither knows them."""
-    table_prices = _PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
+    """Find Fargate's prices: from the settings, else from the table; None if neither has them."""
+    table_prices = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
     vcpu_hour_usd = table_prices[0] if overrides.vcpu_hour_usd is None else overrides.vcpu_hour_usd
     gb_hour_usd = table_prices[1] if overrides.gb_hour_usd is None else overrides.gb_hour_usd
     if vcpu_hour_usd is None or gb_hour_usd is None:
@@ -129,7 +123,7 @@ def _basis(region: str | None, architecture: str | None, overrides: PriceOverrid
 
 
 def charged_storage_gb(storage_mb: float | None) -> int:
-    """GiB above the 20 that are included; 20 GiB are reserved as 20496 MiB."""
+    """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496 MiB."""
     return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - _INCLUDED_STORAGE_GB, 0)
 
 
@@ -141,7 +135,10 @@ def run_cost(
     basis: str | None,
     overrides: PriceOverrides,
 ) -> Cost | None:
-    """Billed duration × the price of an hour; on EC2 that of the setting. None where no price applies."""
+    """Calculate billed duration × price per hour; None if no price applies.
+
+    On Fargate the price is ``hour_usd``, which ``basis`` explains in the record; on EC2 it is that of the setting.
+    """
     if launch_type == EC2:
         hour_usd, basis = overrides.hour_usd, f"{EC2} with {overrides.HOUR_NAME}"
     elif launch_type != FARGATE:

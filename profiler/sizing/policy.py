@@ -1,9 +1,9 @@
-"""From what the runs of a family say to the size its task should have. Pure.
+"""Derives the size of a task from the evidence of its runs.
 
-vCPU: at least the largest need of any run and a margin; after a CPU-bound run at least the next
-size. Memory: at least the largest need and a margin; after a run out of memory more than what was
-not enough. On Fargate the cheapest legal size that satisfies both, elsewhere both rounded up.
-docs/right-size.md has the policy with its reasons.
+vCPU: at least the largest requirement of any run plus a margin; after a CPU-bound run, more than the size it used up.
+Memory: at least the largest requirement plus a margin; after an out-of-memory kill, more than the size at which it
+happened. On Fargate the result is the cheapest legal size that satisfies both, elsewhere both are rounded up.
+docs/right-size.md explains the policy.
 """
 
 import math
@@ -19,13 +19,13 @@ from profiler.sizing.prices import PriceOverrides
 
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64
-_DIGITS = 1
-# Sums and margins of decimal fractions are not exact: 0.1 + 0.2 needs no more than 0.3.
+_SAVING_DIGITS = 1
+# Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 _ROUNDING = 1e-9
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """How much more than was ever needed, in percent, and how many runs are looked at."""
+    """Margins above the largest requirement, in percent, and the number of runs that count."""
 
     cpu_margin_percent: float = 15
     memory_margin_percent: float = 20
@@ -33,7 +33,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class DeploymentTarget(Struct, frozen=True, kw_only=True):
-    """Where the task is to run, if that is known better than from its latest run."""
+    """Where the task will run, if this is known from its task definition; None: as the latest run."""
 
     launch_type: str | None = None
     cpu_architecture: str | None = None
@@ -41,11 +41,14 @@ class DeploymentTarget(Struct, frozen=True, kw_only=True):
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
-    """The size to take.
+    """The recommended size.
 
-    ``is_max_vcpu`` and ``is_max_memory``: the size is the largest that Fargate has. ``needs_more_vcpu`` and
-    ``needs_more_memory``: the runs need more than that. ``is_vcpu_unchanged`` and ``is_memory_unchanged``: the need is
-    unknown, so the present size stays.
+    Attributes:
+        current: Size of the latest run's task; None if unknown.
+        is_max_vcpu: The size is the largest that Fargate has; ``is_max_memory`` alike.
+        needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
+        is_vcpu_unchanged: The requirement is unknown, so the current size stays; ``is_memory_unchanged`` alike.
+        prices: None if no price applies. Then both ``hour_usd`` are None too.
     """
 
     current: TaskSize | None
@@ -64,27 +67,27 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     @property
     def saving_percent(self) -> float | None:
-        """Of the price of the present size at the same duration; negative if the new size costs more."""
+        """Saving at the same duration, in percent of the current price; negative if the new size costs more."""
         if self.current_hour_usd is None or self.hour_usd is None or not self.current_hour_usd:
             return None
-        return round(100 * (1 - self.hour_usd / self.current_hour_usd), _DIGITS) + 0.0
+        return round(100 * (1 - self.hour_usd / self.current_hour_usd), _SAVING_DIGITS) + 0.0
 
     @property
     def changes(self) -> bool:
-        """Whether the present size is known and another is better.
+        """Whether the current size is known and another one is better.
 
-        Outside of Fargate, where sizes have no price, only one that is too small is wrong.
+        Outside Fargate, where sizes have no price, only a size that is too small is changed.
         """
         if self.current is None:
             return False
         pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
         if self.is_fargate:
-            return any(now != then for now, then in pairs if then is not None)
-        return any(now < then for now, then in pairs if now is not None and then is not None)
+            return any(current != new for current, new in pairs if new is not None)
+        return any(current < new for current, new in pairs if current is not None and new is not None)
 
 
 class _Requirements(Struct, frozen=True, kw_only=True):
-    """What a size must have: at least ``vcpu`` and ``memory_mb``, and more than ``above_vcpu`` and ``above_mb``."""
+    """Bounds of a size: at least ``vcpu`` and ``memory_mb``, and more than ``above_vcpu`` and ``above_mb``."""
 
     vcpu: float = 0
     above_vcpu: float = 0
@@ -101,7 +104,7 @@ class _Requirements(Struct, frozen=True, kw_only=True):
 def recommend_size(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
 ) -> SizeDecision:
-    """The size for a family."""
+    """Recommend a size for a family."""
     target = target or DeploymentTarget()
     task = evidence.latest
     launch_type = target.launch_type or task.launch_type
@@ -110,30 +113,34 @@ def recommend_size(
     if launch_type != FARGATE:
         return SizeDecision(current=current, size=_round_up(evidence, requirements), is_fargate=False)
     sizes = legal_sizes(windows=target.windows)
-    # The table is Linux's: for Windows only prices that were given hold.
+    # The price table is for Linux. For Windows, only prices from the settings apply.
     region = None if target.windows else task.region
-    known = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
-    size, needs_more_vcpu, needs_more_memory = _cheapest(sizes, requirements, known or REFERENCE_PRICES)
-    now = _as_size(current)
+    known_prices = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
+    size, needs_more_vcpu, needs_more_memory = _cheapest(sizes, requirements, known_prices or REFERENCE_PRICES)
+    current_size = _as_size(current)
     return SizeDecision(
         current=current,
         size=TaskSize(vcpu=as_number(size.vcpu), memory_mb=as_number(size.memory_mb)),
         is_fargate=True,
         is_windows=target.windows,
-        is_max_vcpu=size.vcpu == max(one.vcpu for one in sizes),
-        is_max_memory=size.memory_mb == max(one.memory_mb for one in sizes),
+        is_max_vcpu=size.vcpu == max(legal.vcpu for legal in sizes),
+        is_max_memory=size.memory_mb == max(legal.memory_mb for legal in sizes),
         needs_more_vcpu=needs_more_vcpu,
         needs_more_memory=needs_more_memory,
         is_vcpu_unchanged=evidence.required_vcpu is None,
         is_memory_unchanged=evidence.required_memory_mb is None and evidence.oom_size_mb is None,
-        prices=known,
-        current_hour_usd=known.hour_usd(now, task.storage_mb) if known is not None and now is not None else None,
-        hour_usd=known.hour_usd(size, task.storage_mb) if known is not None else None,
+        prices=known_prices,
+        current_hour_usd=(
+            known_prices.hour_usd(current_size, task.storage_mb)
+            if known_prices is not None and current_size is not None
+            else None
+        ),
+        hour_usd=known_prices.hour_usd(size, task.storage_mb) if known_prices is not None else None,
     )
 
 
 def _requirements(evidence: Evidence, policy: Policy) -> _Requirements:
-    """Of a need that is not known the present size is what is left to go by."""
+    """Add the margins. An unknown requirement is replaced by the current size, without a margin."""
     current = evidence.latest.size or TaskSize()
     vcpu, memory_mb = evidence.required_vcpu, evidence.required_memory_mb
     return _Requirements(
@@ -144,8 +151,8 @@ def _requirements(evidence: Evidence, policy: Policy) -> _Requirements:
     )
 
 
-def _cheapest(sizes: Sequence[Size], requirements: _Requirements, by: Prices) -> tuple[Size, bool, bool]:
-    """The cheapest size, and whether more vCPU or memory than there is would be wanted."""
+def _cheapest(sizes: Sequence[Size], requirements: _Requirements, by_prices: Prices) -> tuple[Size, bool, bool]:
+    """Find the cheapest size, and whether the required vCPU or memory is above the largest size."""
     max_vcpu = max(size.vcpu for size in sizes)
     max_memory_mb = max(size.memory_mb for size in sizes)
     needs_more_vcpu, needs_more_memory = not requirements.has_vcpu(max_vcpu), not requirements.has_memory(max_memory_mb)
@@ -155,11 +162,11 @@ def _cheapest(sizes: Sequence[Size], requirements: _Requirements, by: Prices) ->
         if (requirements.has_vcpu(size.vcpu) or (needs_more_vcpu and size.vcpu == max_vcpu))
         and (requirements.has_memory(size.memory_mb) or (needs_more_memory and size.memory_mb == max_memory_mb))
     ]
-    return min(fitting, key=lambda size: (by.size_hour_usd(size), size)), needs_more_vcpu, needs_more_memory
+    return min(fitting, key=lambda size: (by_prices.size_hour_usd(size), size)), needs_more_vcpu, needs_more_memory
 
 
 def _round_up(evidence: Evidence, requirements: _Requirements) -> TaskSize:
-    """Steps of 0.25 vCPU and 64 MiB; what is not known is left out."""
+    """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None."""
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
         vcpu = as_number(_step_up(requirements.vcpu, requirements.above_vcpu, _VCPU_STEP))
@@ -169,6 +176,7 @@ def _round_up(evidence: Evidence, requirements: _Requirements) -> TaskSize:
 
 
 def _step_up(minimum: float, above: float, step: float) -> float:
+    """Round ``minimum`` up to a multiple of ``step`` that is more than ``above``, if that is not 0."""
     steps = max(math.ceil(minimum / step - _ROUNDING), 1)
     if above:
         steps = max(steps, math.floor(above / step) + 1)

@@ -1,4 +1,4 @@
-"""Prices from the settings, which replace those of the built-in table."""
+"""Prices from the settings, which replace the prices of the built-in table."""
 
 import math
 from typing import ClassVar
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
-    """Prices in USD: Fargate's for a vCPU, a GiB of memory and of storage, and an hour of a task on EC2."""
+    """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2 of a task."""
 
     HOUR_NAME: ClassVar[str] = "TASK_PROFILER_PRICE_HOUR"
 
@@ -17,7 +17,7 @@ class PriceOverrides(Struct, frozen=True, kw_only=True):
     hour_usd: float | None = None
 
     def fargate_names(self) -> tuple[str, ...]:
-        """The settings of Fargate's prices that were given."""
+        """Return the names of the Fargate price settings that are set."""
         named = (
             ("TASK_PROFILER_PRICE_VCPU_HOUR", self.vcpu_hour_usd),
             ("TASK_PROFILER_PRICE_GB_HOUR", self.gb_hour_usd),
@@ -27,7 +27,7 @@ class PriceOverrides(Struct, frozen=True, kw_only=True):
 
 
 def parse_price(text: str) -> float:
-    """USD of a setting. Raises ValueError."""
+    """Parse the USD of a setting. Raises ValueError if it is not a finite number of at least 0."""
     price = float(text)
     if not math.isfinite(price) or price < 0:
         raise ValueError(text)

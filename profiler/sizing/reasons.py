@@ -1,71 +1,34 @@
-"""Why a size is recommended, in sentences; and whether a quantity grows from run to run."""
+"""The sentences that explain a recommended size, and the trend of the memory peak they speak of."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from msgspec import Struct
 
-from profiler.sizing.evidence import Evidence
+from profiler.record.units import format_count, format_duration, format_memory, format_usd, format_vcpu
+from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence
 from profiler.sizing.policy import SizeDecision
 
-_MIN_RUNS = 8
+_MIN_TREND_RUNS = 8
+# All pairs of these runs are compared. Older runs say less about the future.
+_MAX_TREND_RUNS = 200
 _MIN_TAU = 0.5
-_MIN_GROWTH = 0.05
-# All pairs of these; older runs say less about where it goes.
-_MAX_RUNS = 200
-
-
-class Growth(Struct, frozen=True, kw_only=True):
-    """So much more with each run; ``now`` is where the line is at the last one."""
-
-    per_run: float
-    now: float
-
-    def runs_until(self, limit: float) -> int | None:
-        """After how many more runs the limit is passed; None if it is passed already."""
-        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
-
-
-def growth(values: Sequence[float]) -> Growth | None:
-    """The growth over runs in the order of time; None if there is none that can be told from chance."""
-    recent = values[-_MAX_RUNS:]
-    count = len(recent)
-    if count < _MIN_RUNS:
-        return None
-    pairs = list(combinations(range(count), 2))
-    rising = sum(1 for a, b in pairs if recent[b] > recent[a])
-    falling = sum(1 for a, b in pairs if recent[b] < recent[a])
-    if (rising - falling) / len(pairs) < _MIN_TAU:
-        return None
-    slope = _median([(recent[b] - recent[a]) / (b - a) for a, b in pairs])
-    level = _median([value - slope * place for place, value in enumerate(recent)])
-    now = level + slope * (count - 1)
-    if slope <= 0 or slope * (count - 1) < _MIN_GROWTH * now:
-        return None
-    return Growth(per_run=slope, now=now)
-
-
-def _median(values: Sequence[float]) -> float:
-    """Without the statistics module, which costs the monitor a megabyte."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-_FEW_RUNS = 5
-_MAX_FINE_PERIOD_MS = 2000
+_MIN_GROWTH_SHARE = 0.05
+_MAX_RUNS_AHEAD = 1000
 _HIGH_USE_SHARE = 0.9
 _LOW_USE_SHARE = 0.5
 _SPIKE_SHARE = 0.5
+_MIN_OTHERS_MB = 1
+# A smaller size is an invalid record, and its share could be infinite.
+_MIN_TASK_MB = 1
+_MAX_NAMES = 5
 _NS_PER_DAY = 86_400 * 1_000_000_000
 _DAYS_PER_MONTH = 365.25 / 12
 _MS_PER_HOUR = 3_600_000
-_MAX_RUNS_AHEAD = 1000
-_MAX_NAMES = 5
 
 
 def reasons(evidence: Evidence, choice: SizeDecision) -> tuple[str, ...]:
-    """The sentences, the most important first; the first tells the runs and how their peaks are known."""
+    """Return the sentences, the most important first. The first one names the runs and the source of their peaks."""
     sentences = (
         *_basis(evidence),
         *_memory(evidence, choice),
@@ -81,180 +44,216 @@ def reasons(evidence: Evidence, choice: SizeDecision) -> tuple[str, ...]:
 
 
 def _basis(evidence: Evidence) -> Iterator[str]:
-    told = [
-        _counted(count, what)
-        for count, what in (
+    outcomes = [
+        f"{count} {outcome}"
+        for count, outcome in (
             (evidence.failed, "failed"),
             (evidence.stopped, "stopped"),
             (evidence.out_of_memory - evidence.out_of_memory_unmeasured, "out of memory"),
         )
         if count
     ]
-    of_them = f" ({', '.join(told)})" if told else ""
+    runs = format_count(evidence.runs, "run") + (f" ({', '.join(outcomes)})" if outcomes else "")
     parts = []
     if evidence.required_memory_mb is not None:
         source = f" ({evidence.peak_source})" if evidence.peak_source is not None else ""
-        parts.append(f"at most {memory(evidence.required_memory_mb)} of memory{source}")
+        parts.append(f"at most {format_memory(evidence.required_memory_mb)} of memory{source}")
     if evidence.required_vcpu is not None:
-        parts.append(f"for 95 % of the time at most {vcpus(evidence.required_vcpu)}")
+        parts.append(f"for 95 % of the time at most {format_vcpu(evidence.required_vcpu)}")
     others_mb = (evidence.required_memory_mb or 0) - (evidence.batch_peak_mb or evidence.required_memory_mb or 0)
-    beside = f"; {memory(others_mb)} of the memory are the other containers'" if others_mb >= 1 else ""
-    died = evidence.out_of_memory_unmeasured
-    unmeasured = f"; {died} more ran out of memory before it could be measured" if died else ""
-    yield f"{_runs(evidence.runs)}{of_them} used {' and '.join(parts)}{beside}{unmeasured}."
+    others_text = (
+        f"; {format_memory(others_mb)} of this memory is for the other containers"
+        if others_mb >= _MIN_OTHERS_MB
+        else ""
+    )
+    unmeasured = evidence.out_of_memory_unmeasured
+    unmeasured_text = f"; {unmeasured} more ran out of memory before the first measurement" if unmeasured else ""
+    yield f"{runs} used {' and '.join(parts)}{others_text}{unmeasured_text}."
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    given_mb = choice.current.memory_mb if choice.current is not None else None
-    oom_size_mb, need_mb = evidence.oom_size_mb, evidence.required_memory_mb
+    size_mb = choice.current.memory_mb if choice.current is not None else None
+    oom_size_mb, required_mb = evidence.oom_size_mb, evidence.required_memory_mb
     if oom_size_mb is not None:
-        yield f"With {memory(oom_size_mb)} a run ran out of memory, so it needs more than that."
-    elif given_mb and need_mb is not None and need_mb >= _HIGH_USE_SHARE * given_mb:
-        yield f"That is {_share(need_mb, given_mb)} of the task's {memory(given_mb)}: it is bound by its memory."
-    elif given_mb and need_mb is not None and need_mb < _LOW_USE_SHARE * given_mb:
-        yield f"Only {_share(need_mb, given_mb)} of the task's {memory(given_mb)} was ever used."
-    if (evidence.oom_size_mb is not None or choice.changes) and _bounded_below(
-        evidence.latest.memory_size_mb, choice.size.memory_mb, given_mb
+        yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
+    elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= _HIGH_USE_SHARE * size_mb:
+        share = _share(required_mb, size_mb)
+        yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
+    elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
+        yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
+    if (evidence.oom_size_mb is not None or choice.changes) and _is_limited_by_container(
+        evidence.latest.memory_size_mb, choice.size.memory_mb, size_mb
     ):
         yield (
-            f"The container {evidence.latest.container!r} has a limit of its own of "
-            f"{memory(evidence.latest.memory_size_mb or 0)}: check that it fits the new size."
+            f"The container {evidence.latest.container!r} has its own limit of "
+            f"{format_memory(evidence.latest.memory_size_mb or 0)}: check that it fits the new size."
         )
 
 
 def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    given = choice.current.vcpu if choice.current is not None else None
-    bound, need = evidence.cpu_bound_vcpu, evidence.required_vcpu
-    if bound is not None:
-        wanted = choice.size.vcpu
-        more = f": with {vcpus(wanted)} it may run faster" if wanted is not None and wanted > bound else ""
-        yield f"{_runs(evidence.cpu_bound_runs)} used all of {vcpus(bound)} (CPU-bound){more}."
-        if _bounded_below(evidence.latest.vcpu_size, choice.size.vcpu, given):
+    size = choice.current.vcpu if choice.current is not None else None
+    bound_vcpu, required_vcpu = evidence.cpu_bound_vcpu, evidence.required_vcpu
+    if bound_vcpu is not None:
+        recommended = choice.size.vcpu
+        has_more = recommended is not None and recommended > bound_vcpu
+        more = f": with {format_vcpu(recommended or 0)} it may run faster" if has_more else ""
+        yield f"{format_count(evidence.cpu_bound_runs, 'run')} used all of {format_vcpu(bound_vcpu)} (CPU-bound){more}."
+        if _is_limited_by_container(evidence.latest.vcpu_size, recommended, size):
             yield (
-                f"The container {evidence.latest.container!r} has a CPU limit of its own of "
-                f"{vcpus(evidence.latest.vcpu_size or 0)}: raise that as well."
+                f"The container {evidence.latest.container!r} has its own CPU limit of "
+                f"{format_vcpu(evidence.latest.vcpu_size or 0)}: raise this limit too."
             )
-    elif given and need is not None and need < _LOW_USE_SHARE * given:
-        yield f"For 95 % of the time it used at most {_share(need, given)} of the task's {vcpus(given)}."
+    elif size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
+        yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
 
 
-def _bounded_below(own: float | None, wanted: float | None, given: float | None) -> bool:
-    """Whether a container's own limit, not the task's size, is what bounds it."""
-    return own is not None and wanted is not None and given is not None and own < given and own != wanted
+def _is_limited_by_container(container_limit: float | None, recommended: float | None, task_size: float | None) -> bool:
+    """Whether the container's own limit, and not the task's size, limits the batch."""
+    return (
+        container_limit is not None
+        and recommended is not None
+        and task_size is not None
+        and container_limit < task_size
+        and container_limit != recommended
+    )
 
 
 def _limits(choice: SizeDecision) -> Iterator[str]:
     where, split = "Fargate has for Windows" if choice.is_windows else "Fargate has", ": split the work"
     if choice.is_max_vcpu:
         ending = split if choice.needs_more_vcpu else ""
-        yield f"{vcpus(choice.size.vcpu or 0)} is the largest size that {where}{ending}."
+        yield f"{format_vcpu(choice.size.vcpu or 0)} is the largest size that {where}{ending}."
     if choice.is_max_memory:
-        most = memory(choice.size.memory_mb or 0)
-        yield f"{most} is the largest memory that {where}{split if choice.needs_more_memory else ''}."
+        ending = split if choice.needs_more_memory else ""
+        yield f"{format_memory(choice.size.memory_mb or 0)} is the largest memory that {where}{ending}."
     if choice.is_vcpu_unchanged:
-        yield "Its use of CPU was not measured, so the vCPUs stay as they are."
+        yield "CPU use was not measured, so the vCPU size stays as it is."
     if choice.is_memory_unchanged:
-        yield "Its use of memory was not measured, so the memory stays as it is."
+        yield "Memory use was not measured, so the memory size stays as it is."
 
 
 def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    saving = choice.saving_percent
-    if saving is None or choice.current_hour_usd is None or choice.hour_usd is None or not choice.changes:
+    saving_percent = choice.saving_percent
+    if saving_percent is None or choice.current_hour_usd is None or choice.hour_usd is None or not choice.changes:
         if choice.is_fargate and _is_right(choice):
-            yield "The present size is right."
+            yield "The current size is right."
         return
-    verb = "saves" if saving >= 0 else "costs"
-    more = "" if saving >= 0 else " more"
+    verb, more = ("saves", "") if saving_percent >= 0 else ("costs", " more")
+    change = f"The new size {verb} {abs(saving_percent):g} %{more}"
     if evidence.mean_billed_ms is None:
-        yield f"The new size {verb} {abs(saving):g} %{more} at the same duration."
+        yield f"{change} at the same duration."
         return
-    per_run = abs(choice.current_hour_usd - choice.hour_usd) * evidence.mean_billed_ms / _MS_PER_HOUR
-    per_month = runs_per_month(evidence)
-    monthly = f", about {dollars(per_run * per_month)} a month at {per_month:.0f} runs" if per_month is not None else ""
-    yield f"The new size {verb} {abs(saving):g} %{more}: {dollars(per_run)} a run{monthly}, at the same duration."
+    usd_per_run = abs(choice.current_hour_usd - choice.hour_usd) * evidence.mean_billed_ms / _MS_PER_HOUR
+    monthly_runs = runs_per_month(evidence)
+    monthly = (
+        f", about {format_usd(usd_per_run * monthly_runs)} a month at {monthly_runs:.0f} runs"
+        if monthly_runs is not None
+        else ""
+    )
+    yield f"{change}: {format_usd(usd_per_run)} a run{monthly}, at the same duration."
 
 
 def _is_right(choice: SizeDecision) -> bool:
-    wants_more = choice.needs_more_vcpu or choice.needs_more_memory
-    return choice.current is not None and not choice.changes and not wants_more
+    needs_more = choice.needs_more_vcpu or choice.needs_more_memory
+    return choice.current is not None and not choice.changes and not needs_more
 
 
 def runs_per_month(evidence: Evidence) -> float | None:
-    """How often the family runs, as far as its last runs tell; None for a single one, or for many at once."""
+    """Estimate the runs per month from the window; None for fewer than 5 runs or a window shorter than a day."""
     steps = evidence.window_runs - 1
-    if steps < _FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
+    if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
         return None
     return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_PER_MONTH
 
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    grows = growth(evidence.peaks_mb)
-    if grows is not None:
-        known_mb = {limit for limit in (choice.size.memory_mb, evidence.latest.memory_size_mb) if limit is not None}
-        ends = [text for limit_mb in sorted(known_mb) if (text := _passing(grows, limit_mb)) is not None]
-        passes = f": it will pass {' and '.join(ends)}" if ends else ""
-        yield f"Its peak grows by about {memory(grows.per_run)} a run{passes}."
+    trend = growth(evidence.peaks_mb)
+    if trend is not None:
+        limits_mb = {limit for limit in (choice.size.memory_mb, evidence.latest.memory_size_mb) if limit is not None}
+        passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(trend, limit_mb)) is not None]
+        passes = f": it will pass {' and '.join(passed)}" if passed else ""
+        yield f"The memory peak grows by about {format_memory(trend.per_run)} a run{passes}."
     spike = evidence.spike
     if spike is not None and spike.p99_mb < _SPIKE_SHARE * spike.peak_mb:
         yield (
-            f"It is spiky: {memory(spike.peak_mb)} were held for less than 1 % of the time, "
-            f"and {memory(spike.p99_mb)} were enough for the rest."
+            f"The memory peak is a short spike: {format_memory(spike.peak_mb)} for less than 1 % of the time, "
+            f"at most {format_memory(spike.p99_mb)} otherwise."
         )
 
 
-def _passing(grows: Growth, limit_mb: float) -> str | None:
-    runs = grows.runs_until(limit_mb)
+def _limit_passed(trend: "Growth", limit_mb: float) -> str | None:
+    runs = trend.runs_until(limit_mb)
     if runs is None or runs > _MAX_RUNS_AHEAD:
         return None
-    return f"the limit of {memory(limit_mb)} in about {_runs(runs)}"
+    return f"the limit of {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
 
 
 def _devices(evidence: Evidence) -> Iterator[str]:
-    if evidence.gpus_idle and evidence.runs > 1:  # on its own record a single run says it of each GPU
-        yield "Its GPUs were allocated and never used in any run: run the task without, or see why it finds none."
+    if evidence.gpus_idle and evidence.runs > 1:  # the record of a single run says it of each GPU
+        yield (
+            "The GPUs were allocated and never used in any run: run the task without GPUs, or check why the program "
+            "finds none."
+        )
 
 
 def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    if evidence.runs < _FEW_RUNS:
-        yield (
-            f"{'One run is' if evidence.runs == 1 else f'{evidence.runs} runs are'} few: "
-            "look again when there are more, with other input."
-        )
+    if evidence.runs < FEW_RUNS:
+        runs = f"{format_count(evidence.runs, 'run')} {'is' if evidence.runs == 1 else 'are'}"
+        yield f"{runs} a small sample: check again after more runs, with different input."
     if evidence.stopped and evidence.runs == evidence.stopped:
-        yield "No run came to its end, so it may need more."
-    if evidence.peak_source == "sampled" and (evidence.stats_period_ms or 0) > _MAX_FINE_PERIOD_MS:
-        period_s = (evidence.stats_period_ms or 0) / 1000
-        yield f"The statistics moved only every {period_s:.0f} s: a shorter peak was not seen."
+        yield "Every run was stopped before its end, so the task may need more."
+    if evidence.peak_source == "sampled" and (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS:
+        period = format_duration(round(evidence.stats_period_ms or 0, -2))
+        yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
     if evidence.latest.unbounded:
         names = evidence.latest.unbounded
         listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
-        yield f"Not all that {listed} used is known, and there is no limit to go by: that counts for nothing here."
+        yield f"The use of {listed} was not fully measured, and there is no limit to count instead: it is not included."
     if not choice.is_fargate:
-        yield "This is the need rounded up: outside of Fargate a size has no price of its own."
-
-
-def memory(size_mb: float) -> str:
-    """``512 MB``; a fraction only below 10."""
-    return f"{size_mb:.0f} MB" if size_mb >= 10 or float(size_mb).is_integer() else f"{size_mb:.1f} MB"  # noqa: PLR2004
-
-
-def vcpus(count: float) -> str:
-    """``0.25 vCPU``, with two digits at most."""
-    return f"{round(count, 2):g} vCPU"
-
-
-def dollars(usd: float) -> str:
-    """Small sums with two digits that say something."""
-    return f"${usd:.2f}" if usd >= 1 or not usd else f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"  # noqa: PLR2004
+        yield "This is the requirement rounded up: outside Fargate, a size has no price."
 
 
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+class Growth(Struct, frozen=True, kw_only=True):
+    """A rising trend: the increase per run, and the trend line's value at the last run."""
+
+    per_run: float
+    now: float
+
+    def runs_until(self, limit: float) -> int | None:
+        """Return the number of further runs until the trend passes the limit; None if it already has."""
+        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}"
+def growth(values: Sequence[float]) -> Growth | None:
+    """Find the growth of values in the order of time; None if it is absent, small, or could be chance.
+
+    The trend counts if Kendall's tau is at least 0.5 and the line rises by at least 5 % over the runs.
+    The slope is the Theil-Sen estimator, the median of the slopes of all pairs, which outliers hardly
+    change.
+    """
+    recent = values[-_MAX_TREND_RUNS:]
+    count = len(recent)
+    if count < _MIN_TREND_RUNS:
+        return None
+    pairs = list(combinations(range(count), 2))
+    rising = sum(1 for a, b in pairs if recent[b] > recent[a])
+    falling = sum(1 for a, b in pairs if recent[b] < recent[a])
+    if (rising - falling) / len(pairs) < _MIN_TAU:
+        return None
+    slope = _median([(recent[b] - recent[a]) / (b - a) for a, b in pairs])
+    level = _median([value - slope * index for index, value in enumerate(recent)])
+    now = level + slope * (count - 1)
+    if slope <= 0 or slope * (count - 1) < _MIN_GROWTH_SHARE * now:
+        return None
+    return Growth(per_run=slope, now=now)
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median. The statistics module would take a megabyte of the monitor's memory."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

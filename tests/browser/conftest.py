@@ -29,7 +29,7 @@ MANY = 5000
 
 
 def make_page(out: Path, *options: str) -> Path:
-    """The page that the command makes."""
+    """Write a page with the command."""
     words = (sys.executable, "-m", "profiler", "report", "-o", str(out), *options)
     finished = subprocess.run(words, capture_output=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stderr
@@ -60,13 +60,13 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dashboard(history: Path) -> Path:
-    """120 runs of the history."""
+    """A page of the history's 120 runs."""
     return make_page(history.with_name("page.html"), "--history", str(history))
 
 
 @pytest.fixture(scope="session")
 def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """5,000 runs of a history, each with its course."""
+    """A page of 5,000 runs with time series."""
     file = tmp_path_factory.mktemp("long") / "history.sqlite3"
     store = HistoryStore(file, FakeClock())
     for report, points in runs(MANY, max_points=60):

@@ -1,4 +1,4 @@
-"""The page in a real browser. Its pictures are left in each test's tmp_path."""
+"""The page in a real browser. Screenshots are stored in each test's tmp_path."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ INJECTIONS = (
     "\u202egnorw\u2028",
     "x" * 300,
 )
-# The colours of a heatmap's cells, as they were painted.
+# Returns the number of colours in a heatmap's image.
 PAINTED = """async (id) => {
   const image = new Image();
   image.src = document.querySelector(`#${id} .hm image`).getAttribute("href");
@@ -42,7 +42,7 @@ PAINTED = """async (id) => {
   for (let at = 0; at < data.length; at += 4) if (data[at + 3]) colours.add(data.slice(at, at + 3).join());
   return colours.size;
 }"""
-# [rows, columns, cells with a value] as Plotly has them.
+# Returns [rows, columns, cells with a value] of Plotly's data.
 CELLS = """(id) => { const z = document.getElementById(id).data[0].z;
   return [z.length, z[0].length, z.flat().filter((cell) => cell !== null).length]; }"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -51,7 +51,7 @@ Opener = Callable[..., Page]
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opener]:
-    """Open a page; in the end there must have been neither an error nor a request."""
+    """Open pages; after the test, check that there was no error and no request."""
     contexts: list[BrowserContext] = []
     trouble: list[str] = []
 
@@ -138,11 +138,11 @@ def test_a_cell_is_the_mean_of_its_runs(opened: Opener, tmp_path: Path) -> None:
     tab = opened(make_page(tmp_path / "page.html", "--from", str(file)))
     cells = tab.evaluate("document.getElementById('heat-cpu').data[0].z[0].filter((cell) => cell !== null)")
     assert cells == [30, 90]
-    assert tab.inner_text("#heat-memory") == "No run here has a measured memory percentage."
+    assert tab.inner_text("#heat-memory") == "No run in this selection has a measured memory percentage."
 
 
 def test_no_run_is_lost_in_the_hour_that_comes_twice(opened: Opener, tmp_path: Path) -> None:
-    """The night in which summer time ends: the later runs have the earlier local time."""
+    """In the night in which summer time ends, later runs have an earlier local time."""
     lines = []
     for place, minute in enumerate(("00:30", "00:50", "01:05", "01:10")):
         record = Record(
@@ -204,7 +204,7 @@ def test_a_click_on_a_run_shows_its_course(opened: Opener, dashboard: Path, tmp_
     tab.click("#runs tbody tr:has-text('nightly-etl') >> nth=0")
     tab.wait_for_selector("#detail[open] #course-memory .scatterlayer path.js-line >> nth=1", state="attached")
     names = tab.evaluate("document.getElementById('course-memory').data.map((trace) => trace.name)")
-    assert names == ["memory", "limit 4.0 GB"]
+    assert names == ["memory", "limit 4 GB"]
     assert tab.evaluate("document.getElementById('course-memory').data[1].y") == [4096, 4096]
     assert tab.evaluate("document.getElementById('course-cpu').data[0].y.length") > 100
     tab.screenshot(path=tmp_path / "run.png")
@@ -232,7 +232,7 @@ def test_a_course_has_a_chart_for_what_was_measured(opened: Opener, dashboard: P
 
 
 def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener, tmp_path: Path) -> None:
-    """In MB/s: 2 MB in the first second, 6 MB in the three after it, in the second of which nothing was known."""
+    """In MB/s: 2 MB in the first second, 6 MB in the next three. The third second has no measurement."""
     mb = 2**20
     points = (
         Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=mb, block_read_bytes=2 * mb, gpu_percent=40.0),
@@ -254,7 +254,7 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     tab = opened(make_page(tmp_path / "page.html", "--history", str(file), "--run", "a"))
     course = "(id) => document.getElementById(id).data.map(({ x, y }) => [[...x], [...y]])"
     assert tab.evaluate(course, "course-io") == [[[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]]
-    # The last reading of the GPUs is too long after the one before to reach back to it.
+    # The gap before the last GPU reading is too long to be closed.
     assert tab.evaluate(course, "course-gpu") == [[[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]]
 
 
@@ -383,7 +383,7 @@ def test_five_thousand_runs(opened: Opener, long_dashboard: Path, dashboard: Pat
         assert count(tab) == number
         assert size_mb < 8
         assert tab.evaluate(PAINTED, "heat-cpu") > 5
-        # Rows are made as they are looked at.
+        # Rows are created when they are scrolled into view.
         assert tab.locator("#runs tbody tr").count() <= number / 1.1
     tab.locator("#more").scroll_into_view_if_needed()
     tab.wait_for_selector("#runs tbody tr >> nth=100")

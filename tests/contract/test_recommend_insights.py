@@ -41,12 +41,12 @@ def test_reports_in_a_log_group_are_enough(aws: FakeAws) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["family"], found["runs"], found["recommended"]) == ("nightly", 3, {"vcpu": 0.25, "memoryMB": 512})
-    assert "Skipped in /ecs/jobs: 1 line that is no record" in done.stderr
+    assert "Skipped in /ecs/jobs: 1 line that is not a record" in done.stderr
 
 
 def test_a_log_group_that_is_not_there_is_a_sentence(aws: FakeAws) -> None:
     done = recommend(aws, "--log-group", "/ecs/none")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Insights cannot be asked about /ecs/none" in done.stderr
+    assert "Insights cannot be queried for /ecs/none" in done.stderr
     assert "log group does not exist" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -13,7 +13,7 @@ from tests.unit.forwarder.task.test_event import EVENT
 
 PROGRAM = (sys.executable, "-m", "profiler")
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
-FULL = b"task-profiler: Standard output cannot be written (No space left on device): send it somewhere else.\n"
+FULL = b"task-profiler: Standard output cannot be written (No space left on device): redirect it.\n"
 TOO_DEEP = b"[" * 200_000
 PRINTING = pytest.mark.parametrize(
     "words",
@@ -87,7 +87,7 @@ def test_a_record_line_of_any_depth_is_one_that_is_no_record(command: str) -> No
     Path("lines").write_bytes(b'{"more": ' + TOO_DEEP + b"\n")
     done = subprocess.run([*PROGRAM, command, "--from", "lines"], capture_output=True, check=False)
     assert done.returncode == 1
-    assert b"no record" in done.stderr
+    assert b"not a record" in done.stderr
     assert b"Traceback" not in done.stderr
 
 

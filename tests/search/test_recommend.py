@@ -99,7 +99,7 @@ def test_the_cluster_finds_what_the_record_lines_say(forward: Forward, search_se
     starved = there["starved"]
     assert (starved["runs"], starved["evidence"]["outOfMemory"], starved["evidence"]["ignored"]) == (1, 2, 1)
     assert starved["recommended"]["memoryMB"] == 4096
-    assert any("will pass the limit of 2048 MB" in reason for reason in there["grown"]["reasons"])
+    assert any("will pass the limit of 2 GB" in reason for reason in there["grown"]["reasons"])
     assert any("GPUs were allocated and never used" in reason for reason in there["idle"]["reasons"])
 
 
@@ -192,7 +192,7 @@ def test_no_documents_are_a_failure_with_a_sentence(search_server: SearchServer)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == (
         b"task-profiler: There is no run in the indices nobodys-reports-*: check URL and --prefix, and that the "
-        b"forwarder is at work.\n"
+        b"forwarder works.\n"
     )
 
 

@@ -134,18 +134,16 @@ def _fields(notice: Notice) -> JsonObject | None:
 
 
 def _usage(numbers: RunNumbers) -> list[str]:
-    vcpu, memory = wording.valid_number(numbers.vcpu_size), wording.valid_number(numbers.memory_size_mb)
-    peak = wording.valid_number(numbers.memory_maximum_mb)
     cpu_used = wording.usage(
         numbers.cpu_average_percent,
         numbers.cpu_maximum_percent,
-        size=None if vcpu is None else f"{wording.number(vcpu, 3)} vCPU",
+        size=wording.vcpu(numbers.vcpu_size),
     )
     memory_used = wording.usage(
         numbers.memory_average_percent,
         numbers.memory_maximum_percent,
-        peak=None if peak is None else f"{wording.number(peak, 0)} MB",
-        size=None if memory is None else f"{wording.number(memory, 0)} MB",
+        peak=wording.memory(numbers.memory_maximum_mb),
+        size=wording.memory(numbers.memory_size_mb),
     )
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",

@@ -4,12 +4,12 @@ import math
 import re
 import signal
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from forwarder.notices.notice import AcceleratorUse, Notice, SizeAdvice
 from forwarder.task.outcome import StopCategory, Verdict
+from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
@@ -126,9 +126,6 @@ _OOM_BUT_SUCCESS = (
 _BAR_CELLS = 10
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
-_MS_PER_SECOND = 1000
-_SECONDS_PER_MINUTE = 60
-_UNITS = ((86_400, "d"), (3600, "h"), (_SECONDS_PER_MINUTE, "min"), (1, "s"))
 _MAX_MS = 1e15
 _FIRST_SIGNAL_CODE = 128
 
@@ -138,37 +135,28 @@ def valid_number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value >= 0 else None
 
 
-def number(value: float, digits: int = 2) -> str:
-    """At most so many digits after the point and no zeros at the end; never 0 for what is not 0."""
-    text = f"{value:.{digits}f}"
-    if digits:
-        text = text.rstrip("0").rstrip(".")
-    return f"{value:.1g}" if text in {"0", "-0"} and value else text
-
-
 def duration(milliseconds: float | None) -> str | None:
-    """The two largest units: ``850 ms``, ``12.3 s``, ``4 min 5 s``, ``2 h 13 min``, ``3 d 4 h``."""
+    """Format a duration; None if it is unknown or implausible."""
     value = valid_number(milliseconds)
-    if value is None or value > _MAX_MS:
-        return None
-    if value < _MS_PER_SECOND:
-        return f"{value:.0f} ms"
-    seconds = value / _MS_PER_SECOND
-    if seconds < _SECONDS_PER_MINUTE:
-        return f"{math.floor(seconds * 10) / 10:g} s"
-    for (large, large_name), (small, small_name) in pairwise(_UNITS):
-        if seconds >= large:
-            small_count = int(seconds % large // small)
-            return f"{int(seconds // large)} {large_name}" + (f" {small_count} {small_name}" if small_count else "")
-    return None
+    return None if value is None or value > _MAX_MS else format_duration(value)
+
+
+def memory(size_mb: float | None) -> str | None:
+    """Format a size of memory; None if it is unknown."""
+    value = valid_number(size_mb)
+    return None if value is None else format_memory(value)
+
+
+def vcpu(count: float | None) -> str | None:
+    """Format a number of vCPUs; None if it is unknown."""
+    value = valid_number(count)
+    return None if value is None else format_vcpu(value)
 
 
 def dollars(value: float | None) -> str | None:
-    """US dollars, with more digits for small sums."""
+    """Format US dollars; None if they are unknown."""
     usd = valid_number(value)
-    if usd is None:
-        return None
-    return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${number(usd, 5)}"
+    return None if usd is None else format_usd(usd)
 
 
 def exit_code(code: int | None) -> str | None:
@@ -207,8 +195,8 @@ def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
     """Return the use of the GPUs or Neuron cores, with a clear statement if they were idle."""
     if used is None or used.count < 1:
         return ""
-    memory = valid_number(used.maximum_memory_mb)
-    peak_memory = None if memory is None else f"peak memory {number(memory, 0)} MB"
+    peak = memory(used.maximum_memory_mb)
+    peak_memory = None if peak is None else f"peak memory {peak}"
     average, maximum = valid_number(used.average_percent), valid_number(used.maximum_percent)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
@@ -230,23 +218,15 @@ def cause(notice: Notice) -> str | None:
 
 def memory_at_oom(notice: Notice) -> str | None:
     """Return the memory peak and limit of a run that ran out of memory, as far as known."""
-    peak, limit = valid_number(notice.numbers.memory_maximum_mb), valid_number(notice.numbers.memory_size_mb)
-    parts = [
-        None if peak is None else f"measured peak {number(peak, 1)} MB",
-        None if limit is None else f"limit {number(limit, 1)} MB",
-    ]
+    peak, limit = memory(notice.numbers.memory_maximum_mb), memory(notice.numbers.memory_size_mb)
+    parts = [None if peak is None else f"measured peak {peak}", None if limit is None else f"limit {limit}"]
     text = ", ".join(part for part in parts if part)
     return f"Memory: {text}." if text else None
 
 
 def suggested_size(advice: SizeAdvice) -> str | None:
     """Return the size to try next and the saving."""
-    vcpu, memory = valid_number(advice.vcpu), valid_number(advice.memory_mb)
-    sizes = [
-        None if vcpu is None else f"{number(vcpu, 3)} vCPU",
-        None if memory is None else f"{number(memory, 0)} MB memory",
-    ]
-    text = " and ".join(size for size in sizes if size)
+    text = format_task_size(valid_number(advice.vcpu), valid_number(advice.memory_mb))
     return f"Size to try next: {text}{_saving(advice.saving_percent)}." if text else None
 
 
@@ -257,7 +237,9 @@ def _saving(percent: float | None) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{number(value, 0 if value >= 1 else 1)} %"
+    """Format with one decimal below 1 %; never as 0 if the value is not 0."""
+    text = f"{value:.{0 if value >= 1 else 1}f}".removesuffix(".0")
+    return f"{value:.1g} %" if text == "0" and value else f"{text} %"
 
 
 def sanitize(text: str) -> str:

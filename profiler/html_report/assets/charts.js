@@ -1,32 +1,33 @@
-// The charts. Plotly takes some HTML in its texts: whatever comes from a record goes through label().
+// The charts. Plotly interprets some HTML in its texts, so every text from a record goes through escapeHtml().
 
-const label = (text, length = 60) =>
-  cut(text, length).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const escapeHtml = (text, maxLength = 60) =>
+  truncate(text, maxLength).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const OUTCOMES = ["success", "failure", "out of memory", "stopped", "running", "unknown"];
 const COLOUR_OF = { "out of memory": "oom" };
 const outcomeColour = (outcome) => colour(COLOUR_OF[outcome] ?? outcome);
 const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
-const MOST_ROWS = 30;
+const MAX_ROWS = 30;
 const isNarrow = () => window.innerWidth <= 640;
+const MIN_SHOWN_BUCKETS = 8;
 const charts = new Set();
 
-function layout(height, more) {
+function layout(height, changes) {
   const axis = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: true };
   return {
     height, margin: { l: 8, r: 10, t: 8, b: 34 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("text"), size: 12, family: "system-ui, sans-serif" },
     hoverlabel: { align: "left", bgcolor: colour("panel"), bordercolor: colour("line"), font: { color: colour("text") } },
-    legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 }, dragmode: false, ...more,
-    xaxis: { ...axis, fixedrange: true, ...more.xaxis }, yaxis: { ...axis, fixedrange: true, ...more.yaxis },
+    legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 }, dragmode: false, ...changes,
+    xaxis: { ...axis, fixedrange: true, ...changes.xaxis }, yaxis: { ...axis, fixedrange: true, ...changes.yaxis },
   };
 }
 
-function draw(place, traces, arrangement) {
+function draw(place, traces, plotLayout) {
   if (place.dataset.empty) { place.textContent = ""; delete place.dataset.empty; }
   charts.add(place);
-  place.style.minHeight = `${arrangement.height}px`;
-  return Plotly.react(place, traces, arrangement, CONFIG);
+  place.style.minHeight = `${plotLayout.height}px`;
+  return Plotly.react(place, traces, plotLayout, CONFIG);
 }
 
 function drawNothing(place, sentence) {
@@ -36,54 +37,54 @@ function drawNothing(place, sentence) {
   place.style.minHeight = "";
 }
 
-// Rows are numbers, so that families named "1" or "2026-01-01" are not taken for numbers or days.
-function rows(names) {
-  const length = isNarrow() ? 14 : 26;
-  return { tickvals: names.map((_, row) => row), ticktext: names.map((name) => label(name, length)), range: [names.length - 0.5, -0.5], showgrid: false, zeroline: false, ticks: "" };
+// The axis is numeric: Plotly would parse families named "1" or "2026-01-01" as numbers or dates.
+function familyAxis(names) {
+  const maxLength = isNarrow() ? 14 : 26;
+  return { tickvals: names.map((_, row) => row), ticktext: names.map((name) => escapeHtml(name, maxLength)), range: [names.length - 0.5, -0.5], showgrid: false, zeroline: false, ticks: "" };
 }
 
-function busiest(runs) {
+function largestFamilies(runs) {
   const families = [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
-  return { families: families.slice(0, MOST_ROWS), left: Math.max(families.length - MOST_ROWS, 0) };
+  return { families: families.slice(0, MAX_ROWS), left: Math.max(families.length - MAX_ROWS, 0) };
 }
 
 function drawHeat(place, runs, buckets, { of, colours, what }) {
   const measured = runs.filter((run) => isKnown(of(run)) && isKnown(run.began));
-  if (!measured.length) return drawNothing(place, `No run here has a measured ${what} percentage.`);
-  const { families, left } = busiest(measured);
+  if (!measured.length) return drawNothing(place, `No run in this selection has a measured ${what} percentage.`);
+  const { families, left } = largestFamilies(measured);
   const z = [], text = [];
-  for (const [family, its] of families) {
-    const cells = grouped(its, buckets.of);
+  for (const [family, familyRuns] of families) {
+    const cells = grouped(familyRuns, buckets.of);
     z.push(buckets.starts.map((_, bucket) => (cells.has(bucket) ? mean(cells.get(bucket).map(of)) : null)));
     text.push(buckets.starts.map((start, bucket) => {
       const inside = cells.get(bucket);
       if (!inside) return "";
       const killed = inside.filter((run) => run.outcome === "out of memory").length;
-      return `<b>${label(family)}</b><br>${bucketText(start, buckets.width)}<br>${asPercent(mean(inside.map(of)))} ${what}, runs: ${inside.length}`
+      return `<b>${escapeHtml(family)}</b><br>${bucketText(start, buckets.width)}<br>${asPercent(mean(inside.map(of)))} ${what}, runs: ${inside.length}`
         + (killed ? `<br>out of memory: ${killed}` : "");
     }));
   }
-  const note = left ? [{ text: `${left} families with fewer runs are not drawn: choose one above.`, showarrow: false, xref: "paper", yref: "paper", x: 0, y: 0, yanchor: "top", yshift: -24, font: { size: 11, color: colour("faint") } }] : [];
+  const note = left ? [{ text: `${left} families with fewer runs are not drawn: select a family above.`, showarrow: false, xref: "paper", yref: "paper", x: 0, y: 0, yanchor: "top", yshift: -24, font: { size: 11, color: colour("faint") } }] : [];
   const scale = colours.map((name, step) => [step / (colours.length - 1), colour(name)]);
   return draw(place, [{
-    // Edges, not middles: Plotly would draw a single column 1 ms wide.
+    // Edges of the cells, not centres: with centres, Plotly draws a single column 1 ms wide.
     type: "heatmap", x: [...buckets.starts, buckets.starts.at(-1) + buckets.width], y: [...families.map((_, row) => row - 0.5), families.length - 0.5], z, text,
     hoverinfo: "text", hoverongaps: false, zmin: 0, zmax: 100, zauto: false, xgap: 1.5, ygap: 1.5, colorscale: scale,
     colorbar: { thickness: 9, outlinewidth: 0, ticksuffix: " %", tickvals: [0, 25, 50, 75, 100], len: 1, xpad: 4 },
   }], layout(Math.max(150, 60 + 26 * families.length), {
     annotations: note, margin: { l: 8, r: 8, t: 6, b: left ? 52 : 34 },
-    xaxis: { type: "date", range: timeRange(buckets), showgrid: false, nticks: isNarrow() ? 4 : 8 }, yaxis: rows(families.map(([name]) => name)),
+    xaxis: { type: "date", range: timeRange(buckets), showgrid: false, nticks: isNarrow() ? 4 : 8 }, yaxis: familyAxis(families.map(([name]) => name)),
   }));
 }
 
 function timeRange(buckets) {
   const first = buckets.starts[0], last = buckets.starts.at(-1) + buckets.width;
-  const short = Math.max(0, 8 * buckets.width - (last - first)) / 2;
-  return [first - short, last + short];
+  const padding = Math.max(0, MIN_SHOWN_BUCKETS * buckets.width - (last - first)) / 2;
+  return [first - padding, last + padding];
 }
 
 function drawCount(place, runs, buckets) {
-  if (!buckets.starts.length) return drawNothing(place, "No run here has a time.");
+  if (!buckets.starts.length) return drawNothing(place, "No run in this selection has a start time.");
   const traces = OUTCOMES.map((outcome) => {
     const counts = buckets.starts.map(() => 0);
     for (const run of runs) if (run.outcome === outcome && isKnown(run.began)) counts[buckets.of(run)] += 1;
@@ -100,119 +101,128 @@ function drawCount(place, runs, buckets) {
 }
 
 const DURATION_TICKS = [1, 10, 100, 1000, 10e3, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY];
-const shortDuration = (ms) => (ms < 1000 ? `${ms} ms` : ms < MINUTE ? `${ms / 1000} s` : ms < HOUR ? `${ms / MINUTE} min` : ms < DAY ? `${ms / HOUR} h` : `${ms / DAY} d`);
 
 function drawDuration(place, runs) {
   const measured = runs.filter((run) => isKnown(run.ms) && run.outcome !== "running");
-  if (!measured.length) return drawNothing(place, "No run here has a measured duration.");
-  const { families } = busiest(measured);
-  const middle = families.map(([, its]) => quantile(its.map((run) => run.ms), 0.5));
-  const high = families.map(([, its]) => quantile(its.map((run) => run.ms), 0.95));
+  if (!measured.length) return drawNothing(place, "No run in this selection has a measured duration.");
+  const { families } = largestFamilies(measured);
+  const medians = families.map(([, familyRuns]) => quantile(familyRuns.map((run) => run.ms), 0.5));
+  const p95s = families.map(([, familyRuns]) => quantile(familyRuns.map((run) => run.ms), 0.95));
   const y = families.map((_, row) => row);
-  const hovertext = families.map(([family, its], row) => `<b>${label(family)}</b><br>median ${asDuration(middle[row])}, p95 ${asDuration(high[row])}<br>runs: ${its.length}`);
+  const hovertext = families.map(([family, familyRuns], row) => `<b>${escapeHtml(family)}</b><br>median ${asDuration(medians[row])}, p95 ${asDuration(p95s[row])}<br>runs: ${familyRuns.length}`);
   const log = (ms) => Math.log10(Math.max(ms, 1));
-  const low = Math.min(...middle.map(log)) - 0.15, top = Math.max(...high.map(log)) + 0.15;
+  const low = Math.min(...medians.map(log)) - 0.15, high = Math.max(...p95s.map(log)) + 0.15;
   const x = [], lineY = [];
-  y.forEach((row) => { x.push(Math.max(middle[row], 1), Math.max(high[row], 1), null); lineY.push(row, row, null); });
+  y.forEach((row) => { x.push(Math.max(medians[row], 1), Math.max(p95s[row], 1), null); lineY.push(row, row, null); });
   const points = (name, values, symbol, fill) => ({ type: "scatter", mode: "markers", name, x: values.map((ms) => Math.max(ms, 1)), y, hoverinfo: "text", hovertext, marker: { size: 10, symbol, color: fill } });
   return draw(place, [
     { type: "scatter", mode: "lines", x, y: lineY, line: { color: colour("line"), width: 4 }, hoverinfo: "skip", showlegend: false },
-    points("median", middle, "circle", colour("accent")), points("p95", high, "diamond", colour("failure")),
+    points("median", medians, "circle", colour("accent")), points("p95", p95s, "diamond", colour("failure")),
   ], layout(Math.max(300, 70 + 26 * families.length), {
     margin: { l: 8, r: 10, t: 30, b: 34 }, showlegend: true,
-    xaxis: { type: "log", range: [low, top], tickvals: DURATION_TICKS, ticktext: DURATION_TICKS.map(shortDuration), zeroline: false, tickangle: 0 },
-    yaxis: rows(families.map(([name]) => name)),
+    xaxis: { type: "log", range: [low, high], tickvals: DURATION_TICKS, ticktext: DURATION_TICKS.map(asWholeDuration), zeroline: false, tickangle: 0 },
+    yaxis: familyAxis(families.map(([name]) => name)),
   }));
 }
 
-// One run: what it used in the step that ends at each point. A chart for each kind of number that was measured.
-const COURSES = [
+// The charts of one run. A point is the measurement of the step that ends there. Each measured quantity has a chart.
+const SERIES_CHARTS = [
   { id: "cpu", title: (run) => (hasVcpuSize(run) ? "CPU, in % of the vCPU size" : "CPU"), columns: ["vcpu"], draw: drawCpu },
   { id: "memory", title: () => "Memory", columns: ["mb"], draw: drawMemory },
   { id: "io", title: () => "I/O: read and written", columns: ["read", "written"], draw: drawIo },
   { id: "gpu", title: () => "GPU", columns: ["gpu", "gpuMb"], draw: drawGpu },
 ];
 const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
-const coursesOf = (run) => COURSES.filter(({ columns }) => columns.some((name) => run.course?.[name]));
+const chartsOf = (run) => SERIES_CHARTS.filter(({ columns }) => columns.some((name) => run.series?.[name]));
 const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10e3, 15e3, 30e3, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR];
-const COURSE_MARGIN = { l: 8, r: 14, t: 26, b: 30 };
-// GPUs are read once a second, beside the samples: a reading holds until the next, but not over a failure.
-const GPU_HOLDS_MS = 3000;
+const SERIES_MARGIN = { l: 8, r: 14, t: 26, b: 30 };
+// GPUs are read once a second, apart from the samples. A longer gap means that reading them failed.
+const MAX_GPU_GAP_MS = 3000;
 
 function timeAxis(run) {
-  const end = Math.max(run.course.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
-  const step = TIME_STEPS.find((one) => end / one <= (isNarrow() ? 4 : 9)) ?? Math.ceil(end / 6 / DAY) * DAY;
+  const end = Math.max(run.series.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
+  const step = TIME_STEPS.find((candidate) => end / candidate <= (isNarrow() ? 4 : 9)) ?? Math.ceil(end / 6 / DAY) * DAY;
   const tickvals = [];
-  for (let at = 0; at <= end; at += step) tickvals.push(at);
-  return { range: [0, end], tickvals, ticktext: tickvals.map((at) => (at ? asDuration(at) : "0")), tickangle: 0 };
+  for (let ms = 0; ms <= end; ms += step) tickvals.push(ms);
+  return { range: [0, end], tickvals, ticktext: tickvals.map((ms) => (ms ? asDuration(ms) : "0")), tickangle: 0 };
 }
 
-function line(ms, values, name, fill, text, more = {}) {
+function line(ms, values, name, fill, text, changes = {}) {
   const x = [0, ...ms], y = [values[0], ...values];
   return {
     type: "scatter", mode: "lines", name, x, y, line: { color: fill, width: 1.8, shape: "vh" }, fill: "tozeroy", fillcolor: `${fill}26`,
-    hoverinfo: "text", hovertext: x.map((at, point) => `${asDuration(at)}<br>${text(y[point])}`), connectgaps: false, ...more,
+    hoverinfo: "text", hovertext: x.map((time, point) => `${asDuration(time)}<br>${text(y[point])}`), connectgaps: false, ...changes,
   };
 }
 
-const upTo = (values, least, room) => [0, Math.max(least, ...values.filter(isKnown)) * room];
+const rangeTo = (values, minimum, headroom) => [0, Math.max(minimum, ...values.filter(isKnown)) * headroom];
+
+// An axis in MB, labelled like all other sizes.
+const MEMORY_STEPS_MB = [1, 2, 5, 10, 20, 50, 100, 200, 512, 1024, 2048, 5120, 10240, 20480, 51200, 102400];
+function memoryAxis(values) {
+  const range = rangeTo(values, 1, 1.08);
+  const step = MEMORY_STEPS_MB.find((candidate) => range[1] / candidate <= 6) ?? Math.ceil(range[1] / 6 / 102400) * 102400;
+  const tickvals = [];
+  for (let mb = 0; mb <= range[1]; mb += step) tickvals.push(mb);
+  return { range, tickvals, ticktext: tickvals.map(asMemory) };
+}
 
 function drawCpu(place, run) {
   const inPercent = hasVcpuSize(run);
-  const cpu = run.course.vcpu.map((vcpu) => (isKnown(vcpu) && inPercent ? (100 * vcpu) / run.vcpuSize : vcpu));
-  return draw(place, [line(run.course.ms, cpu, "CPU", colour("accent"), inPercent ? asPercent : (vcpu) => `${asVcpu(vcpu)} vCPU`)], layout(210, {
-    margin: COURSE_MARGIN, xaxis: timeAxis(run), showlegend: false,
-    yaxis: { range: upTo(cpu, inPercent ? 105 : 1, 1.03), ticksuffix: inPercent ? " %" : " vCPU", nticks: 6 },
+  const cpu = run.series.vcpu.map((vcpu) => (isKnown(vcpu) && inPercent ? (100 * vcpu) / run.vcpuSize : vcpu));
+  return draw(place, [line(run.series.ms, cpu, "CPU", colour("accent"), inPercent ? asPercent : asVcpu)], layout(210, {
+    margin: SERIES_MARGIN, xaxis: timeAxis(run), showlegend: false,
+    yaxis: { range: rangeTo(cpu, inPercent ? 105 : 1, 1.03), ticksuffix: inPercent ? " %" : " vCPU", nticks: 6 },
   }));
 }
 
 function drawMemory(place, run) {
-  const memory = run.course.mb, xaxis = timeAxis(run);
-  const traces = [line(run.course.ms, memory, "memory", colour("failure"), asMemory)];
+  const memory = run.series.mb, xaxis = timeAxis(run);
+  const traces = [line(run.series.ms, memory, "memory", colour("failure"), asMemory)];
   if (isKnown(run.size)) {
     traces.push({ type: "scatter", mode: "lines", name: `limit ${asMemory(run.size)}`, x: xaxis.range, y: [run.size, run.size], hoverinfo: "name", line: { color: colour("oom"), width: 2, dash: "dash" } });
   }
   return draw(place, traces, layout(230, {
-    margin: COURSE_MARGIN, xaxis, showlegend: true, yaxis: { range: upTo([...memory, run.size], 1, 1.08), ticksuffix: " MB", nticks: 6 },
+    margin: SERIES_MARGIN, xaxis, showlegend: true, yaxis: memoryAxis([...memory, run.size]),
   }));
 }
 
 function drawIo(place, run) {
-  const { ms, read, written } = run.course;
+  const { ms, read, written } = run.series;
   const traces = [];
-  // A rate is that since the bytes were last known.
-  if (read) traces.push(line(...held(ms, read, Infinity), "read", colour("accent"), (rate) => `read ${asRate(rate)}`));
-  if (written) traces.push(line(...held(ms, written, Infinity), "written", colour("failure"), (rate) => `written ${asRate(rate)}`));
+  // A rate is the mean since the bytes were last known.
+  if (read) traces.push(line(...withoutShortGaps(ms, read, Infinity), "read", colour("accent"), (rate) => `read ${asRate(rate)}`));
+  if (written) traces.push(line(...withoutShortGaps(ms, written, Infinity), "written", colour("failure"), (rate) => `written ${asRate(rate)}`));
   return draw(place, traces, layout(210, {
-    margin: COURSE_MARGIN, xaxis: timeAxis(run), showlegend: true,
-    yaxis: { range: upTo([...(read ?? []), ...(written ?? [])], 0.001, 1.08), ticksuffix: " MB/s", nticks: 6 },
+    margin: SERIES_MARGIN, xaxis: timeAxis(run), showlegend: true,
+    yaxis: { range: rangeTo([...(read ?? []), ...(written ?? [])], 0.001, 1.08), ticksuffix: " MB/s", nticks: 6 },
   }));
 }
 
-// What is known of a step reaches back to the last that was known, if that is no longer ago than it may be.
-function held(ms, values, longestMs) {
+// Drops unknown values between known ones at most maxGapMs apart, so that the line has no gap there.
+function withoutShortGaps(ms, values, maxGapMs) {
   const kept = [];
-  let known = 0, waiting = [];
-  values.forEach((value, place) => {
-    if (!isKnown(value)) { waiting.push(place); return; }
-    if (ms[place] - known > longestMs) kept.push(...waiting);
-    kept.push(place);
-    known = ms[place];
-    waiting = [];
+  let knownMs = 0, unknown = [];
+  values.forEach((value, index) => {
+    if (!isKnown(value)) { unknown.push(index); return; }
+    if (ms[index] - knownMs > maxGapMs) kept.push(...unknown);
+    kept.push(index);
+    knownMs = ms[index];
+    unknown = [];
   });
-  kept.push(...waiting);
-  return [kept.map((place) => ms[place]), kept.map((place) => values[place])];
+  kept.push(...unknown);
+  return [kept.map((index) => ms[index]), kept.map((index) => values[index])];
 }
 
 function drawGpu(place, run) {
-  const { ms, gpu, gpuMb } = run.course;
+  const { ms, gpu, gpuMb } = run.series;
   const traces = [];
-  if (gpu) traces.push(line(...held(ms, gpu, GPU_HOLDS_MS), "utilization, mean of the GPUs", colour("accent"), asPercent));
-  if (gpuMb) traces.push(line(...held(ms, gpuMb, GPU_HOLDS_MS), "memory of all GPUs", colour("failure"), asMemory, { yaxis: gpu ? "y2" : "y", fill: "none" }));
-  const percents = { range: upTo(gpu ?? [], 105, 1.03), ticksuffix: " %", nticks: 6 };
-  const memory = { range: upTo([...(gpuMb ?? []), total(known(run.gpus ?? [], (one) => one.size))], 1, 1.08), ticksuffix: " MB", nticks: 6 };
+  if (gpu) traces.push(line(...withoutShortGaps(ms, gpu, MAX_GPU_GAP_MS), "utilization, mean of the GPUs", colour("accent"), asPercent));
+  if (gpuMb) traces.push(line(...withoutShortGaps(ms, gpuMb, MAX_GPU_GAP_MS), "memory of all GPUs", colour("failure"), asMemory, { yaxis: gpu ? "y2" : "y", fill: "none" }));
+  const percents = { range: rangeTo(gpu ?? [], 105, 1.03), ticksuffix: " %", nticks: 6 };
+  const memory = memoryAxis([...(gpuMb ?? []), total(known(run.gpus ?? [], (gpu) => gpu.size))]);
   return draw(place, traces, layout(230, {
-    margin: COURSE_MARGIN, xaxis: timeAxis(run), showlegend: true, yaxis: gpu ? percents : memory,
-    ...(gpu && gpuMb ? { yaxis2: { ...memory, tickmode: "auto", overlaying: "y", side: "right", showgrid: false, fixedrange: true, automargin: true } } : {}),
+    margin: SERIES_MARGIN, xaxis: timeAxis(run), showlegend: true, yaxis: gpu ? percents : memory,
+    ...(gpu && gpuMb ? { yaxis2: { ...memory, overlaying: "y", side: "right", showgrid: false, fixedrange: true, automargin: true } } : {}),
   }));
 }

@@ -1,58 +1,72 @@
-// Numbers as people read them, and what is worked out from many. What was not measured is undefined and shown as "–".
+// Numbers as text, and statistics over many runs. A value that was not measured is undefined and shown as "–".
+// Durations, sizes and money are formatted as in profiler/record/units.py; a browser test compares both.
 
 const UNKNOWN = "–";
 const isKnown = (value) => value !== undefined && value !== null;
-const pad = (number) => String(number).padStart(2, "0");
+const twoDigits = (number) => String(number).padStart(2, "0");
+const roundHalfUp = (value) => Math.floor(value + 0.5);
+const asDecimal = (value, digits) => String(roundHalfUp(value * 10 ** digits) / 10 ** digits);
 
 function asDuration(ms) {
   if (!isKnown(ms)) return UNKNOWN;
   if (ms < 1000) return `${Math.floor(ms)} ms`;
   const seconds = Math.floor(ms / 1000);
   if (seconds < 60) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${pad(seconds % 60)}s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h ${pad(Math.floor((seconds % 3600) / 60))}m`;
-  return `${Math.floor(seconds / 86400)}d ${pad(Math.floor((seconds % 86400) / 3600))}h`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${twoDigits(seconds % 60)}s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h ${twoDigits(Math.floor((seconds % 3600) / 60))}m`;
+  return `${Math.floor(seconds / 86400)}d ${twoDigits(Math.floor((seconds % 86400) / 3600))}h`;
 }
 
 function asMemory(mb) {
   if (!isKnown(mb)) return UNKNOWN;
-  return Math.round(mb) < 1024 ? `${mb.toFixed(0)} MB` : `${(mb / 1024).toFixed(1)} GB`;
+  const roundedMb = roundHalfUp(mb);
+  if (roundedMb >= 1024) return `${asDecimal(mb / 1024, 1)} GB`;
+  return `${mb < 10 ? asDecimal(mb, 1) : roundedMb} MB`;
 }
 
+function asUsd(usd) {
+  if (!isKnown(usd)) return UNKNOWN;
+  const scaled = (digits) => roundHalfUp(usd * Number(`1e${digits}`));
+  let digits = 2;
+  while (usd > 0 && scaled(digits) < 10 && digits < 20) digits += 1;
+  return `$${(scaled(digits) / Number(`1e${digits}`)).toFixed(digits)}`;
+}
+
+const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, 2) : UNKNOWN);
+const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
+const asTaskSize = ({ vcpu, mb }) => [isKnown(vcpu) && asVcpu(vcpu), isKnown(mb) && asMemory(mb)].filter(Boolean).join(", ") || UNKNOWN;
 const asBytes = (bytes) => (isKnown(bytes) ? asMemory(bytes / 1048576) : UNKNOWN);
 const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSecond.toPrecision(3))} MB/s` : UNKNOWN);
 const asPercent = (percent) => (isKnown(percent) ? `${percent.toFixed(percent < 9.95 ? 1 : 0)} %` : UNKNOWN);
 const asSaving = (percent) => (isKnown(percent) ? `${percent.toFixed(0)} %` : UNKNOWN);
-const asVcpu = (vcpu) => (isKnown(vcpu) ? String(Number(vcpu.toFixed(2))) : UNKNOWN);
-const asUsd = (usd) => (isKnown(usd) ? `$${usd.toFixed(usd < 1 ? 4 : 2)}` : UNKNOWN);
 
 function asTime(ms) {
   if (!isKnown(ms)) return UNKNOWN;
   const date = new Date(ms);
-  return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${pad(date.getHours())}:${pad(date.getMinutes())}`;
+  return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
 }
 
-// Control characters and those that turn the direction of writing are spelled out.
-const shown = (text) =>
+// Replaces control characters, and characters that change the direction of writing, by escapes.
+const escapeControls = (text) =>
   String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
-const cut = (text, most) => {
-  const characters = [...shown(text)];
-  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : characters.join("");
+const truncate = (text, maxLength) => {
+  const characters = [...escapeControls(text)];
+  return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
 };
 const familyOf = (run) => run.family ?? UNKNOWN;
 
 const known = (runs, of) => runs.map(of).filter(isKnown);
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : undefined);
-const most = (values) => (values.length ? values.reduce((a, b) => (a > b ? a : b)) : undefined);
+const max = (values) => (values.length ? values.reduce((a, b) => (a > b ? a : b)) : undefined);
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 
-// Between neighbours as numpy does it.
+// Linear interpolation between neighbours, as in numpy.
 function quantile(values, share) {
   if (!values.length) return undefined;
   const sorted = [...values].sort((a, b) => a - b);
-  const place = (sorted.length - 1) * share;
-  const low = Math.floor(place);
-  return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (place - low);
+  const position = (sorted.length - 1) * share;
+  const low = Math.floor(position);
+  return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (position - low);
 }
 
 function grouped(runs, keyOf) {
@@ -69,11 +83,11 @@ function grouped(runs, keyOf) {
 
 const MINUTE = 60e3, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 const WIDTHS = [MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY];
-const MOST_BUCKETS = 48;
+const MAX_BUCKETS = 48;
 
-// Bucket starts in local time: "days" are the reader's days.
+// Time buckets whose limits are in local time, so that days are those of the reader.
 function bucketsOf(runs) {
-  // A local time, written as if it were UTC: in autumn an hour comes twice, so the order is not that of UTC.
+  // The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
   const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
   let first = Infinity, last = -Infinity;
   for (const run of runs) {
@@ -82,13 +96,19 @@ function bucketsOf(runs) {
     last = Math.max(last, local(run.began));
   }
   if (first > last) return { width: HOUR, starts: [], of: () => undefined };
-  const width = WIDTHS.find((one) => (last - first) / one < MOST_BUCKETS - 1)
-    ?? Math.ceil((last - first) / (MOST_BUCKETS - 1) / DAY) * DAY;
+  const width = WIDTHS.find((candidate) => (last - first) / candidate < MAX_BUCKETS - 1)
+    ?? Math.ceil((last - first) / (MAX_BUCKETS - 1) / DAY) * DAY;
   const floor = (ms) => Math.floor(ms / width) * width;
   const starts = [];
   for (let start = floor(first); start <= floor(last); start += width) starts.push(start);
   return { width, starts, of: (run) => (isKnown(run.began) ? Math.round((floor(local(run.began)) - starts[0]) / width) : undefined) };
 }
 
-const widthText = (width) => (width < HOUR ? `${width / MINUTE} min` : width < DAY ? `${width / HOUR} h` : width === DAY ? "day" : `${width / DAY} days`);
+// A width or an axis tick, which is a whole number of one unit: "500 ms", "10 s", "15m", "6h", "7d".
+function asWholeDuration(ms) {
+  if (ms < 1000) return `${ms} ms`;
+  if (ms < MINUTE) return `${ms / 1000} s`;
+  return ms < HOUR ? `${ms / MINUTE}m` : ms < DAY ? `${ms / HOUR}h` : `${ms / DAY}d`;
+}
+
 const bucketText = (start, width) => new Date(start).toISOString().slice(0, width < DAY ? 16 : 10).replace("T", " ");

@@ -33,12 +33,12 @@ def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
 
 
 def call(*words: str) -> int:
-    """The exit code, as the program would end with."""
+    """Run the command and return its exit code."""
     return int(group.main(["recommend", *words], standalone_mode=False) or 0)
 
 
 class Printed:
-    """What a call printed, and its exit code."""
+    """The output and the exit code of a call."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str], *words: str) -> None:
         self.code = call(*words)
@@ -65,7 +65,7 @@ def test_the_table_has_sizes_saving_confidence_and_reasons(capfd: pytest.Capture
     assert [part.strip() for part in row.split("  ") if part.strip()] == [
         "nightly",
         "6",
-        "1 vCPU, 2048 MB",
+        "1 vCPU, 2 GB",
         "0.25 vCPU, 512 MB",
         "75 %",
         "medium",
@@ -84,7 +84,7 @@ def test_checkpoints_and_unreadable_lines_are_skipped_with_one_note(capfd: pytes
     found = Printed(capfd, "--json", "--from", source)
     assert [one["runs"] for one in found.objects] == [1]
     assert found.err == (
-        "task-profiler: Skipped in runs.jsonl: 2 checkpoints and 2 lines that are no records (5, 6).\n"
+        "task-profiler: Skipped in runs.jsonl: 2 checkpoints and 2 lines that are not records (5, 6).\n"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest
     bare = report(peak_mb=None, p95=None, family="bare")
     found = Printed(capfd, "--json", "--from", kept([bare, report()]))
     assert [one["family"] for one in found.objects] == ["nightly"]
-    assert found.err == "task-profiler: No run of bare was measured, so nothing can be said about its size.\n"
+    assert found.err == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
     alone = Printed(capfd, "--json", "--from", kept([bare]))
     assert (alone.code, alone.out) == (0, "")
 
@@ -137,7 +137,7 @@ def test_margins_and_last_are_options(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Where memory is free, three quarters fewer vCPUs save three quarters wherever the task runs."""
+    """If memory costs nothing, a quarter of the vCPUs costs a quarter, in any region."""
     source = kept([report(region="mars-1")])
     (unknown,) = Printed(capfd, "--json", "--from", source).objects
     assert unknown["savingPercent"] is None
@@ -211,7 +211,7 @@ def applied(made: dict[str, Any], *words: str, indent: int | None = 4) -> dict[s
 
 
 def test_apply_writes_the_size_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
-    """The definition's own family is taken."""
+    """Without a FAMILY, the definition's own family is used."""
     source = kept([report(), report(family="weekly", peak_mb=4000)])
     made = definition(tags=[{"key": "a", "value": "ü"}], volumes=[])
     assert applied(made, "--from", source) == {**made, "cpu": "256", "memory": "512"}
@@ -271,7 +271,7 @@ def test_a_definition_of_another_family_is_left_alone() -> None:
     source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
     text = json.dumps(definition(family="weekly"))
     Path("task.json").write_text(text)
-    with pytest.raises(TaskProfilerError, match=r"task.json was left as it is: measure a run of its family first."):
+    with pytest.raises(TaskProfilerError, match=r"task.json was not changed: measure a run of its family first."):
         call("--apply", "task.json", "--from", source)
     with pytest.raises(TaskProfilerError, match=r"gone.json cannot be read"):
         call("--apply", "gone.json", "--from", source)

@@ -18,7 +18,7 @@ from profiler.cli.recommend.command import command as recommend
 from profiler.prometheus.metrics import LIVE_METRICS
 from profiler.record.emf import DEFAULT_METRICS, DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.record.model import json_schema
-from profiler.sizing.fargate import PRICE_TABLE_DATE, priced_regions, prices
+from profiler.sizing.fargate import PRICE_TABLE, PRICE_TABLE_DATE, prices
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import pages, scripts
 from tests.unit.deployment.test_template import QUERIES, is_in_the_record
@@ -53,7 +53,7 @@ def test_the_price_table_is_that_of_the_code() -> None:
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 5
     }
     assert PRICE_TABLE_DATE in page
-    for region in {region for region, _ in priced_regions()}:
+    for region in {region for region, _ in PRICE_TABLE}:
         found = {arch: prices(region, arch, PriceOverrides()) for arch in ("X86_64", "ARM64")}
         shown = ["" if one is None else f"{one.vcpu_hour_usd:g}, {one.gb_hour_usd:g}" for one in found.values()]
         storage = {one.storage_gb_hour_usd for one in found.values() if one is not None}

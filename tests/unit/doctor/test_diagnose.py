@@ -86,7 +86,7 @@ def test_a_healthy_task_has_no_problem() -> None:
     }
     assert only(findings, "task metadata").text == "Version 4 answers: task 0123 of etl:26 on FARGATE."
     assert only(findings, "log stream").text == "The report may be put into /ecs/jobs, stream ecs/batch/0123."
-    assert only(findings, "memory limit").text == "The batch may use 1024 MB, its own limit."
+    assert only(findings, "memory limit").text == "The batch may use 1 GB, its own limit."
 
 
 def test_every_problem_has_an_advice() -> None:
@@ -138,8 +138,8 @@ def test_several_candidates_are_a_problem_and_each_is_checked() -> None:
 @pytest.mark.parametrize(
     ("own_mib", "task_mib", "level", "text"),
     [
-        (1024, 2048, "ok", "1024 MB, its own"),
-        (None, 2048, "ok", "2048 MB, the task's"),
+        (1024, 2048, "ok", "1 GB, its own"),
+        (None, 2048, "ok", "2 GB, the task's"),
         (None, None, "note", "Neither"),
     ],
 )

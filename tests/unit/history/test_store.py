@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.cli.history import duration, memory
-from profiler.cli.output import printable
+from profiler.cli.history import table
+from profiler.cli.output import printable, render
 from profiler.core.errors import TaskProfilerError
 from profiler.history.store import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
-from profiler.record.model import Container, Record, Report, Status, encode
+from profiler.record.model import Container, Metrics, Record, Report, Status, encode
 from tests.fakes import FakeClock
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
@@ -348,29 +348,10 @@ def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -
 # --- words ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "expected"),
-    [
-        (None, "-"),
-        (0.4, "0 ms"),
-        (999.9, "999 ms"),
-        (1000, "1.0 s"),
-        (59_999, "59.9 s"),
-        (60_000, "1m 00s"),
-        (3_599_999, "59m 59s"),
-        (11_520_000, "3h 12m"),
-        (183_600_000, "2d 03h"),
-    ],
-)
-def test_durations(milliseconds: float | None, expected: str) -> None:
-    assert duration(milliseconds) == expected
-
-
-@pytest.mark.parametrize(
-    ("megabytes", "expected"), [(None, "-"), (0, "0 MB"), (1023.4, "1023 MB"), (1023.7, "1.0 GB"), (24_105, "23.5 GB")]
-)
-def test_memory(megabytes: float | None, expected: str) -> None:
-    assert memory(megabytes) == expected
+def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
+    record = Record(task_id="t", container=Container(name="batch"), status="unknown", metrics=Metrics())
+    _, row = render(table([record])).decode().splitlines()[:2]
+    assert row.split() == ["-", "-", "unknown", "-", "-", "-", "-", "-", "-"]
 
 
 @given(st.text())

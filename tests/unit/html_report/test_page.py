@@ -47,7 +47,7 @@ INJECTIONS = (
     "\x00\x1b[31m",
     "%{x}<br><a href='javascript:alert(1)'>",
 )
-ASSETS = Assets(body="<main></main>", style="main {}", plotly="var a = '</script>';", programs=("one();", "two();"))
+ASSETS = Assets(body="<main></main>", style="main {}", plotly="var a = '</script>';", scripts=("one();", "two();"))
 
 
 def report(
@@ -89,7 +89,7 @@ def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10
 
 
 def io_checkpoint(minute: int, read_bytes: int | None, write_bytes: int | None) -> Report:
-    """A checkpoint with what was read and written since the run's start."""
+    """A checkpoint with the bytes read and written since the run's start."""
     one = checkpoint("a", minute)
     totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
     return replace(one, record=replace(one.record, metrics=totals))
@@ -100,7 +100,7 @@ def content(runs: Sequence[Run]) -> Any:
 
 
 def unpacked(data: str) -> Any:
-    """What the page's program makes of the block."""
+    """Parse the data block as the page's script does."""
     found = json.loads(data)
 
     def text(value: Any) -> Any:
@@ -117,7 +117,7 @@ def unpacked(data: str) -> Any:
     return found
 
 
-# --- the course of a run -------------------------------------------------------------------------
+# --- the time series of a run --------------------------------------------------------------------
 
 
 def test_a_point_of_the_history_is_a_step() -> None:
@@ -251,7 +251,7 @@ def test_runs_come_newest_first() -> None:
 
 def test_a_run_is_chosen_by_its_id_or_a_beginning_that_no_other_has() -> None:
     runs = group_runs([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
-    assert find_run(runs, "abc").began == "2026-11-03T06:00:00.000Z"
+    assert find_run(runs, "abc").started_at == "2026-11-03T06:00:00.000Z"
     assert find_run(runs, "abd").report.record.task_id == "abd"
     with pytest.raises(TaskProfilerError, match="3 runs have an id that begins with 'ab'"):
         find_run(runs, "ab")
@@ -508,15 +508,15 @@ def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
     lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
     result = call("--from", "-", given=lines)
     assert result.exit_code == 0
-    assert result.stderr == "task-profiler: standard input: 3 lines are no records and are left out: 1, 4, 5\n"
+    assert result.stderr == "task-profiler: standard input: 3 lines are not records and are left out: 1, 4, 5\n"
     assert data_of(here / "task-report.html")["courses"]["0"]["ms"] == [60_000]
 
 
 def test_a_long_list_of_lines_is_cut(here: Path) -> None:
     (here / "lines").write_bytes(b"x\n" * 7 + encode(report("a")))
-    assert call("--from", "lines").stderr.endswith("7 lines are no records and are left out: 1, 2, 3, 4, 5, …\n")
+    assert call("--from", "lines").stderr.endswith("7 lines are not records and are left out: 1, 2, 3, 4, 5, …\n")
     (here / "lines").write_bytes(b"x\n" + encode(report("a")))
-    assert call("--from", "lines").stderr.endswith("1 line is no record and is left out: 1\n")
+    assert call("--from", "lines").stderr.endswith("1 line is not a record and is left out: 1\n")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ NOTHING: Mapping[str, Any] = {"doc_count": 0, "value": None, "hits": {"hits": []
 
 
 class PlayedCluster:
-    """One family with one run whose whole record is ``text``; of all else there is nothing."""
+    """A cluster with one family and one run, whose record is ``text``."""
 
     def __init__(self, text: str) -> None:
         self._hit = {"hits": {"hits": [{"_source": {"record": text, "task": {"launch_type": "FARGATE"}}}]}}

@@ -54,7 +54,7 @@ def test_families_are_named_in_the_query_and_patterns_are_not() -> None:
 
 
 def test_the_query_is_started_awaited_and_read(logs: tuple[Any, Stubber]) -> None:
-    """Rows of a query that still runs are not the answer yet."""
+    """The rows of a running query are not the final result."""
     client, stub = logs
     line = lines([report()]).decode().strip()
     stub.add_response("start_query", QUERY, STARTED)
@@ -72,7 +72,7 @@ def test_a_query_that_failed_is_a_sentence(logs: tuple[Any, Stubber], status: st
     client, stub = logs
     stub.add_response("start_query", QUERY, STARTED)
     stub.add_response("get_query_results", answer(status), QUERY)
-    with pytest.raises(TaskProfilerError, match=f"ended the query as '{status}': ask for a shorter time by --since."):
+    with pytest.raises(TaskProfilerError, match=f"ended the query as '{status}': use a later --since."):
         asked(client, FakeClock())
 
 
@@ -81,7 +81,7 @@ def test_a_query_that_does_not_end_is_given_up(logs: tuple[Any, Stubber]) -> Non
     stub.add_response("start_query", QUERY, STARTED)
     for _ in range(3600):
         stub.add_response("get_query_results", answer("Running"), QUERY)
-    with pytest.raises(TaskProfilerError, match="did not end the query in an hour"):
+    with pytest.raises(TaskProfilerError, match="did not complete the query in an hour"):
         asked(client, FakeClock())
 
 

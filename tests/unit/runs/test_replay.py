@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.subscription import decode_payload
-from profiler.cli.replay import _state_file, parse_time
+from profiler.cli.options import parse_time
+from profiler.cli.replay import _state_file
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.runs.replay import (
     MAX_PAYLOAD_BYTES,
@@ -157,7 +158,7 @@ def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path)
 def test_another_replay_forgets_only_what_it_has_done(
     start_ms: int, end_ms: int, is_done: object, tmp_path: Path
 ) -> None:
-    """Of what was broken off at 5000 and began at 1000."""
+    """An earlier replay began at 1000 and was interrupted at 5000."""
     path = tmp_path / "replay"
     ReplayProgressFile(path, 1000, 8000).save(5000)
     other = ReplayProgressFile(path, start_ms, end_ms)
@@ -196,5 +197,5 @@ def test_times(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "7", "7w", "-1d"])
 def test_bad_times(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="is not a time"):
         parse_time(text, 0)

@@ -30,7 +30,7 @@ _VERSIONS = {
 
 
 class FakeCluster:
-    """A cluster of one engine, with or without lifecycles; keeps what was put."""
+    """A cluster of one engine, with or without lifecycle policies. Stores the bodies of PUT requests."""
 
     def __init__(self, engine: Engine, *, lifecycles: bool = True, refuses: str = "") -> None:
         self._engine = engine
@@ -104,7 +104,7 @@ def test_a_dry_run_puts_nothing_and_says_the_same() -> None:
 
 
 def test_a_refusal_is_a_sentence() -> None:
-    with pytest.raises(TaskProfilerError, match=r"index template task-reports was refused .HTTP 400: bad mapping"):
+    with pytest.raises(TaskProfilerError, match=r"index template task-reports was rejected .HTTP 400: bad mapping"):
         install(FakeCluster("elasticsearch", refuses="_index_template"))
 
 

@@ -37,7 +37,7 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
     assert advice is not None
     assert (advice.vcpu, advice.memory_mb, advice.saving_percent) == (0.25, 512, 75.0)
     assert advice.reasons[0].startswith("1 run used at most 400 MB of memory (sampled)")
-    assert any("One run is few" in reason for reason in advice.reasons)
+    assert any("1 run is a small sample" in reason for reason in advice.reasons)
 
 
 def test_a_run_that_goes_on_is_left_alone() -> None:
@@ -65,12 +65,12 @@ def test_what_is_said_of_gpus_comes_after_the_size() -> None:
 def test_a_stopped_run_may_need_more() -> None:
     record = with_recommendation(replace(report().record, status="stopped"), NONE, time=TIME)
     assert record.recommendation is not None
-    assert "No run came to its end, so it may need more." in record.recommendation.reasons
+    assert "Every run was stopped before its end, so the task may need more." in record.recommendation.reasons
 
 
 @dataclass
 class _Told:
-    """What a monitor in a Fargate task wrote."""
+    """The record of a monitor in a Fargate task."""
 
     report: Record
     checkpoint: Record
@@ -144,7 +144,7 @@ records = st.builds(
 
 @given(records)
 def test_no_record_is_lost_for_its_advice(record: Record) -> None:
-    """Whatever stands in a record, its line comes out, short enough, and says no number that is none."""
+    """For any record, the line is written, is short enough and has no invalid number."""
     line = encode_line(Report(time=TIME, type="task.report", record=with_recommendation(record, NONE, time=TIME)))
     assert len(line) < MAX_LINE_BYTES
     assert decode(line).record.metrics == record.metrics

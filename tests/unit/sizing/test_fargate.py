@@ -7,12 +7,12 @@ from profiler.record.model import Record
 from profiler.sizing.advice import cost_of
 from profiler.sizing.fargate import (
     LEGAL_SIZES,
+    PRICE_TABLE,
     PRICE_TABLE_DATE,
     REFERENCE_PRICES,
     Size,
     charged_storage_gb,
     legal_sizes,
-    priced_regions,
     prices,
 )
 from profiler.sizing.prices import PriceOverrides
@@ -130,13 +130,13 @@ def test_on_ec2_only_the_settings_hourly_price_counts() -> None:
     assert cost_with(own) == cost()
 
 
-@pytest.mark.parametrize("where", priced_regions(), ids=" ".join)
+@pytest.mark.parametrize("where", PRICE_TABLE, ids=" ".join)
 def test_prices_are_such_that_the_cheapest_size_is_the_same_everywhere(where: tuple[str, str]) -> None:
     listed = prices(*where, NONE)
     assert listed is not None
     assert listed.basis == f"{where[0]} FARGATE {where[1]} {PRICE_TABLE_DATE}"
     by_price = sorted(LEGAL_SIZES, key=listed.size_hour_usd)
-    # A vCPU and 9.1 GiB are the same: only sizes that are nearly the same price may change places.
+    # A vCPU costs as much as 9.1 GiB: only sizes of nearly the same price may be in another order.
     compared = [REFERENCE_PRICES.size_hour_usd(size) for size in by_price]
     assert all(earlier <= later * 1.02 for earlier, later in itertools.pairwise(compared))
 

@@ -69,18 +69,18 @@ def test_the_highest_of_all_runs_counts() -> None:
 
 
 def test_the_cheapest_legal_size_is_chosen() -> None:
-    """More memory than 0.25 vCPU can have: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
+    """The memory needs more than 0.25 vCPU: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
     assert size([report(peak_mb=2000, p95=0.1, size=(2, 4096))]) == (0.5, 3072)
     assert size([report(peak_mb=50_000, p95=0.1, size=(16, 120 * GB))]) == (8, 60 * GB)
 
 
 def test_what_a_margin_is_too_much_by_rounding_asks_for_no_larger_size() -> None:
-    """6400 x 1.12 is 7168.000000000001 in the machine's numbers."""
+    """6400 x 1.12 is 7168.000000000001 in floating point."""
     assert size([report(peak_mb=6400, p95=0.1)], policy=Policy(memory_margin_percent=12)) == (1, 7168)
 
 
 def test_of_any_sizes_the_cheapest_is_taken_and_not_the_smallest() -> None:
-    """On Fargate they are the same at any prices: of its sizes with enough memory none has less of it and more vCPU."""
+    """On Fargate both are the same at any price: no size has more vCPU and a lower minimum of memory."""
     small, cheap = Size(1, 8 * GB), Size(2, 2 * GB)
     dear_memory = Prices(vcpu_hour_usd=1, gb_hour_usd=1)
     assert _cheapest([small, cheap], _Requirements(vcpu=1, memory_mb=GB), dear_memory) == (cheap, False, False)
@@ -99,7 +99,7 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
     together = advice([report(peak_mb=800, p95=0.2, others=beside(100, 0.05))])
     assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.5, 2048)
     assert (together.evidence.required_memory_mb, together.evidence.required_vcpu) == (900, 0.25)
-    assert "100 MB of the memory are the other containers'" in together.reasons[0]
+    assert "100 MB of this memory is for the other containers" in together.reasons[0]
     apart = [report(0, peak_mb=800, p95=0.2), report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05))]
     assert size(apart) == (0.25, 1024)
 
@@ -112,12 +112,12 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
-    """What bounds a container without a limit is the task, which cannot be added to itself."""
+    """A container without its own limit is limited by the task, whose size cannot be added to itself."""
     shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
     one = report(peak_mb=800, p95=0.2, others=shared)
     need = facts_of(one).requirements
     assert (need.memory_mb, need.vcpu, need.unbounded) == (800, 0.2, ("side",))
-    assert "Not all that 'side' used is known" in reasons(one)
+    assert "The use of 'side' was not fully measured" in reasons(one)
 
 
 def test_failed_stopped_and_killed_runs_count() -> None:
@@ -133,11 +133,11 @@ def test_failed_stopped_and_killed_runs_count() -> None:
 
 
 def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
-    """Died at 2048: its peak was read long before, and a fifth more of that would be no more than it had."""
+    """A kill at 2048 MB, long after the last reading: the peak plus 20 % would not be more than the size."""
     early = report(peak_mb=300, size=(0.25, 2048), status="failure", exit_code=137, likely_out_of_memory=True, p95=0.1)
     assert size([early]) == (0.5, 3072)
     assert size([early, *(report(n, peak_mb=300, p95=0.1) for n in range(1, 5))]) == (0.5, 3072)
-    assert "With 2048 MB a run ran out of memory" in reasons(early)
+    assert "With 2 GB a run ran out of memory" in reasons(early)
 
 
 def unmeasured_death(number: int, **more: Any) -> Report:
@@ -153,9 +153,9 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_runs) == (1, 1, 1, 3)
     assert found.reasons[0] == (
         "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
-        "1 more ran out of memory before it could be measured."
+        "1 more ran out of memory before the first measurement."
     )
-    assert "With 2048 MB a run ran out of memory" in found.reasons[1]
+    assert "With 2 GB a run ran out of memory" in found.reasons[1]
 
 
 def test_a_death_alone_is_no_measured_run() -> None:
@@ -174,7 +174,7 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
     limited = {"memory_size_mb": 512}
     one = report(peak_mb=500, metrics=limited, status="failure", exit_code=137, likely_out_of_memory=True)
     assert size([one]) == (0.25, 1024)
-    assert "'batch' has a limit of its own of 512 MB" in reasons(one)
+    assert "'batch' has its own limit of 512 MB" in reasons(one)
     beside = {"side": Metrics(max_memory_used_mb=600, vcpu_used=Distribution(p95=0))}
     two = report(
         peak_mb=500, metrics=limited, others=beside, status="failure", exit_code=137, likely_out_of_memory=True
@@ -186,7 +186,7 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     largest = killed(limit_mb=120 * GB)
     found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert "122880 MB is the largest memory that Fargate has: split the work." in found.reasons
+    assert "120 GB is the largest memory that Fargate has: split the work." in found.reasons
     assert "16 vCPU is the largest size that Fargate has." in found.reasons
     busy = report(peak_mb=1000, p95=15.9, size=(16, 32 * GB))
     assert size([busy]) == (16, 32 * GB)
@@ -198,8 +198,8 @@ def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
     found = advice([report(peak_mb=100 * GB, p95=13, size=(16, 120 * GB))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
     assert "16 vCPU is the largest size that Fargate has." in found.reasons
-    assert "122880 MB is the largest memory that Fargate has." in found.reasons
-    assert "The present size is right." in found.reasons
+    assert "120 GB is the largest memory that Fargate has." in found.reasons
+    assert "The current size is right." in found.reasons
     assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
     assert "largest" not in reasons(report(peak_mb=100 * GB, p95=15.9, size=(16, 120 * GB), launch_type="EC2"))
 
@@ -210,7 +210,7 @@ def test_of_windows_the_largest_size_is_another() -> None:
 
 
 def test_a_cpu_bound_run_asks_for_the_next_vcpu_size_and_may_cost_more() -> None:
-    """p95 at 95 % of 1 vCPU: 0.95 x 1.15 = 1.09 would need 2 anyway, 0.95 of 4 x 1.15 = 4.37 as well."""
+    """p95 at 95 % of 1 vCPU: 0.95 x 1.15 = 1.09 needs 2 in any case, and 0.95 of 4 x 1.15 = 4.37 needs 8."""
     found = advice([report(peak_mb=1000, p95=0.95)])
     assert found.choice.size.vcpu == 2
     assert found.choice.saving_percent is not None
@@ -228,7 +228,7 @@ def test_a_cpu_bound_run_of_an_older_smaller_size_asks_for_the_size_above_that()
 
 @pytest.mark.parametrize(("launch_type", "vcpu"), [("FARGATE", 2), ("EC2", 1.25)])
 def test_a_cpu_bound_run_asks_for_more_even_if_no_margin_is_wanted(launch_type: str, vcpu: float) -> None:
-    """It needed 0.95 of 1 vCPU, and 1 vCPU would hold that."""
+    """It used 0.95 of 1 vCPU, which fits into 1 vCPU."""
     runs = [report(peak_mb=1000, p95=0.95, launch_type=launch_type)]
     assert size(runs, policy=Policy(cpu_margin_percent=0))[0] == vcpu
 
@@ -236,7 +236,7 @@ def test_a_cpu_bound_run_asks_for_more_even_if_no_margin_is_wanted(launch_type: 
 def test_a_cpu_limit_of_the_containers_own_is_named() -> None:
     limited = report(p95=0.5, size=(2, 4096), metrics={"vcpu_size": 0.5})
     assert size([limited])[0] == 1
-    assert "'batch' has a CPU limit of its own of 0.5 vCPU: raise that as well." in reasons(limited)
+    assert "'batch' has its own CPU limit of 0.5 vCPU: raise this limit too." in reasons(limited)
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
@@ -344,7 +344,7 @@ def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str 
 
 
 def test_elsewhere_a_need_of_whole_steps_stays_as_it_is() -> None:
-    """3200 x 1.1 is 3520.0000000000005 in the machine's numbers."""
+    """3200 x 1.1 is 3520.0000000000005 in floating point."""
     exactly = Policy(cpu_margin_percent=0, memory_margin_percent=0)
     assert size([report(peak_mb=128, p95=0.5, launch_type="EC2")], policy=exactly) == (0.5, 128)
     assert size([report(peak_mb=3200, launch_type="EC2")], policy=Policy(memory_margin_percent=10))[1] == 3520
@@ -403,7 +403,7 @@ def test_of_what_was_not_measured_and_is_not_known_the_least_is_taken() -> None:
 
 def test_what_was_not_measured_stays_as_it_is() -> None:
     assert size([report(peak_mb=None, p95=0.1)]) == (0.25, 2048)
-    assert "the memory stays as it is" in reasons(report(peak_mb=None, p95=0.1))
+    assert "the memory size stays as it is" in reasons(report(peak_mb=None, p95=0.1))
     assert size([report(peak_mb=100, p95=None)]) == (1, 2048)
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
 
@@ -421,43 +421,43 @@ def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
 
 def test_over_provisioned_is_said() -> None:
     text = reasons(report(peak_mb=256, p95=0.1))
-    assert "Only 12 % of the task's 2048 MB was ever used." in text
-    assert "For 95 % of the time it used at most 10 % of the task's 1 vCPU." in text
+    assert "Only 12 % of the task's 2 GB was ever used." in text
+    assert "For 95 % of the time, at most 10 % of the task's 1 vCPU was used." in text
 
 
 def test_bound_by_memory_is_said() -> None:
-    assert "That is 95 % of the task's 2048 MB: it is bound by its memory." in reasons(report(peak_mb=1946))
+    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(report(peak_mb=1946))
 
 
 def test_a_spike_is_said_with_what_would_be_enough_without_it() -> None:
     spiky = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)})
-    assert "1500 MB were held for less than 1 % of the time, and 300 MB were enough" in reasons(spiky)
+    assert "1.5 GB for less than 1 % of the time, at most 300 MB otherwise" in reasons(spiky)
     flat = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=1400)})
-    assert "spiky" not in reasons(flat)
+    assert "spike" not in reasons(flat)
 
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
-    """1000 MB and 50 more each run: after the tenth run, at 1450, 2048 is passed by the 12th from there (2050)."""
+    """1000 MB, and 50 more with each run: 1450 in the tenth run, and 2050 twelve runs later."""
     runs = [report(n, peak_mb=1000 + 50 * n) for n in range(10)]
-    assert "grows by about 50 MB a run: it will pass the limit of 2048 MB in about 12 runs." in reasons(*runs)
+    assert "grows by about 50 MB a run: it will pass the limit of 2 GB in about 12 runs." in reasons(*runs)
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
 
 
 def test_the_saving_is_told_for_a_run_and_a_month() -> None:
-    """0.00822833 USD a run, three quarters of that saved; 29 days for 30 runs are 30.4 runs a month."""
+    """A run costs 0.00822833 USD, of which 75 % is saved; 30 runs in 29 days are 30.4 runs a month."""
     text = reasons(*(report(n, peak_mb=100, p95=0.1) for n in range(30)))
     assert "The new size saves 75 %: $0.0062 a run, about $0.19 a month at 30 runs" in text
     assert "a month" not in reasons(report())
 
 
 def test_the_right_size_is_said_to_be_right() -> None:
-    assert "The present size is right." in reasons(report(peak_mb=400, p95=0.2, size=(0.25, 512)))
+    assert "The current size is right." in reasons(report(peak_mb=400, p95=0.2, size=(0.25, 512)))
 
 
 def test_few_runs_and_coarse_statistics_are_said() -> None:
     text = reasons(report(sampling=Sampling(samples=60, stats_period_ms=10_000)))
-    assert "One run is few" in text
-    assert "The statistics moved only every 10 s: a shorter peak was not seen." in text
+    assert "1 run is a small sample" in text
+    assert "The statistics were refreshed only every 10.0 s: shorter peaks are not included." in text
     many = reasons(*(report(n) for n in range(5)))
     assert "few" not in many
     assert "statistics" not in many
@@ -511,7 +511,7 @@ needs = st.tuples(
 
 
 def made(number: int, need: tuple[float | None, float | None, Size, bool], launch_type: str = "FARGATE") -> Report:
-    """A run of that need; of a size that could hold it."""
+    """A run with this requirement, and a size that fits it."""
     peak_mb, p95, given_size, is_killed = need
     return report(
         number,
@@ -597,4 +597,4 @@ def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
 def test_growth_names_the_new_limit_and_the_present_one() -> None:
     runs = [report(n, peak_mb=400 + 10 * n, size=(1, 4096), p95=0.1) for n in range(10)]
     text = reasons(*runs)
-    assert "it will pass the limit of 1024 MB in about 54 runs and the limit of 4096 MB in about 361 runs." in text
+    assert "it will pass the limit of 1 GB in about 54 runs and the limit of 4 GB in about 361 runs." in text

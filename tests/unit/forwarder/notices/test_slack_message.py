@@ -80,17 +80,17 @@ def urls(sent: SlackMessage) -> dict[str, str]:
 
 def test_a_success_says_what_the_run_used() -> None:
     sent = message(NOTICE, kibana_url=KIBANA)
-    assert sent.text == "✅ Success · etl_daily:7, after 2 h 13 min, exit code 0"
+    assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
     assert texts(sent.blocks) == [
         "✅ Success · etl_daily:7",
         "cluster jobs  ·  eu-west-1  ·  task 0123  ·  container batch",
-        "*Duration*\n2 h 13 min",
-        "*Billed*\n2 h 14 min, $0.0123",
+        "*Duration*\n2h 13m",
+        "*Billed*\n2h 14m, $0.012",
         "*Exit code*\n0",
         "*Started*\n2026-03-01 10:00:03 UTC",
         (
             "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU\n"
-            "*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (993 MB) of 1024 MB"
+            "*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (993 MB) of 1 GB"
         ),
         "Log stream",
         "ECS task",
@@ -102,9 +102,9 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     text = said(OOM)
     assert "❌ Failure · etl_daily:7" in text
     assert "*Exit code*\n137 (SIGKILL)" in text
-    assert "Memory: measured peak 993.3 MB, limit 1024 MB." in text
+    assert "Memory: measured peak 993 MB, limit 1 GB." in text
     assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
-    assert "Size to try next: 2048 MB memory (costs 20 % more).\n• Memory was short." in text
+    assert "Size to try next: 2 GB (costs 20 % more).\n• Memory was short." in text
 
 
 def test_out_of_memory_without_numbers_invents_none() -> None:
@@ -186,7 +186,7 @@ def test_numbers_of_a_checkpoint_are_called_so() -> None:
     [
         (
             AcceleratorUse(count=2, average_percent=41, maximum_percent=99, maximum_memory_mb=12_000),
-            "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 12000 MB",
+            "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB",
         ),
         (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
         (AcceleratorUse(count=1), "*1 GPU*  use unknown"),
@@ -203,14 +203,14 @@ def test_comparison_and_advice() -> None:
     comparison = "3.1× longer than the median of the last 20"
     text = said(replace(NOTICE, comparison=comparison, numbers=replace(NUMBERS, advice=advice)))
     assert comparison in text
-    assert "Size to try next: 0.25 vCPU and 512 MB memory (saves 49 %)." in text
+    assert "Size to try next: 0.25 vCPU, 512 MB (saves 49 %)." in text
 
 
 @pytest.mark.parametrize(
     ("milliseconds", "words"),
     [
-        (0, "0 ms"), (850, "850 ms"), (12_340, "12.3 s"), (59_990, "59.9 s"), (60_000, "1 min"), (245_000, "4 min 5 s"),
-        (3_600_000, "1 h"), (7_980_000, "2 h 13 min"), (273_600_000, "3 d 4 h"), (-1, None), (float("nan"), None),
+        (0, "0 ms"), (850, "850 ms"), (12_340, "12.3 s"), (59_990, "59.9 s"), (60_000, "1m 00s"), (245_000, "4m 05s"),
+        (3_600_000, "1h 00m"), (7_980_000, "2h 13m"), (273_600_000, "3d 04h"), (-1, None), (float("nan"), None),
         (float("inf"), None), (1e300, None), (None, None),
     ],
 )  # fmt: skip
@@ -219,7 +219,7 @@ def test_durations(milliseconds: float | None, words: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usd", "words"), [(0, "$0.00"), (12.345, "$12.35"), (0.0101, "$0.0101"), (1e-9, "$1e-09"), (None, None)]
+    ("usd", "words"), [(0, "$0.00"), (12.345, "$12.35"), (0.0101, "$0.010"), (1e-9, "$0.0000000010"), (None, None)]
 )
 def test_dollars(usd: float | None, words: str | None) -> None:
     assert wording.dollars(usd) == words

@@ -1,0 +1,63 @@
+"""The page's JavaScript formats numbers as Python does."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+import profiler
+from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
+from tests.formats import DOLLARS, DURATIONS, MEMORY, VCPUS
+
+pytestmark = pytest.mark.browser
+SCRIPT = (Path(profiler.__file__).parent / "html_report" / "assets" / "numbers.js").read_text()
+RANDOM_VALUES = 3000
+UNKNOWN = "\N{EN DASH}"
+
+
+def evaluated(browser: Browser, function: str, values: list[float]) -> list[str]:
+    page = browser.new_page()
+    texts: list[str] = page.evaluate(
+        f"(values) => {{ {SCRIPT}\n return values.map((value) => {function}(value)); }}", values
+    )
+    page.close()
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("function", "python", "cases"),
+    [
+        ("asDuration", format_duration, DURATIONS),
+        ("asMemory", format_memory, MEMORY),
+        ("asVcpu", format_vcpu, VCPUS),
+        ("asUsd", format_usd, DOLLARS),
+    ],
+)
+def test_the_page_has_the_formats_of_the_terminal(
+    browser: Browser, function: str, python: Callable[[float], str], cases: tuple[tuple[float, str], ...]
+) -> None:
+    assert evaluated(browser, function, [value for value, _ in cases]) == [text for _, text in cases]
+    chance = random.Random(function)
+    values = [10 ** chance.uniform(-7, 10) for _ in range(RANDOM_VALUES)]
+    values += [chance.randrange(1 << 20) / 8 for _ in range(RANDOM_VALUES)]  # with ties between two roundings
+    assert evaluated(browser, function, values) == [python(value) for value in values]
+
+
+def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
+    sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
+    page = browser.new_page()
+    texts = page.evaluate(
+        f"(sizes) => {{ {SCRIPT}\n return sizes.map(([vcpu, mb]) => asTaskSize({{ vcpu, mb }})); }}", sizes
+    )
+    page.close()
+    assert texts == [format_task_size(*size) for size in sizes]
+
+
+def test_what_is_unknown_is_a_dash(browser: Browser) -> None:
+    for function in ("asDuration", "asMemory", "asVcpu", "asUsd", "asPercent", "asBytes", "asRate", "asTime"):
+        page = browser.new_page()
+        texts = page.evaluate(f"() => {{ {SCRIPT}\n return [{function}(undefined), {function}(null)]; }}")
+        page.close()
+        assert texts == [UNKNOWN, UNKNOWN]

@@ -1,0 +1,70 @@
+"""Numbers as texts for people; tests/browser/test_numbers.py compares the page's JavaScript with them."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_task_size,
+    format_usd,
+    format_vcpu,
+)
+from tests.formats import DOLLARS, DURATIONS, MEMORY, VCPUS
+
+
+@pytest.mark.parametrize(("milliseconds", "expected"), DURATIONS)
+def test_durations(milliseconds: float, expected: str) -> None:
+    assert format_duration(milliseconds) == expected
+
+
+@pytest.mark.parametrize(("megabytes", "expected"), MEMORY)
+def test_memory(megabytes: float, expected: str) -> None:
+    assert format_memory(megabytes) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), VCPUS)
+def test_vcpus(count: float, expected: str) -> None:
+    assert format_vcpu(count) == expected
+
+
+@pytest.mark.parametrize(("usd", "expected"), DOLLARS)
+def test_dollars(usd: float, expected: str) -> None:
+    assert format_usd(usd) == expected
+
+
+@pytest.mark.parametrize(
+    ("vcpu", "memory_mb", "expected"),
+    [(1, 2048, "1 vCPU, 2 GB"), (0.25, 512, "0.25 vCPU, 512 MB"), (2, None, "2 vCPU"), (None, 64, "64 MB"),
+     (None, None, None)],
+)  # fmt: skip
+def test_task_sizes(vcpu: float | None, memory_mb: float | None, expected: str | None) -> None:
+    assert format_task_size(vcpu, memory_mb) == expected
+
+
+def test_counts() -> None:
+    assert [format_count(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+@given(st.floats(1e-12, 1e9))
+def test_an_amount_that_is_not_zero_has_two_significant_digits_and_is_near(usd: float) -> None:
+    text = format_usd(usd)
+    assert re.fullmatch(r"\$\d+\.\d{2,}", text)
+    assert len(text[1:].replace(".", "").lstrip("0")) >= 2
+    assert float(text[1:]) == pytest.approx(usd, rel=0.051, abs=0)
+
+
+@given(st.floats(0, 1e9))
+def test_memory_is_in_megabytes_only_below_a_gigabyte(megabytes: float) -> None:
+    number, unit = format_memory(megabytes).split()
+    assert not number.endswith(".0")
+    if unit == "MB":
+        assert float(number) < 1024
+        assert float(number) == pytest.approx(megabytes, abs=0.5)
+    else:
+        assert unit == "GB"
+        assert float(number) * 1024 == pytest.approx(megabytes, abs=51.3)
