@@ -18,10 +18,10 @@ _COMMANDS = {
     "kibana": "profiler.cli.kibana",
     "history": "profiler.cli.history",
     "report": "profiler.cli.report",
-    "recommend": "profiler.cli.recommend.command",
+    "recommend": "profiler.cli.recommend",
     "doctor": "profiler.cli.doctor",
     "healthcheck": "profiler.cli.monitor:healthcheck",
-    "schema": "profiler.cli.schema",
+    "schema": "profiler.cli.app:schema",
 }
 
 
@@ -68,3 +68,13 @@ def run_command_line() -> None:
 def _fail(message: str, exit_code: int) -> None:
     click.echo(f"task-profiler: {message}", err=True)
     sys.exit(exit_code)
+
+
+@click.command("schema", epilog="Example: task-profiler schema > task-report.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of the record."""
+    import json  # not for the other commands
+
+    from profiler.record.model import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

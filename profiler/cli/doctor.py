@@ -15,7 +15,7 @@ from profiler.collectors.nvidia.readings import GpuReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.background import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
-from profiler.doctor.diagnose import DoctorContext, Finding, Probes, diagnose
+from profiler.doctor import DoctorContext, Finding, Probes, diagnose
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect

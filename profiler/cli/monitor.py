@@ -8,7 +8,7 @@ import time
 
 import click
 
-from profiler.cli.wiring.healthcheck import run_healthcheck
+from profiler.cli import run_healthcheck
 from profiler.cli.wiring.monitor import run_monitor
 from profiler.core.signals import SignalHandler
 

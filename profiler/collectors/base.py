@@ -1,22 +1,26 @@
 """What the monitor and ``run`` know of a collector: GPUs, Neuron devices or the batch's processes.
 
-Each collector reads in a thread of its own (:mod:`profiler.collectors.background`), so that a driver that hangs costs
+Each collector reads in a thread of its own (:mod:`profiler.collectors.base`), so that a driver that hangs costs
 only its own numbers. :class:`Collector` is what all collectors do. The other protocols are what some of them do in
 addition; :class:`Collectors` lists who does what.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.clock import Clock, Ticker
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import Record
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.usage import NeuronReadings
     from profiler.collectors.nvidia.usage import GpuReadings
+
 
 # A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
@@ -121,3 +125,155 @@ def with_source(record: Record, name: str | None, warnings: Sequence[str] = ()) 
         all_warnings = (*record.monitor.warnings, *warnings)
         record = replace(record, monitor=replace(record.monitor, warnings=all_warnings))
     return record
+
+
+class StoppableThread:
+    """A daemon thread that is started once, asked to stop, and waited for until a deadline.
+
+    Args:
+        name: The thread's name.
+        run: Runs in the thread and returns soon after ``is_stopping`` is True.
+        wake: Cuts a wait of ``run`` short; called from other threads.
+    """
+
+    def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self.is_started = False
+        self.is_stopping = False
+
+    def start(self) -> None:
+        """Start the thread and return at once. Only the first call does anything, and only before a stop."""
+        if not self.is_started and not self.is_stopping:
+            self.is_started = True
+            self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return self._thread is threading.current_thread()
+
+    def stop(self, max_seconds: float) -> bool:
+        """Ask the thread to end and wait for it; returns True if it does not run any more. May be called again."""
+        self.is_stopping = True
+        if self.is_started:
+            self._wake()
+            self._thread.join(max(max_seconds, 0))
+        return not self._thread.is_alive()
+
+
+class Waiter(Protocol):
+    """A wait that another thread can cut short."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the time has passed, :meth:`wake` is called or an event occurs; returns True after an event."""
+        ...
+
+    def wake(self) -> None:
+        """End the current wait, or the next one if there is none; called from other threads."""
+        ...
+
+
+class TimeWaiter:
+    """A wait for time alone, without events."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        """See :class:`Waiter`; always returns False."""
+        self._event.wait(seconds)
+        self._event.clear()
+        return False
+
+    def wake(self) -> None:
+        """See :class:`Waiter`."""
+        self._event.set()
+
+
+class Read(Protocol):
+    """Takes one reading."""
+
+    def __call__(self, *, is_complete: bool) -> bool:
+        """Take one reading; returns False if there is nothing to read and never will be."""
+        ...
+
+
+class PeriodicReader:
+    """Takes readings in a thread on a fixed grid of the monotonic clock.
+
+    A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
+    the waiter. Other readings may skip what is expensive.
+
+    Args:
+        name: The thread's name.
+        read: Takes one reading in the thread, which ends when the function returns False.
+        close: Called in the thread as its last act.
+        waiter: Waits between the readings.
+        clock: Places the ticks.
+        interval_ns: The distance of the ticks.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Read,
+        close: Callable[[], None],
+        *,
+        waiter: Waiter,
+        clock: Clock,
+        interval_ns: int,
+    ) -> None:
+        self._read = read
+        self._close = close
+        self._waiter = waiter
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._thread = StoppableThread(name, self._run, waiter.wake)
+        self._is_final_requested = False
+        self._first_done = threading.Event()
+        self._final_done = threading.Event()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether :meth:`start` was called."""
+        return self._thread.is_started
+
+    def start(self) -> None:
+        """Start the thread and return at once."""
+        self._thread.start()
+
+    def wait_for_first_reading(self, max_seconds: float) -> bool:
+        """Wait until one reading was taken or the thread has ended; returns False after the timeout."""
+        return self._first_done.wait(max_seconds)
+
+    def final_reading(self, max_seconds: float) -> bool:
+        """Take one complete reading now and wait for it; returns False if it was not done in time."""
+        self._final_done.clear()
+        self._is_final_requested = True
+        self._waiter.wake()
+        return self._final_done.wait(max_seconds)
+
+    def stop(self, max_seconds: float) -> bool:
+        """End the thread and wait for it; returns True if it has ended. May be called again."""
+        return self._thread.stop(max_seconds)
+
+    def _run(self) -> None:
+        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
+        next_tick_ns, is_after_event = 0, False
+        while not self._thread.is_stopping:
+            is_final = self._is_final_requested
+            if is_final:
+                self._is_final_requested = False
+            if not self._read(is_complete=is_final or is_after_event):
+                break
+            self._first_done.set()
+            if is_final:
+                self._final_done.set()
+            now_ns = self._clock.monotonic_ns()
+            if now_ns >= next_tick_ns:
+                next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+            is_after_event = self._waiter.wait((next_tick_ns - now_ns) / NS_PER_SECOND)
+        self._close()
+        self._first_done.set()
+        self._final_done.set()

@@ -33,8 +33,7 @@ from profiler.record.model import (
     Status,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
-from profiler.sources.cgroup.counters import GroupPeak
-from profiler.sources.cgroup.hierarchy import Limits
+from profiler.sources.cgroup.hierarchy import GroupPeak, Limits
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
 

@@ -8,7 +8,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.core.optional_math import max_known
 from profiler.sources import Unavailable
 from profiler.sources.cgroup.command import CommandCgroup
-from profiler.sources.cgroup.counters import GroupPeak, MemoryReading
+from profiler.sources.cgroup.hierarchy import GroupPeak, MemoryReading
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.linux import proc
 from profiler.sources.linux.process_tree import ProcessReading, ProcessTree, TreeBlocks, TreeCpu, TreeMemory

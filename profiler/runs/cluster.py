@@ -19,7 +19,7 @@ from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.model import TaskSize, decode
 from profiler.search.setup import SearchServer, ServerResponse
 from profiler.sizing.evidence import Evidence, spike_of, with_assumption
-from profiler.sizing.run_facts import CPU_BOUND_SHARE, RunFacts, Task, facts_of
+from profiler.sizing.requirements import CPU_BOUND_SHARE, RunFacts, Task, facts_of
 
 JsonObject = dict[str, Any]
 

@@ -13,8 +13,7 @@ from profiler.sizing.fargate import Size, prices, run_cost
 from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.reasons import reasons
-from profiler.sizing.requirements import Requirements, plausible
-from profiler.sizing.run_facts import facts_of, task_of
+from profiler.sizing.requirements import Requirements, facts_of, plausible, task_of
 
 _HIGH_CONFIDENCE_RUNS = 20
 _RUNNING = "running"

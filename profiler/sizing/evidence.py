@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import max_known, mean_known
 from profiler.record.model import PeakSource, Report
-from profiler.sizing.run_facts import RunFacts, Task, facts_of
+from profiler.sizing.requirements import RunFacts, Task, facts_of
 
 LAST_RUNS = 50
 FEW_RUNS = 5

@@ -1,4 +1,4 @@
-"""The memory and CPU that a task needs for one run.
+"""The memory and CPU that a task needs for one run, and the facts of the run that size recommendations use.
 
 A run needs the most that the batch used plus the most that each other container of the task used in the same run. For
 a container without measurements, its own limit counts.
@@ -10,10 +10,13 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from profiler.record.model import Distribution, Metrics, Number, OtherContainer, Record, TaskSize
+from profiler.core.timestamps import parse_ns
+from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
+from profiler.record.model import Distribution, Metrics, Number, OtherContainer, PeakSource, Record, Report, TaskSize
 
 _MAX_PLAUSIBLE = 1e12
 _NO_DISTRIBUTION = Distribution()
+CPU_BOUND_SHARE = 0.95
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
@@ -97,3 +100,120 @@ def _unbounded(
 
 def _sum(values: list[float | None]) -> float:
     return sum(value for value in values if value is not None)
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """The resources of a run's task, and where the task ran.
+
+    ``vcpu_size`` and ``memory_size_mb`` are the limits of the batch container.
+    """
+
+    size: TaskSize | None = None
+    launch_type: str | None = None
+    region: str | None = None
+    cpu_architecture: str | None = None
+    storage_mb: Number | None = None
+    container: str | None = None
+    vcpu_size: Number | None = None
+    memory_size_mb: Number | None = None
+    unbounded: tuple[str, ...] = ()
+    has_other_containers: bool = False
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """The facts of one run.
+
+    ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own. ``cpu_bound_vcpu`` is the batch's vCPU limit
+    if the run was CPU-bound. ``oom_size_mb`` is the size that was too small if the run ran out of memory.
+    ``gpus_idle`` is None without GPUs that are known to belong to the batch.
+    """
+
+    key: tuple[str, str, str]
+    family: str
+    began: str
+    began_ns: int
+    status: str
+    task: Task
+    requirements: Requirements
+    peak_mb: float | None = None
+    batch_vcpu: float | None = None
+    memory_p99_mb: float | None = None
+    cpu_bound_vcpu: float | None = None
+    out_of_memory: bool = False
+    oom_size_mb: float | None = None
+    peak_source: PeakSource | None = None
+    stats_period_ms: int | None = None
+    billed_ms: Number | None = None
+    gpus_idle: bool | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the run has a measurement that a size can be calculated from."""
+        return self.requirements.memory_mb is not None or self.requirements.vcpu is not None
+
+
+def facts_of(report: Report) -> RunFacts:
+    """Return the facts of a final report. A run without a start time starts when its line was written."""
+    record = report.record
+    metrics = record.metrics
+    began = record.started_at or report.time
+    requirements = requirements_of(record)
+    return RunFacts(
+        key=(record.task_id, record.container.name, began),
+        family=record.family or record.container.name,
+        began=began,
+        began_ns=parse_ns(began) or 0,
+        status=record.status,
+        task=task_of(record, requirements),
+        requirements=requirements,
+        peak_mb=plausible(metrics.max_memory_used_mb),
+        batch_vcpu=vcpu_p95(metrics),
+        memory_p99_mb=plausible((metrics.memory_used_mb or _NO_DISTRIBUTION).p99),
+        cpu_bound_vcpu=_cpu_bound_vcpu(metrics),
+        out_of_memory=record.likely_out_of_memory is True,
+        oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
+        peak_source=metrics.memory_peak_source,
+        stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
+        billed_ms=plausible(metrics.billed_duration_ms),
+        gpus_idle=_are_gpus_idle(record),
+    )
+
+
+def task_of(record: Record, requirements: Requirements) -> Task:
+    """Return the task of a run."""
+    return Task(
+        size=plausible_task_size(record),
+        launch_type=record.launch_type,
+        region=record.region,
+        cpu_architecture=record.cpu_architecture,
+        storage_mb=plausible(record.metrics.ephemeral_storage_size_mb),
+        container=record.container.name,
+        vcpu_size=plausible(record.metrics.vcpu_size),
+        memory_size_mb=plausible(record.metrics.memory_size_mb),
+        unbounded=requirements.unbounded,
+        has_other_containers=bool(record.containers),
+    )
+
+
+def _cpu_bound_vcpu(metrics: Metrics) -> float | None:
+    used, size = vcpu_p95(metrics), plausible(metrics.vcpu_size)
+    return size if size and used is not None and used >= CPU_BOUND_SHARE * size else None
+
+
+def _oom_size_mb(record: Record) -> float | None:
+    """Return the size that was too small: the task's memory, or the batch's own limit plus the other containers."""
+    size = plausible_task_size(record) or TaskSize()
+    limit_mb = plausible(record.metrics.memory_size_mb)
+    if limit_mb is None:
+        return size.memory_mb
+    if size.memory_mb is None or limit_mb >= size.memory_mb:
+        return limit_mb
+    return min(limit_mb + other_containers_memory_mb(record), size.memory_mb)
+
+
+def _are_gpus_idle(record: Record) -> bool | None:
+    if not record.gpus or record.gpu_scope == WHOLE_INSTANCE:
+        return None
+    if any(gpu.utilization_percent is None for gpu in record.gpus):
+        return None
+    return all(is_idle(gpu) for gpu in record.gpus)

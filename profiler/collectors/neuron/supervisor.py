@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.background import StoppableThread
+from profiler.collectors.base import StoppableThread
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.process import (
     MAX_LINE_BYTES,

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from profiler.collectors.background import PeriodicReader, TimeWaiter
-from profiler.collectors.base import with_source
+from profiler.collectors.base import PeriodicReader, TimeWaiter, with_source
 from profiler.collectors.nvidia.ownership import GpuScope, resolve
 from profiler.collectors.nvidia.readings import GpuReading
 from profiler.collectors.nvidia.usage import GpuReadings, GpuUsage

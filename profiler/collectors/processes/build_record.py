@@ -13,7 +13,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import Interval, MemoryKills, Metrics, Number, PeakSource, Process, Record, Sampling
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
-from profiler.sources.cgroup.counters import GroupPeak
+from profiler.sources.cgroup.hierarchy import GroupPeak
 
 # The processes' time series replaces that of the task stats if these come at most half as often.
 _MIN_STEP_RATIO = 2

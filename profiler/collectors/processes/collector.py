@@ -9,8 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.collectors.background import PeriodicReader
-from profiler.collectors.base import with_source
+from profiler.collectors.base import PeriodicReader, with_source
 from profiler.collectors.processes.build_record import ProcessMeasurements, with_processes
 from profiler.collectors.processes.commands import ShowArguments
 from profiler.collectors.processes.reader import ProcessSnapshot

@@ -14,7 +14,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.units import MIB
 from profiler.sources.cgroup.container import GroupReading
-from profiler.sources.cgroup.counters import GroupPeak
+from profiler.sources.cgroup.hierarchy import GroupPeak
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.linux.process_tree import TreeCpu, TreeMemory
 

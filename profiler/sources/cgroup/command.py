@@ -23,7 +23,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from profiler.sources.cgroup.counters import V1_CPU, V1_MEMORY, V2_CPU, V2_MEMORY, MemoryReading
 from profiler.sources.cgroup.group import (
     AccountingCgroup,
     CgroupDelegation,
@@ -36,7 +35,19 @@ from profiler.sources.cgroup.group import (
     try_lock,
     try_remove,
 )
-from profiler.sources.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, CgroupLocation, Cgroups, parse_membership
+from profiler.sources.cgroup.hierarchy import (
+    CPUACCT,
+    MEMORY,
+    UNIFIED,
+    V1_CPU,
+    V1_MEMORY,
+    V2_CPU,
+    V2_MEMORY,
+    CgroupLocation,
+    Cgroups,
+    MemoryReading,
+    parse_membership,
+)
 from profiler.sources.linux import proc
 
 _PREFIX = "task-profiler-"

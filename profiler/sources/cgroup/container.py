@@ -13,8 +13,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler.core.files import open_or_none
-from profiler.sources.cgroup.counters import (
+from profiler.sources.cgroup.hierarchy import (
+    CPUACCT,
+    MEMORY,
     OOM_KILLS,
+    UNIFIED,
     V1_CPU,
     V1_MEMORY,
     V2_CPU,
@@ -22,19 +25,14 @@ from profiler.sources.cgroup.counters import (
     CpuFile,
     MemoryFiles,
     MemoryReading,
-    parse_number,
-    read_memory,
-    read_oom_kills,
-)
-from profiler.sources.cgroup.hierarchy import (
-    CPUACCT,
-    MEMORY,
-    UNIFIED,
     Mount,
     find_mount,
     group_folders,
     parse_membership,
     parse_mounts,
+    parse_number,
+    read_memory,
+    read_oom_kills,
 )
 from profiler.sources.linux import proc
 

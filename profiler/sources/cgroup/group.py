@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
-from profiler.sources.cgroup.counters import (
+from profiler.sources.cgroup.hierarchy import (
     CpuFile,
     MemoryFiles,
     MemoryReading,

@@ -14,7 +14,7 @@ from botocore.validate import ParamValidator
 
 import profiler
 from forwarder.settings import read_notice_settings, read_settings
-from profiler.cli.recommend.command import command as recommend
+from profiler.cli.recommend import command as recommend
 from profiler.prometheus.metrics import LIVE_METRICS
 from profiler.record.emf import DEFAULT_METRICS, DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.record.model import json_schema

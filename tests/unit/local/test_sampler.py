@@ -8,7 +8,7 @@ from profiler.local.build_record import MemoryPeak, resolve_peak
 from profiler.local.sampler import GroupMemory
 from profiler.local.supervisor import CommandExit, ReapedUsage
 from profiler.sources.cgroup.command import CommandCgroup
-from profiler.sources.cgroup.counters import GroupPeak, MemoryReading
+from profiler.sources.cgroup.hierarchy import GroupPeak, MemoryReading
 from profiler.sources.linux.process_tree import ProcessReading
 
 _MIB = 2**20

@@ -15,7 +15,7 @@ from profiler.sizing.evidence import families_of
 from profiler.sizing.fargate import LEGAL_SIZES, Prices, Size
 from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, _cheapest, _Requirements
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.requirements import facts_of
 from tests.runs import report
 
 GB = 1024

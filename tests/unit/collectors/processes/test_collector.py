@@ -12,7 +12,7 @@ from profiler.collectors.processes.collector import CgroupSource, ProcessAccess,
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.record.model import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
 from profiler.sources.cgroup.container import GroupReading
-from profiler.sources.cgroup.counters import MemoryReading
+from profiler.sources.cgroup.hierarchy import MemoryReading
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 from profiler.sources.linux.process_tree import ProcessReading
 from tests.fakes import START_NS, FakeClock, sample, seconds

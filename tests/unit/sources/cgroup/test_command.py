@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.sources.cgroup.command import CommandCgroup, make_command_cgroup
-from profiler.sources.cgroup.counters import MemoryReading
 from profiler.sources.cgroup.group import delegate_controller, try_lock
-from profiler.sources.cgroup.hierarchy import read_own_cgroups
+from profiler.sources.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
 
 _MIB = 2**20

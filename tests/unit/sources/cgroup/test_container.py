@@ -12,7 +12,7 @@ from profiler.sources.cgroup.container import (
     find_container_cgroup,
     machine_oom_kills,
 )
-from profiler.sources.cgroup.counters import GroupPeak, MemoryReading
+from profiler.sources.cgroup.hierarchy import GroupPeak, MemoryReading
 from profiler.sources.linux.proc import all_pids
 
 MIB = 2**20

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.sources.cgroup.counters import (
+from profiler.sources.cgroup.hierarchy import (
     V1_MEMORY,
     V2_MEMORY,
     MemoryFiles,

@@ -9,10 +9,12 @@ import msgspec
 
 from profiler.cli.definition_files import DefinitionFile, apply_size, read_definition_file
 from profiler.cli.options import history_option, search_options
-from profiler.cli.output import render, warn, write_out
-from profiler.cli.recommend.sources import PastRuns, RunQuery, find_families
+from profiler.cli.output import UNKNOWN, plain_table, printable, render, warn, write_out
+from profiler.cli.wiring.run_sources import PastRuns, RunQuery, find_families
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.model import TaskSize
+from profiler.record.units import format_task_size
 from profiler.settings import problems_message, read_price_settings
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.evidence import LAST_RUNS
@@ -20,6 +22,7 @@ from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
 
 _WRONG_SIZE_EXIT_CODE = 3
+_COLOURS = {"high": "green", "medium": "yellow", "low": "red"}
 _MAX_RUNS = 10_000
 _WILDCARDS = frozenset("*?[")
 _PERCENT = click.FloatRange(0, 1000)
@@ -166,6 +169,32 @@ def _lines(advices: Sequence[Advice]) -> bytes:
 
 
 def _table(advices: Sequence[Advice]) -> bytes:
-    from profiler.cli.recommend.output import reason_lists, table  # rich is not for --json
+    """One row per family, then the reasons of each. Family names are never read as markup."""
+    from rich.padding import Padding  # rich is not for --json
+    from rich.text import Text
 
-    return render(table(advices), *reason_lists(advices))
+    families = plain_table(column_gap=2)
+    families.add_column("Family", overflow="fold")
+    families.add_column("Runs", justify="right", no_wrap=True)
+    families.add_column("Current", no_wrap=True)
+    families.add_column("Recommended", no_wrap=True)
+    families.add_column("Saving", justify="right", no_wrap=True)
+    families.add_column("Confidence", no_wrap=True)
+    reasons: list[Padding | Text] = []
+    for advice in advices:
+        choice = advice.choice
+        families.add_row(
+            Text(printable(advice.family)),
+            str(advice.evidence.runs),
+            _size(choice.current),
+            Text(_size(choice.size), style="bold" if choice.changes else ""),
+            UNKNOWN if choice.saving_percent is None else f"{choice.saving_percent:.0f} %",
+            Text(advice.confidence, style=_COLOURS[advice.confidence]),
+        )
+        reasons.append(Text(f"\n{printable(advice.family)}", style="bold"))
+        reasons.extend(Padding(Text(f"- {printable(one)}"), (0, 0, 0, 2), expand=False) for one in advice.reasons)
+    return render(families, *reasons)
+
+
+def _size(size: TaskSize | None) -> str:
+    return (None if size is None else format_task_size(size.vcpu, size.memory_mb)) or UNKNOWN

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from profiler.collectors.background import PeriodicReader, StoppableThread, TimeWaiter
+from profiler.collectors.base import PeriodicReader, StoppableThread, TimeWaiter
 from tests.fakes import FakeClock, seconds
 
 _TEST_SECONDS = 10

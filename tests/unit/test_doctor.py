@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.collectors.nvidia.readings import GpuFacts, GpuReading, GpuSample
-from profiler.doctor.diagnose import DoctorContext, Finding, Probes, diagnose
+from profiler.doctor import DoctorContext, Finding, Probes, diagnose
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sources import Unavailable

@@ -1,1 +1,0 @@
-"""``task-profiler doctor``: what can be measured here, and what to change where something is missing."""
