@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.served import FakeHttpServer
+from tests.http_server import FakeHttpServer
 
 WEBHOOK_PATH = "/services/T0/B0/hunter2-hunter2"
 TOKEN = "xoxb-hunter2-hunter2"

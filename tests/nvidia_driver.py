@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.missing import skip_or_fail
+from tests.prerequisites import skip_or_fail
 
 FOLDER = Path(__file__).parent / "integration" / "nvidia"
 _SOURCES = {"libnvidia-ml.so.1": "fake_nvml.c", "libcuda.so.1": "fake_cuda.c"}

@@ -1,4 +1,4 @@
-"""The one place where the end-to-end tests wait: every wait has a deadline and a name."""
+"""Waits for a condition, with a deadline and a description of what is waited for."""
 
 import time
 from collections.abc import Callable

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Error, sync_playwright
 from profiler.history.store import HistoryStore
 from profiler.record.model import encode
 from tests.fakes import FakeClock
-from tests.missing import skip_or_fail
+from tests.prerequisites import skip_or_fail
 from tools.example_runs import runs
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))

@@ -16,7 +16,7 @@ from profiler.sources import Unavailable
 from profiler.sources.ecs.client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
 from profiler.sources.ecs.task_metadata import decode_task
 from tests.fakes import FakeClock, seconds
-from tests.served import FakeHttpServer
+from tests.http_server import FakeHttpServer
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -221,10 +221,10 @@ def test_an_address_that_is_none_is_a_reason(address: str) -> None:
 
 
 def test_silence_is_a_timeout(server: Server) -> None:
-    heard = threading.Event()
-    server.answers = {"/task": lambda _handler: _discard(heard.wait(10))}
+    released = threading.Event()
+    server.answers = {"/task": lambda _handler: _discard(released.wait(10))}
     result = endpoint(server.url).get("/task", max_seconds=0.05)
-    heard.set()
+    released.set()
     assert isinstance(result, Unavailable)
     assert result.timed_out
     assert result.reason == "/task did not answer within 0.05 s"

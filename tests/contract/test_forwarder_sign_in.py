@@ -16,7 +16,7 @@ from forwarder.search.cluster import Cluster
 from forwarder.search.elasticsearch import ElasticsearchCluster
 from forwarder.search.opensearch import OpenSearchCluster
 from forwarder.settings import Credentials, fetch_secret, read_credentials
-from tests.served import FakeHttpServer
+from tests.http_server import FakeHttpServer
 
 SECRET = "hunter2-hunter2"
 DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]

@@ -138,7 +138,7 @@ def connected(server: MetricsServer, said: bytes = b"") -> closing[socket.socket
     return closing(client)
 
 
-def heard(client: socket.socket) -> bytes:
+def read_response(client: socket.socket) -> bytes:
     """All that the server says until it closes; it may cut short who still talks."""
     said = b""
     with suppress(ConnectionError):
@@ -163,7 +163,7 @@ LINE = b"GET /metrics HTTP/1.1\r\n"
 def test_a_head_that_is_too_long_is_answered_as_such(server: MetricsServer, page: Page, head: bytes) -> None:
     """What the server has not read is no more than the kernel takes, so that the answer comes through."""
     with connected(server, head) as client:
-        assert heard(client).startswith(b"HTTP/1.0 431 ")
+        assert read_response(client).startswith(b"HTTP/1.0 431 ")
     assert page.asked == 0
     assert get(server).status_code == 200
 
@@ -171,7 +171,7 @@ def test_a_head_that_is_too_long_is_answered_as_such(server: MetricsServer, page
 def test_a_head_of_the_greatest_length_is_no_fault(server: MetricsServer, page: Page) -> None:
     rest = MAX_HEAD_BYTES - len(LINE + b"X: \r\n\r\n")
     with connected(server, LINE + b"X: " + b"x" * rest + b"\r\n\r\n") as client:
-        assert heard(client).endswith(page.body)
+        assert read_response(client).endswith(page.body)
 
 
 def test_heads_of_megabytes_on_all_places_end_and_the_next_scrape_is_answered(
@@ -181,7 +181,7 @@ def test_heads_of_megabytes_on_all_places_end_and_the_next_scrape_is_answered(
         with connected(server, LINE) as client, suppress(ConnectionError):
             for number in range(99):
                 client.sendall(b"X%02d: " % number + b"x" * 65_500 + b"\r\n")
-            assert not heard(client).startswith(b"HTTP/1.0 200 ")
+            assert not read_response(client).startswith(b"HTTP/1.0 200 ")
 
     with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
         for talker in [pool.submit(talk) for _ in range(MAX_CONNECTIONS)]:
@@ -210,7 +210,7 @@ def test_who_ends_in_time_is_answered_however_slowly_it_spoke(
     with connected(server, LINE) as slow:
         clock.advance(MAX_CONNECTION_SECONDS - 0.1)
         slow.sendall(b"\r\n")
-        assert heard(slow).endswith(page.body)
+        assert read_response(slow).endswith(page.body)
 
 
 def test_a_client_that_does_not_take_its_answer_does_not_keep_a_place(
@@ -224,7 +224,7 @@ def test_a_client_that_does_not_take_its_answer_does_not_keep_a_place(
 
     server.render = late
     with connected(server, LINE + b"\r\n") as client:
-        assert heard(client) == b""
+        assert read_response(client) == b""
 
 
 def test_the_kernel_keeps_little_of_a_client(server: MetricsServer) -> None:
@@ -236,14 +236,14 @@ def test_the_kernel_keeps_little_of_a_client(server: MetricsServer) -> None:
 @pytest.mark.parametrize("target", ["http://[::1/metrics", "//[", "http://]", "http://a]b/metrics"])
 def test_a_target_that_is_none_is_the_clients_fault(server: MetricsServer, log: FakeLog, target: str) -> None:
     with connected(server, f"GET {target} HTTP/1.1\r\n\r\n".encode()) as client:
-        assert heard(client).split()[1] in (b"400", b"404")
+        assert read_response(client).split()[1] in (b"400", b"404")
     assert log.lines == []
 
 
 def test_a_whole_address_as_target_is_answered_as_its_path(server: MetricsServer, page: Page) -> None:
     """As a proxy asks."""
     with connected(server, b"GET http://[::1]:8000/metrics HTTP/1.1\r\n\r\n") as client:
-        assert heard(client).endswith(page.body)
+        assert read_response(client).endswith(page.body)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -253,7 +253,7 @@ def test_whatever_a_client_says_is_no_error_of_ours(
 ) -> None:
     with connected(server, b"GET " + target + b" HTTP/1.1\r\n" + rest) as client:
         client.shutdown(socket.SHUT_WR)
-        heard(client)
+        read_response(client)
     assert log.lines == []
 
 

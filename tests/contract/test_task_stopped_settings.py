@@ -11,7 +11,7 @@ from moto import mock_aws
 import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import FakeSlack
-from tests.served import FakeElasticsearch
+from tests.http_server import FakeElasticsearch
 from tests.unit.forwarder.task.test_event import event
 
 SECRET = "hunter2-hunter2"

@@ -13,7 +13,7 @@ import pytest
 
 import profiler
 from tests.aws import FakeAws, fake_aws
-from tests.served import FakeHttpServer
+from tests.http_server import FakeHttpServer
 
 FOLDER = Path(profiler.__file__).parent.parent / "taskdef"
 BATCH = {

@@ -12,8 +12,8 @@ from moto.awslambda.models import LambdaFunction
 
 import handler
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
+from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
-from tests.served import FakeElasticsearch
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
 from tests.unit.forwarder.task.test_event import EVENT, event
 

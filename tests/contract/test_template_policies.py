@@ -25,8 +25,8 @@ from moto import mock_aws
 import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import Answer, FakeSlack
+from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.served import FakeElasticsearch
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.forwarder.task.test_event import event
 

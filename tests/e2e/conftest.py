@@ -21,7 +21,7 @@ from tests.e2e.images import (
 from tests.e2e.reports import LOG_GROUP, Start
 from tests.e2e.specs import BATCH, ContainerSpec, TaskSpec, monitor_container
 from tests.e2e.task import Task
-from tests.missing import skip_or_fail
+from tests.prerequisites import skip_or_fail
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.engine import run_command
-from tests.missing import skip_or_fail
+from tests.prerequisites import skip_or_fail
 
 SUITE = "jammy"
 KEY_NAME = "GPG-PUB-KEY-AMAZON-AWS-NEURON.PUB"

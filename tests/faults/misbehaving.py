@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from benchmarks.endpoint import TASK_ID, Task
-from tests.served import FakeHttpServer
+from tests.http_server import FakeHttpServer
 
 GROUP = "/ecs/bench"
 STREAM = f"ecs/batch/{TASK_ID}"

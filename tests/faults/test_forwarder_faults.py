@@ -9,8 +9,8 @@ import pytest
 
 import handler
 from forwarder.errors import DeliveryError, SettingsError
+from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
-from tests.served import FakeElasticsearch
 
 
 class Cluster(FakeElasticsearch):

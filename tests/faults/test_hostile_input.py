@@ -10,7 +10,7 @@ from profiler.sources.ecs.client import MAX_RESPONSE_BYTES
 from profiler.sources.ecs.container_stats import decode_stats
 from profiler.sources.ecs.task_metadata import decode_task
 
-LARGEST_GROWTH_BYTES = 96 * 2**20
+MAX_GROWTH_BYTES = 96 * 2**20
 
 
 def filled(head: bytes, unit: bytes, tail: bytes) -> bytes:
@@ -52,7 +52,7 @@ def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
             _, peak_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert peak_bytes < LARGEST_GROWTH_BYTES, decode.__name__
+        assert peak_bytes < MAX_GROWTH_BYTES, decode.__name__
 
 
 def test_a_file_that_is_replaced_is_never_written_through_a_link(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ import handler
 from forwarder.errors import ForwarderError
 from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
 from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
+from tests.http_server import FakeElasticsearch
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.served import FakeElasticsearch
 from tests.unit.forwarder.task.test_event import event as task_event
 
 SECRET = "hunter2"

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.served import FakeHttpServer
+from tests.http_server import FakeHttpServer
 
 
 class PlayedDashboards(FakeHttpServer):

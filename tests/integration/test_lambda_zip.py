@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.fake_slack import FakeSlack
-from tests.served import FakeElasticsearch, FakeHttpServer
+from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.unit.forwarder.task.test_event import event as task_event
 from tools import lambda_zip
 

@@ -27,12 +27,12 @@ _LISTENER = """
 import os, signal, sys
 def say(word):
     os.write(sys.stdout.fileno(), word.encode() + b"\\n")
-def heard(number, frame):
+def on_signal(number, frame):
     say(signal.Signals(number).name)
     if number in (signal.SIGTERM, signal.SIGINT):
         sys.exit(7)
 for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH"):
-    signal.signal(signal.Signals["SIG" + name], heard)
+    signal.signal(signal.Signals["SIG" + name], on_signal)
 say("ready")
 while True:
     signal.pause()

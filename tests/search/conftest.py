@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 import requests
 
-from tests.missing import skip_or_fail
+from tests.prerequisites import skip_or_fail
 from tests.search.elasticsearch import VERSION_7, VERSION_8, running_elasticsearch, running_secured_elasticsearch
 from tests.search.maven import ServerMissingError
 from tests.search.opensearch import running_opensearch

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from tests.http_server import FakeHttpServer
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
-from tests.served import FakeHttpServer
 
 __all__ = ["forward"]  # the fixture
 

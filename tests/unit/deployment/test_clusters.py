@@ -16,7 +16,7 @@ from tests.cluster_stack import CLUSTERS, FOLDER
 
 PAGE = (FOLDER.parent / "docs" / "how-to" / "clusters.md").read_text()
 GPU, NEURON = CLUSTERS
-MOST_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
+MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 FREE_LISTS = {"BatchCommand", "TaskPolicyArns"}
 # Where one template says something else than the other, and both have it.
 DIFFERENT_PARAMETERS = {
@@ -61,7 +61,7 @@ def test_the_linter_finds_what_is_broken(path: Path, sound: str, broken: str, ru
 
 @each_cluster
 def test_it_can_be_deployed_without_s3(path: Path) -> None:
-    assert path.stat().st_size <= MOST_BYTES
+    assert path.stat().st_size <= MAX_BYTES
 
 
 def test_every_template_is_looked_at_here() -> None:

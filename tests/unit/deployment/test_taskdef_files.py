@@ -21,7 +21,7 @@ DEFINITIONS = [*MONITORED, "wrapper.json"]
 POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
 # Actions for which AWS's service authorization reference names no type of resource.
 WITHOUT_RESOURCE = {"ecr:GetAuthorizationToken", "ecs:DescribeTaskDefinition"}
-LARGEST_STOP_TIMEOUT_SECONDS = 120
+MAX_STOP_TIMEOUT_SECONDS = 120
 
 
 def read(name: str) -> Any:
@@ -85,8 +85,8 @@ def test_the_container_alone_is_that_of_the_scheduled_task() -> None:
 def test_the_monitor_has_time_to_leave(name: str) -> None:
     batch, monitor = parts(read(name))
     own_seconds = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}).stop_seconds
-    assert own_seconds < monitor["stopTimeout"] <= LARGEST_STOP_TIMEOUT_SECONDS
-    assert batch["stopTimeout"] <= LARGEST_STOP_TIMEOUT_SECONDS
+    assert own_seconds < monitor["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
+    assert batch["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
 
 
 def test_only_the_scheduled_task_with_shared_process_ids_shares_them() -> None:

@@ -20,7 +20,7 @@ from tests.stack import TEMPLATE, template
 DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]
 RESOURCES: dict[str, Any] = template()["Resources"]
-MOST_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
+MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 FUNCTIONS: dict[str, list[Callable[[Mapping[str, str]], object]]] = {
     "ForwardLogsFunction": [read_settings],
     "TaskStoppedFunction": [read_settings, read_notice_settings, lambda environment: read_targets(environment, str)],
@@ -60,7 +60,7 @@ def test_the_linter_finds_what_is_broken(sound: str, broken: str, rule: str) -> 
 
 
 def test_it_can_be_deployed_without_s3() -> None:
-    assert TEMPLATE.stat().st_size <= MOST_BYTES
+    assert TEMPLATE.stat().st_size <= MAX_BYTES
 
 
 # Parameters
@@ -171,7 +171,7 @@ def test_parameters_that_contradict_each_other_are_refused(values: dict[str, str
 # Settings
 
 
-class Asked(dict[str, str]):
+class RecordedLookups(dict[str, str]):
     """An environment in which nothing is set, and what was looked for in it."""
 
     def __init__(self) -> None:
@@ -184,10 +184,10 @@ class Asked(dict[str, str]):
 
 
 def known_to(function: str) -> set[str]:
-    asked = Asked()
+    lookups = RecordedLookups()
     for read in FUNCTIONS[function]:
-        read(asked)
-    return asked.names
+        read(lookups)
+    return lookups.names
 
 
 def variables(function: str) -> dict[str, Any]:

@@ -682,13 +682,13 @@ def test_notes_on_the_instance_are_in_the_record() -> None:
 def test_the_listener_receives_each_new_sample_once() -> None:
     world = World(batch_ends=61.5)
     world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
-    heard: list[tuple[str, int]] = []
-    world.on_sample = lambda name, taken: heard.append((name, taken.read_ns))
+    received: list[tuple[str, int]] = []
+    world.on_sample = lambda name, taken: received.append((name, taken.read_ns))
     world.run()
-    assert [read_ns for name, read_ns in heard if name == "batch"] == [
+    assert [read_ns for name, read_ns in received if name == "batch"] == [
         START_NS + seconds(at) for at in range(10, 70, 10)
     ]
-    assert {name for name, _ in heard} == {"batch", "task-monitor"}
+    assert {name for name, _ in received} == {"batch", "task-monitor"}
 
 
 def test_who_completes_a_checkpoint_sees_its_interval() -> None:

@@ -1,4 +1,4 @@
-"""What a test does when something it needs is not on this machine."""
+"""Skips a test whose prerequisites this machine lacks; in CI the test fails instead."""
 
 import os
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""Small HTTP servers that answer as a test says, and keep what they were asked."""
+"""Small HTTP servers for tests: they send the answers of the test and record the requests."""
 
 import gzip
 import json
