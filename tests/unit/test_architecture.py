@@ -219,7 +219,9 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     assert not reached & {"profiler.sizing.evidence", "profiler.sizing.fargate", "profiler.sizing.policy"}
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "pynvml", "requests", "rich", "sqlite3", "structlog"])
+@pytest.mark.parametrize(
+    "heavy", ["boto3", "botocore", "http", "pynvml", "requests", "rich", "sqlite3", "structlog", "tempfile"]
+)
 def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
     reached = reached_by_top_level_imports("profiler.cli.app", "profiler.cli.run", without=heavy)
     assert "profiler.local.session" in reached

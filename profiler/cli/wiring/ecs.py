@@ -1,19 +1,27 @@
-"""Builds the client of the task metadata endpoint."""
+"""Builds the client of the task metadata endpoint.
+
+The client imports http.client, which `run` outside of ECS does without.
+"""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from profiler.core.clock import Clock
 from profiler.local.build_record import Placement
 from profiler.settings import endpoint_address
-from profiler.sources.ecs.client import AdaptiveTimeout, HttpEndpoint, StopSignal, TaskMetadataSource
+
+if TYPE_CHECKING:
+    from profiler.sources.ecs.client import StopSignal, TaskMetadataSource
 
 _TIMEOUT_SECONDS = 1.0
 
 
 def metadata_source(
-    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: StopSignal | None = None
-) -> TaskMetadataSource:
+    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: "StopSignal | None" = None
+) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
+    from profiler.sources.ecs.client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+
     return TaskMetadataSource(HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal), version)
 
 
