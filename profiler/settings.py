@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
-from profiler.record.emf import DEFAULT_METRICS, METRIC_NAMES
 from profiler.sizing.prices import PriceOverrides, parse_price
 
 Switch = Literal["auto", "on", "off"]
@@ -25,6 +24,7 @@ _SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
 _ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
 _MAX_PORT = 65535
+DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
 _UUID_PREFIXES = ("GPU-", "MIG-")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
@@ -57,7 +57,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     process_arguments: Arguments = "off"
     prices: PriceOverrides = PriceOverrides()
     emf: Emf = "off"
-    emf_metrics: tuple[str, ...] = DEFAULT_METRICS
+    emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
     prometheus_port: int | None = None
     aws_region: str | None = None
     problems: tuple[str, ...] = ()
@@ -160,13 +160,17 @@ def _accelerators(reader: _EnvironmentReader) -> AcceleratorSettings:
 
 def _emf_metrics(reader: _EnvironmentReader) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(_names(reader.text("EMF_METRICS") or "")))
+    if not chosen:
+        return DEFAULT_EMF_METRICS
+    from profiler.record.emf import METRIC_NAMES  # the catalogue of metrics: memory that most monitors do without
+
     unknown = [name for name in chosen if name not in METRIC_NAMES]
     if unknown:
         reader.problems.append(
             f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(METRIC_NAMES)})"
         )
-        return DEFAULT_METRICS
-    return chosen or DEFAULT_METRICS
+        return DEFAULT_EMF_METRICS
+    return chosen
 
 
 def problems_message(problems: tuple[str, ...]) -> str:

@@ -21,7 +21,7 @@ from profiler.history.recorder import HistoryRecorder
 from profiler.local.labels import build_default_labels, git_commit, parse_labels
 from profiler.local.session import OnSample, RunContext, RunRequest, fan_out, run
 from profiler.record.json_line import encode_line
-from profiler.record.text_line import report_text
+from profiler.record.model import Report
 from profiler.settings import problems_message, read_price_settings
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def command(
         _write_all(_STDERR, f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
     _warn((*found.problems, *_price_warnings(price_problems), *finished.warnings))
     line = encode_line(finished.report)
-    printed = line if output_format == "json" else report_text(finished.report).encode(errors="replace")
+    printed = line if output_format == "json" else _text_line(finished.report)
     _write_report(printed + b"\n", descriptor, output)
     _warn(() if recorder is None else recorder.add(line, finished.report))
     stop_collectors(found.collectors.all)
@@ -126,6 +126,12 @@ def _listeners(recorder: HistoryRecorder | None, view: "LiveView | None") -> lis
     if view is not None:
         listeners.append(view.on_sample)
     return listeners
+
+
+def _text_line(report: Report) -> bytes:
+    from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
+
+    return report_text(report).encode(errors="replace")
 
 
 def _price_warnings(problems: tuple[str, ...]) -> tuple[str, ...]:

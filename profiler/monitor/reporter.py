@@ -18,7 +18,6 @@ from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
 from profiler.monitor.delivery import log_target
 from profiler.monitor.observation import Observation
-from profiler.record.emf import emf_members
 from profiler.record.json_line import encode_line
 from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
 from profiler.record.units import MIB
@@ -107,7 +106,12 @@ class Reporter:
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())
         report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
-        return encode_line(report, emf_members(report, self._emf_metric_names(kind)))
+        metric_names = self._emf_metric_names(kind)
+        if not metric_names:
+            return encode_line(report)
+        from profiler.record.emf import emf_members  # the catalogue of metrics: memory that most monitors do without
+
+        return encode_line(report, emf_members(report, metric_names))
 
     def _emf_metric_names(self, kind: RecordType) -> Sequence[str]:
         """The metrics that CloudWatch extracts from a line of this type."""

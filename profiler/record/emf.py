@@ -57,7 +57,6 @@ def _emf_metric(name: str, metric: Metric) -> EmfMetric:
 EMF_METRICS = tuple(_emf_metric(metric.emf_name, metric) for metric in METRICS if metric.emf_name is not None)
 _BY_NAME = {metric.name: metric for metric in EMF_METRICS}
 METRIC_NAMES = tuple(_BY_NAME)
-DEFAULT_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:

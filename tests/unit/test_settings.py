@@ -3,9 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
-from profiler.record.emf import DEFAULT_METRICS, METRIC_NAMES
+from profiler.record.emf import METRIC_NAMES
 from profiler.record.json_line import MAX_WARNING_LENGTH
 from profiler.settings import (
+    DEFAULT_EMF_METRICS,
     AcceleratorSettings,
     MonitorSettings,
     problems_message,
@@ -134,7 +135,7 @@ def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: 
 )
 def test_metrics_for_cloudwatch_are_off_in_the_report_or_live(value: str, emf: str) -> None:
     settings = read_settings({**V4, "TASK_PROFILER_EMF": value})
-    assert (settings.emf, settings.emf_metrics, settings.problems) == (emf, DEFAULT_METRICS, ())
+    assert (settings.emf, settings.emf_metrics, settings.problems) == (emf, DEFAULT_EMF_METRICS, ())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_metrics_for_cloudwatch_are_off_in_the_report_or_live(value: str, emf: s
     [
         ("cpuSeconds", ("cpuSeconds",)),
         ("failed, durationMs,failed,", ("failed", "durationMs")),
-        (",", DEFAULT_METRICS),
+        (",", DEFAULT_EMF_METRICS),
         (", ".join(METRIC_NAMES), METRIC_NAMES),
     ],
 )
@@ -153,7 +154,7 @@ def test_metrics_for_cloudwatch_can_be_chosen(value: str, chosen: tuple[str, ...
 
 def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_used() -> None:
     settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": "durationMs,cpuUsage,maxMemoryUsedMb"})
-    assert settings.emf_metrics == DEFAULT_METRICS
+    assert settings.emf_metrics == DEFAULT_EMF_METRICS
     (problem,) = settings.problems
     assert problem.startswith("TASK_PROFILER_EMF_METRICS holds the unknown 'cpuUsage, maxMemoryUsedMb' (known: ")
     assert all(name in problem for name in METRIC_NAMES)

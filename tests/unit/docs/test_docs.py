@@ -16,8 +16,9 @@ import profiler
 from forwarder.settings import read_notice_settings, read_settings
 from profiler.cli.recommend import command as recommend
 from profiler.prometheus.metrics import LIVE_METRICS
-from profiler.record.emf import DEFAULT_METRICS, DIMENSION, EMF_METRICS, NAMESPACE
+from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.record.model import json_schema
+from profiler.settings import DEFAULT_EMF_METRICS
 from profiler.sizing.fargate import PRICE_TABLE, PRICE_TABLE_DATE, prices
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import pages, scripts
@@ -70,13 +71,13 @@ def test_every_option_of_recommend_is_documented() -> None:
 def test_every_metric_is_documented_with_its_unit_and_what_the_default_ones_cost() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|) ?\| \S", page, re.MULTILINE)
-    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_METRICS)) for metric in EMF_METRICS]
-    few, all_of_them = len(DEFAULT_METRICS), len(EMF_METRICS)
+    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_EMF_METRICS)) for metric in EMF_METRICS]
+    few, all_of_them = len(DEFAULT_EMF_METRICS), len(EMF_METRICS)
     assert f"| families | default ({few} metrics) | all {all_of_them} metrics |" in page
     for families in (1, 20):
         costs = [f"at most {families * metrics * 0.3:.2f} USD a month" for metrics in (few, all_of_them)]
         assert f"| {families} | {costs[0]} | {costs[1]} |" in page
-    assert f"`{','.join(DEFAULT_METRICS)}`" in (ROOT / "docs" / "monitor.md").read_text()
+    assert f"`{','.join(DEFAULT_EMF_METRICS)}`" in (ROOT / "docs" / "monitor.md").read_text()
 
 
 def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_parameters() -> None:

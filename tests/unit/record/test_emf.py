@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from forwarder.search.delivery import Delivery
 from forwarder.settings import ForwarderSettings
 from forwarder.subscription import Counts, decode_payload, forward
-from profiler.record.emf import DEFAULT_METRICS, EMF_METRICS, METRIC_NAMES, emf_members
+from profiler.record.emf import EMF_METRICS, METRIC_NAMES, emf_members
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.model import (
     Container,
@@ -32,6 +32,7 @@ from profiler.record.model import (
     decode,
     json_schema,
 )
+from profiler.settings import DEFAULT_EMF_METRICS
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, takes_all
 from tests.unit.forwarder.test_subscription import event
@@ -134,7 +135,7 @@ def values(record: Record) -> dict[str, Any]:
 
 
 def test_the_default_metrics_of_a_run() -> None:
-    assert emf_members(report(), DEFAULT_METRICS) == {
+    assert emf_members(report(), DEFAULT_EMF_METRICS) == {
         "_aws": {
             "Timestamp": 1_795_144_365_123,
             "CloudWatchMetrics": [
@@ -184,7 +185,7 @@ def test_every_metric_of_the_catalogue() -> None:
         "maxNeuronMemoryUsedMB": 77.0,
     }
     assert set(METRIC_NAMES) == set(values(RECORD))
-    assert set(DEFAULT_METRICS) < set(METRIC_NAMES)
+    assert set(DEFAULT_EMF_METRICS) < set(METRIC_NAMES)
 
 
 def test_no_member_hides_one_of_the_report() -> None:
