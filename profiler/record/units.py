@@ -21,6 +21,8 @@ _MAX_MB_WITH_FRACTION = 10
 _VCPU_TEXT_DIGITS = 2
 _USD_DIGITS = 2
 _MAX_USD_DIGITS = 20
+# From here on a float has no fraction, and scaling it could overflow.
+_ALL_WHOLE = 2.0**53
 
 
 def as_number(value: float | None) -> Number | None:
@@ -98,18 +100,26 @@ def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
 def format_usd(usd: float) -> str:
     """Format as ``$1.23``, ``$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
     digits = _USD_DIGITS
-    while usd > 0 and _round_half_up(usd * float(f"1e{digits}")) < 10 and digits < _MAX_USD_DIGITS:  # noqa: PLR2004
+    while usd > 0 and _round_half_up(usd, digits) < 10 and digits < _MAX_USD_DIGITS:  # noqa: PLR2004
         digits += 1
-    whole, fraction = divmod(_round_half_up(usd * float(f"1e{digits}")), 10**digits)
+    whole, fraction = divmod(_round_half_up(usd, digits), 10**digits)
     return f"${whole}.{fraction:0{digits}d}"
 
 
 def _format_decimal(value: float, digits: int) -> str:
     """Format with at most ``digits`` decimals, without trailing zeros."""
-    text = f"{_round_half_up(value * 10**digits) / 10**digits:.{digits}f}"
+    scaled = _round_half_up(value, digits)
+    if abs(value) >= _ALL_WHOLE:
+        return str(int(value))
+    text = f"{scaled / 10**digits:.{digits}f}"
     return text.rstrip("0").rstrip(".")
 
 
-def _round_half_up(value: float) -> int:
-    """Round as the page's JavaScript does. Python's own ``round`` takes 0.5 to the even neighbour."""
-    return math.floor(value + 0.5)
+def _round_half_up(value: float, digits: int = 0) -> int:
+    """Return ``value`` times 10 to the power of ``digits``, rounded.
+
+    It rounds as the page's JavaScript does; Python's own ``round`` takes 0.5 to the even neighbour.
+    """
+    if abs(value) >= _ALL_WHOLE:
+        return int(value) * 10**digits
+    return math.floor(value * float(f"1e{digits}") + 0.5)

@@ -1,6 +1,7 @@
 """Numbers as texts for people; tests/browser/test_numbers.py compares the page's JavaScript with them."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -68,3 +69,9 @@ def test_memory_is_in_megabytes_only_below_a_gigabyte(megabytes: float) -> None:
     else:
         assert unit == "GB"
         assert float(number) * 1024 == pytest.approx(megabytes, abs=51.3)
+
+
+@given(value=st.floats(0, allow_nan=False, allow_infinity=False))
+@pytest.mark.parametrize("formatter", [format_duration, format_memory, format_vcpu, format_usd])
+def test_every_finite_amount_has_a_text(formatter: Callable[[float], str], value: float) -> None:
+    assert re.fullmatch(r"\$?\d+(\.\d+)?[a-zA-Z]*( \w+)?", formatter(value))
