@@ -1,7 +1,7 @@
 """Fixtures of the tests in a virtual machine with cgroup v2."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ _PATHS = ("profiler", "tests/cgroup2")
 
 Outcomes = Mapping[str, Mapping[str, Any]]
 Results = Mapping[str, Any]
-ResultsOf = Callable[[str], Results]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "scenario(name): which scenario in the virtual machine the test judges")
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +28,8 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     names = dict.fromkeys(marker.args[0] for item in request.session.items for marker in item.iter_markers("scenario"))
     try:
         machine = prepare(repository, default_cache())
-    except MachineMissingError as reason:
-        skip_or_fail(f"the tests on cgroup v2 need a virtual machine: {reason}")
+    except MachineMissingError as error:
+        skip_or_fail(f"the tests on cgroup v2 need a virtual machine: {error}")
     # Beside the cache: /tmp may be in memory, and the changes to the disk take some gigabytes.
     with tempfile.TemporaryDirectory(dir=default_cache().parent, prefix="cgroup2-") as name:
         archive = Path(name) / "job.tar"

@@ -222,7 +222,10 @@ _READ_TWICE = (
     "import sys, time\nfor i in range(2):\n    with open(sys.argv[1], 'rb') as file:\n"
     "        while file.read(2**20): pass\ntime.sleep(2.5)\n"
 )
-_WRITES = "import sys, time\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\ntime.sleep(2.5)\n"
+_WRITES = (
+    "import sys, time\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\n"
+    "time.sleep(2.5)\n"
+)
 
 
 @contextlib.contextmanager
@@ -378,7 +381,7 @@ def run_killed() -> Results:
         groups_while_running = [path.name for path in group.iterdir() if path.is_dir()]
         os.kill(pid, 9)
         _wait_until(lambda: _property(unit, "ActiveState") == "failed", "the service's failure")
-        found = {
+        found: dict[str, Any] = {
             "groupsWhileRunning": groups_while_running,
             "groupsBelow": [path.name for path in group.iterdir() if path.is_dir()],
             "subtreeControl": (group / _SUBTREE_CONTROL).read_text().split(),
