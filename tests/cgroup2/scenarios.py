@@ -139,10 +139,10 @@ os._exit(0)
 _BURN = "end = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
 _FORKS = (
     "import os, time\nfor i in range(8):\n    if os.fork() == 0:\n"
-    "        end = time.process_time() + 0.15\n        while time.process_time() < end: pass\n        os._exit(0)\n"
+    "        end = time.process_time() + 0.4\n        while time.process_time() < end: pass\n        os._exit(0)\n"
 )
 _PROGRAMS = {
-    "burner": "import time\n" + _BURN.format(1),
+    "burner": "import time\n" + _BURN.format(3),
     "8 children": _FORKS + "for i in range(8): os.wait()\n",
     "200 short-lived": "import subprocess\nfor i in range(200): subprocess.run(['/bin/true'])\n",
     "threads": (
@@ -388,7 +388,8 @@ def run_killed() -> Results:
             "enteringError": _error_of_entering(group),
         }
         started = subprocess.run(("systemctl", "start", unit), capture_output=True, text=True, check=False)
-        time.sleep(5)
+        _wait_until(lambda: _property(unit, "ActiveState") == "failed" or _property(unit, "MainPID") != "0", "the start")
+        time.sleep(2)  # the new process may still fail
         found |= {
             "startExitCode": started.returncode,
             "stateAfterStart": _property(unit, "ActiveState"),

@@ -9,7 +9,6 @@ from profiler.record.model import Record, decode
 from tests.cgroup2.conftest import Results
 
 _PAGE_CACHE = "issue: memory used counts active page cache"
-_MAPPED_FILES = "issue: memory used leaves out inactive page cache that is mapped"
 _SUBTREE_CONTROL = "issue: a killed run leaves +memory in the caller's group"
 _OUT_OF_MEMORY = "issue: out of memory in a group that others share"
 
@@ -59,7 +58,8 @@ def test_cpu_seconds_are_those_of_the_control_group(results: Results, program: s
     result = results[program]
     record = _record(result)
     counted, own = map(float, result["output"].split())
-    assert record.metrics.cpu_seconds == pytest.approx(counted + own, rel=0.01)
+    # A process's own time includes the fork before the command's start: some 50 ms on an emulated processor.
+    assert record.metrics.cpu_seconds == pytest.approx(counted + own, rel=0.01, abs=0.1)
     assert _sources(record) == ("processes", "cgroup")
 
 
@@ -67,7 +67,7 @@ def test_cpu_seconds_are_those_of_the_control_group(results: Results, program: s
 def test_children_that_nobody_waits_for_are_counted_without_a_sample(results: Results) -> None:
     record = _record(results)
     assert record.metrics.cpu_seconds is not None
-    assert record.metrics.cpu_seconds >= 8 * 0.15
+    assert record.metrics.cpu_seconds >= 8 * 0.4
 
 
 @pytest.mark.scenario("script_without_interpreter")
@@ -126,7 +126,6 @@ def test_shared_memory_is_used(results: Results) -> None:
     assert 200 <= _max_used_mb(record) < 230
 
 
-@_expected_failure(_MAPPED_FILES)
 @pytest.mark.scenario("mapped_file")
 def test_a_mapped_file_is_used(results: Results) -> None:
     record = _record(results)
@@ -173,7 +172,6 @@ def test_a_child_killed_for_memory_is_known(results: Results) -> None:
     assert record.metrics.memory_size_mb == 128
 
 
-@_expected_failure(_OUT_OF_MEMORY)
 @pytest.mark.scenario("child_killed_then_success")
 def test_a_child_killed_for_memory_is_known_though_the_command_succeeds(results: Results) -> None:
     record = _record(results)
@@ -243,3 +241,4 @@ def test_a_killed_run_leaves_a_group_that_processes_can_enter(results: Results) 
     assert any(name.startswith("task-profiler-") for name in results["groupsWhileRunning"])
     assert results["enteringError"] is None
     assert results["subtreeControl"] == []
+    assert results["stateAfterStart"] == "active"
