@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ _RELEASE = "bookworm"
 _PYTHON_VERSION = "3.11"  # that of the release
 _MACHINE_PACKAGES = (
     *("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "dbus", "libpam-systemd"),
-    "python3",
+    *("python3", "docker.io"),
 )
 _SITE_PACKAGES = f"usr/local/lib/python{_PYTHON_VERSION}/dist-packages"
 _SERVICE = f"""\
@@ -59,6 +60,7 @@ TimeoutStartSec=infinity
 _FILES = {
     "etc/systemd/system/job.service": _SERVICE,
     "etc/hostname": "cgroup2\n",
+    "etc/docker/daemon.json": '{"bridge": "none", "iptables": false, "ip6tables": false}\n',
     # The checkout is found by each Python in the machine, whatever its user, folder and environment.
     f"{_SITE_PACKAGES}/checkout.pth": f"{CHECKOUT}\n",
 }
@@ -71,10 +73,16 @@ _LINKS = {
         for unit in ("serial-getty@ttyS0.service", "getty@tty1.service", "apt-daily.timer", "apt-daily-upgrade.timer")
     },
 }
-_NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
+_NOT_NEEDED = (
+    # A scenario starts Docker if it needs it.
+    *(f"etc/systemd/system/multi-user.target.wants/{unit}.service" for unit in ("docker", "containerd")),
+    *("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"),
+)
 _DISK_SIZE = "6G"  # sparse
 _MEMORY_MIB = 3072
 _BUILD_SECONDS = 1800.0
+_KEPT_SECONDS = 14 * 86400.0
+_PARTIAL = ".partial"
 # apparmor=0: containers do not start without apparmor_parser. panic=-1 with -no-reboot: a panic ends QEMU.
 _KERNEL_ARGUMENTS = "root=/dev/vda rw console=ttyS0 panic=-1 systemd.show_status=0 loglevel=3 apparmor=0"
 _CONSOLE_TAIL_LINES = 40
@@ -153,7 +161,7 @@ def prepare(repository: Path, cache: Path) -> Machine:
         raise MachineMissingError(f"the machine can be made on x86_64 only, and this is {platform.machine()}")
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     dependencies: list[str] = project["dependencies"]
-    content = json.dumps([_RELEASE, _MACHINE_PACKAGES, sorted(dependencies), _FILES, _LINKS, _DISK_SIZE])
+    content = json.dumps([_RELEASE, _MACHINE_PACKAGES, sorted(dependencies), _FILES, _LINKS, _NOT_NEEDED, _DISK_SIZE])
     folder = cache / hashlib.sha256(content.encode()).hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:  # two test sessions must not build it at once
@@ -163,6 +171,7 @@ def prepare(repository: Path, cache: Path) -> Machine:
                 raise MachineMissingError("making the disk needs root; afterwards it is in the cache for its user")
             _remove_old(cache)
             _build(folder, dependencies)
+        os.utime(folder)
     return Machine(disk=folder / "disk.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img")
 
 
@@ -187,14 +196,15 @@ def _readable_source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _remove_old(cache: Path) -> None:
-    """Remove the disks of former package lists, and what an interrupted build left."""
+    """Remove what interrupted builds left, and disks that no run has used for long."""
+    oldest = time.time() - _KEPT_SECONDS
     for entry in cache.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and (entry.suffix == _PARTIAL or entry.stat().st_mtime < oldest):
             _delete_tree(entry)
 
 
 def _build(folder: Path, dependencies: Sequence[str]) -> None:
-    partial = folder.with_suffix(".partial")
+    partial = folder.with_suffix(_PARTIAL)
     root = partial / "root"
     root.mkdir(parents=True)
     with _deleted_afterwards(partial):

@@ -1,6 +1,6 @@
 """The scenarios of `task-profiler run`, for the virtual machine with cgroup v2.
 
-`python3 -m tests.cgroup2.scenarios NAME…` performs scenarios as root, under systemd, and prints one JSON line for each:
+`python3 -m tests.cgroup2 NAME…` performs scenarios as root, under systemd, and prints one JSON line for each:
 `{"scenario": NAME, "results": …}`, or `"error"` with a traceback. The results are facts; test_run.py judges them.
 Each `run` is the only process of a unit of its own.
 """
@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -229,7 +228,7 @@ _WRITES = (
 
 
 @contextlib.contextmanager
-def _file_on_disk(size_mib: int) -> Iterator[Path]:
+def file_on_disk(size_mib: int) -> Iterator[Path]:
     """Give a file that is not in the page cache, so that the first reader's group is charged."""
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         for _ in range(size_mib):
@@ -261,13 +260,13 @@ def shared_memory() -> Results:
 
 @scenario
 def mapped_file() -> Results:
-    with _file_on_disk(300) as file:
+    with file_on_disk(300) as file:
         return _profile(*_python(_MAPPED, str(file)))
 
 
 @scenario
 def file_read_twice() -> Results:
-    with _file_on_disk(300) as file:
+    with file_on_disk(300) as file:
         return _profile(*_python(_READ_TWICE, str(file)))
 
 
@@ -388,7 +387,9 @@ def run_killed() -> Results:
             "enteringError": _error_of_entering(group),
         }
         started = subprocess.run(("systemctl", "start", unit), capture_output=True, text=True, check=False)
-        _wait_until(lambda: _property(unit, "ActiveState") == "failed" or _property(unit, "MainPID") != "0", "the start")
+        _wait_until(
+            lambda: _property(unit, "ActiveState") == "failed" or _property(unit, "MainPID") != "0", "the start"
+        )
         time.sleep(2)  # the new process may still fail
         found |= {
             "startExitCode": started.returncode,
@@ -436,7 +437,3 @@ def main(names: Sequence[str]) -> None:
             answer = {"error": traceback.format_exc()}
         seconds = round(time.monotonic() - started, 1)
         print(json.dumps({"scenario": name, "seconds": seconds, **answer}), flush=True)  # noqa: T201  the results
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

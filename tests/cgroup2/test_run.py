@@ -6,16 +6,11 @@ from typing import Any
 import pytest
 
 from profiler.record.model import Record, decode
-from tests.cgroup2.conftest import Results
+from tests.cgroup2.conftest import Results, expected_failure
 
 _PAGE_CACHE = "issue: memory used counts active page cache"
 _SUBTREE_CONTROL = "issue: a killed run leaves +memory in the caller's group"
 _OUT_OF_MEMORY = "issue: out of memory in a group that others share"
-
-
-def _expected_failure(reason: str) -> pytest.MarkDecorator:
-    """Mark a test that fails until the product is mended; a scenario that could not be performed fails at once."""
-    return pytest.mark.xfail(raises=AssertionError, strict=True, reason=reason)
 
 
 def _record(result: Any, *, exit_code: int = 0) -> Record:
@@ -132,7 +127,7 @@ def test_a_mapped_file_is_used(results: Results) -> None:
     assert 300 <= _max_used_mb(record) < 330
 
 
-@_expected_failure(_PAGE_CACHE)
+@expected_failure(_PAGE_CACHE)
 @pytest.mark.scenario("file_read_twice")
 def test_page_cache_that_was_read_twice_is_not_used(results: Results) -> None:
     record = _record(results)
@@ -184,14 +179,14 @@ def test_a_command_killed_for_memory_is_known(results: Results) -> None:
     assert (record.exit_code, record.status, record.likely_out_of_memory) == (137, "failure", True)
 
 
-@_expected_failure(_OUT_OF_MEMORY)
+@expected_failure(_OUT_OF_MEMORY)
 @pytest.mark.scenario("child_killed_in_a_plain_scope")
 def test_a_child_killed_in_a_plain_scope_is_known(results: Results) -> None:
     record = decode(json.dumps(results["report"])).record
     assert record.likely_out_of_memory is True
 
 
-@_expected_failure(_OUT_OF_MEMORY)
+@expected_failure(_OUT_OF_MEMORY)
 @pytest.mark.scenario("child_killed_in_a_plain_service_then_success")
 def test_a_kill_in_a_shared_group_is_never_denied(results: Results) -> None:
     """The killed process may have been another's."""
@@ -235,7 +230,7 @@ def test_what_the_command_leaves_goes_on_where_the_profiler_was_started(results:
     assert results["subtreeControl"] == []
 
 
-@_expected_failure(_SUBTREE_CONTROL)
+@expected_failure(_SUBTREE_CONTROL)
 @pytest.mark.scenario("run_killed")
 def test_a_killed_run_leaves_a_group_that_processes_can_enter(results: Results) -> None:
     assert any(name.startswith("task-profiler-") for name in results["groupsWhileRunning"])
