@@ -24,7 +24,7 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
 	$(BIN)/pytest tests/e2e
 
-e2e-cgroup2: $(VENV)/.dev ## `run` on a kernel with cgroup v2, in a virtual machine (needs QEMU, debootstrap and root)
+e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a virtual machine (needs QEMU, debootstrap and root)
 	$(BIN)/pytest tests/cgroup2 --timeout 0
 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)

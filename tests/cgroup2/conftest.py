@@ -18,7 +18,9 @@ Results = Mapping[str, Any]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "scenario(name): which scenario in the virtual machine the test judges")
+    config.addinivalue_line(
+        "markers", "scenario(name): the scenario in the virtual machine whose results the test asserts"
+    )
 
 
 def expected_failure(reason: str) -> pytest.MarkDecorator:
@@ -28,14 +30,14 @@ def expected_failure(reason: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    """Perform the scenarios of the selected tests, all in one run of the machine, and return what each found."""
+    """Perform the scenarios of the selected tests in one run of the machine, and return their results by name."""
     repository = Path(request.config.rootpath)
     names = dict.fromkeys(marker.args[0] for item in request.session.items for marker in item.iter_markers("scenario"))
     try:
         machine = prepare(repository, default_cache())
     except MachineMissingError as error:
         skip_or_fail(f"the tests on cgroup v2 need a virtual machine: {error}")
-    # Beside the cache: /tmp may be in memory, and the changes to the disk take some gigabytes.
+    # Not in /tmp, which may be in memory: QEMU writes up to some gigabytes of changes to the disk.
     with tempfile.TemporaryDirectory(dir=default_cache().parent, prefix="cgroup2-") as name:
         archive = Path(name) / "job.tar"
         write_archive(archive, repository, _PATHS, f"exec python3 -m tests.cgroup2 {' '.join(names)}\n")
@@ -50,12 +52,12 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
 
 @pytest.fixture
 def results(request: pytest.FixtureRequest, outcomes: Outcomes) -> Results:
-    """Give what the test's scenario found."""
+    """Give the results of the test's scenario."""
     marker = request.node.get_closest_marker("scenario")
     assert marker is not None
     outcome = outcomes[marker.args[0]]
     if "error" in outcome:
-        # No assertion: a test that is expected to fail does not expect this.
+        # Not an AssertionError, which an expected failure would hide.
         raise MachineFailedError(outcome["error"])
     found: Results = outcome["results"]
     return found

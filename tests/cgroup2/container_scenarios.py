@@ -1,10 +1,10 @@
-"""The scenarios of the monitor beside a batch in Docker containers, for the virtual machine with cgroup v2.
+"""The scenarios of the monitor in Docker containers, for the virtual machine with cgroup v2.
 
-The tasks are those of the end-to-end tests (tests/e2e), with the daemon's default cgroup driver on version 2: systemd.
-An import of a whole image takes minutes on an emulated processor. The image here holds `sleep` and what it needs; all
-else is mounted from the machine: Python, the project's dependencies and the checkout.
+The tasks are those of the end-to-end tests (tests/e2e). The daemon uses the systemd cgroup driver, its default on
+version 2. The import of a whole image would take minutes on an emulated processor. The image therefore contains only
+`sleep` and its libraries. Python, the project's dependencies and the checkout are mounted from the machine.
 
-The report is on the monitor's own output, since the batch does not log to CloudWatch Logs.
+The monitor writes its report to its own output, because the batch does not log to CloudWatch Logs.
 """
 
 import dataclasses
@@ -18,21 +18,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup2.scenarios import SCENARIOS, Results, file_on_disk
+from tests.cgroup2.scenarios import SCENARIOS, Results
+from tests.cgroup2.units import LIMIT_SECONDS, PYTHON, file_on_disk
 from tests.e2e.docker_api import DockerApi
 from tests.e2e.engine import Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container, monitor_container
 from tests.e2e.task import Task
 
-_PYTHON = "/usr/bin/python3"
 _CHECKOUT = Path.cwd()
 _MOUNTS = tuple((path, str(path)) for path in (Path("/usr"), _CHECKOUT))
 _LINKS = ("bin", "sbin", "lib", "lib64")
-_LIMIT_SECONDS = 240.0
 _ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/tmp"}
 _SPIKE_MIB = 800
-# Until the monitor has begun: its start takes some seconds on an emulated processor.
+# The monitor's start takes some seconds on an emulated processor.
 _WAIT = ("--wait-seconds", "15")
 _FILE = "/input"
 
@@ -49,13 +48,13 @@ def register() -> None:
 
 
 def _spike_at_the_end(*, as_root: bool) -> Results:
-    """A spike just before the end, five times: only the kernel's mark after the last process has it."""
+    """Five tasks with a spike just before the end: only the group's mark after the last process includes it."""
     spike = (*_WAIT, "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0")
     return {"tasks": [_perform(batch_container(*spike, memory_mib=1024), as_root=as_root) for _ in range(5)]}
 
 
 def _early_spike(*, as_root: bool) -> Results:
-    """A spike with enough time after it."""
+    """A spike in the middle of the run."""
     spike = (*_WAIT, "--spike-mib", str(_SPIKE_MIB), "--idle-seconds", "10")
     return _perform(batch_container(*spike, memory_mib=1024), as_root=as_root)
 
@@ -79,7 +78,7 @@ def _reads_a_file_twice() -> Results:
         mount = (file, _FILE)
         batch = batch_container(memory_mib=512)
         batch = dataclasses.replace(
-            batch, command=(_PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount)
+            batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount)
         )
         return _perform(batch, as_root=True)
 
@@ -89,7 +88,7 @@ def _perform(batch: ContainerSpec, *, as_root: bool) -> dict[str, Any]:
     monitor = dataclasses.replace(
         monitor_container(_ENVIRONMENT, as_root=as_root),
         image=BASE_IMAGE,
-        command=(_PYTHON, "-B", "-m", "profiler", "monitor"),
+        command=(PYTHON, "-B", "-m", "profiler", "monitor"),
         memory_mib=256,
     )
     containers = tuple(
@@ -98,7 +97,7 @@ def _perform(batch: ContainerSpec, *, as_root: bool) -> dict[str, Any]:
     spec = TaskSpec(containers=containers, limit_vcpu=2, limit_memory_mib=2048, pid_mode_task=True)
     with Task(_engine(), spec) as task:
         task.start()
-        task.wait_stopped(_LIMIT_SECONDS)
+        task.wait_stopped(LIMIT_SECONDS)
         output, errors = task[MONITOR].logs()
         return {
             "exitCode": task[BATCH].facts.exit_code,
@@ -116,7 +115,7 @@ def _report(lines: Sequence[str]) -> Any:
 @functools.cache
 def _engine() -> Engine:
     """Start the daemon and import the image."""
-    subprocess.run(("systemctl", "start", "docker"), check=True, timeout=_LIMIT_SECONDS)
+    subprocess.run(("systemctl", "start", "docker"), check=True, timeout=LIMIT_SECONDS)
     engine = Engine(
         api=(api := DockerApi(Path("/run/docker.sock"))), cgroup_driver=api.call("GET", "/info")["CgroupDriver"]
     )

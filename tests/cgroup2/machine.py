@@ -1,15 +1,15 @@
-"""A virtual machine whose kernel has cgroup v2 only, for hosts that have version 1 or no kernel of their own.
+"""A virtual machine whose kernel has only cgroup v2, for hosts that have version 1.
 
-QEMU emulates the processor, so KVM is not needed, and Python is about ten times slower than on the host: nothing in
-the machine may assert a time. The machine needs these Debian packages on the host, which must be amd64:
+QEMU emulates the processor and does not need KVM. Python is about ten times slower in the machine than on the host, so
+tests must not assert times. The host must be x86_64 and have these Debian packages:
 
     apt-get install --no-install-recommends qemu-system-x86 debootstrap e2fsprogs
 
-`debootstrap` makes the root tree of the machine and needs root. The tree becomes a disk image that is kept in the
-user's cache folder, under a key made of everything that is in it: Debian packages, Python packages, configuration.
-QEMU never changes that disk. A run gets its files, such as the code under test, from a second disk, which is a tar
-archive, and writes its results to the second serial port, one JSON document a line. The first serial port is the
-console.
+`debootstrap` makes the root tree of the machine and needs root. The tree is written to a disk image in the user's
+cache folder. The cache key is a hash of the image's content: Debian packages, the project's dependencies, and
+configuration. QEMU discards changes to this disk. Each run reads its files, among them the code under test, from a
+second disk, which is a tar archive. It writes its results to the second serial port, one JSON document per line. The
+first serial port is the console.
 """
 
 import contextlib
@@ -61,20 +61,20 @@ _FILES = {
     "etc/systemd/system/job.service": _SERVICE,
     "etc/hostname": "cgroup2\n",
     "etc/docker/daemon.json": '{"bridge": "none", "iptables": false, "ip6tables": false}\n',
-    # The checkout is found by each Python in the machine, whatever its user, folder and environment.
+    # Every Python process in the machine can import the checkout, regardless of user, folder and environment.
     f"{_SITE_PACKAGES}/checkout.pth": f"{CHECKOUT}\n",
 }
 _LINKS = {
     "etc/systemd/system/default.target": "/lib/systemd/system/multi-user.target",
     "etc/systemd/system/multi-user.target.wants/job.service": "/etc/systemd/system/job.service",
-    # There is no network, and nobody signs in.
+    # The machine has no network and no logins.
     **{
         f"etc/systemd/system/{unit}": "/dev/null"
         for unit in ("serial-getty@ttyS0.service", "getty@tty1.service", "apt-daily.timer", "apt-daily-upgrade.timer")
     },
 }
 _NOT_NEEDED = (
-    # A scenario starts Docker if it needs it.
+    # Docker does not start at boot: the scenarios that need it start it.
     *(f"etc/systemd/system/multi-user.target.wants/{unit}.service" for unit in ("docker", "containerd")),
     *("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"),
 )
@@ -89,16 +89,16 @@ _CONSOLE_TAIL_LINES = 40
 
 
 class MachineMissingError(Exception):
-    """The machine cannot be made on this host; the text says what is missing."""
+    """The machine cannot be made on this host; the message names what is missing."""
 
 
 class MachineFailedError(Exception):
-    """A program that makes or runs the machine failed; the text holds what it wrote."""
+    """A program that makes or runs the machine failed; the message contains its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a run of the machine left."""
+    """The results of one run of the machine, and the end of its console."""
 
     results: tuple[Mapping[str, Any], ...]
     console: str
@@ -114,16 +114,16 @@ class Machine:
     initrd: Path
 
     def run(self, archive: Path, folder: Path, timeout_seconds: float) -> Finished:
-        """Boot with the archive as second disk, wait for the power-off, return what was written.
+        """Boot with the archive as second disk, wait until the machine powers off, and return its results.
 
         Args:
             archive: a tar archive with the script ``job.sh``.
             folder: for temporary files.
-            timeout_seconds: QEMU is killed after this time; results up to then count.
+            timeout_seconds: QEMU is killed after this time; the results written before are returned.
         """
         results, console = folder / "results", folder / "console"
         command = (
-            # The kernel kills QEMU when this process ends, however it ends.
+            # The kernel kills QEMU when this process ends, even if this process is killed.
             *("setpriv", "--pdeathsig", "KILL", _QEMU),
             *("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2", "-m", str(_MEMORY_MIB)),
             *("-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"),
@@ -168,7 +168,7 @@ def prepare(repository: Path, cache: Path) -> Machine:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             if os.geteuid() != 0:
-                raise MachineMissingError("making the disk needs root; afterwards it is in the cache for its user")
+                raise MachineMissingError("making the disk needs root: run make e2e-cgroup2 as root")
             _remove_old(cache)
             _build(folder, dependencies)
         os.utime(folder)
@@ -176,7 +176,7 @@ def prepare(repository: Path, cache: Path) -> Machine:
 
 
 def write_archive(archive: Path, repository: Path, paths: Sequence[str], job: str) -> None:
-    """Write the disk that carries the run's files: ``paths`` of the working tree, and the script ``job``."""
+    """Write the second disk: ``paths`` of the working tree, and the script ``job``."""
     with tarfile.open(archive, "w") as tar:
         for path in paths:
             tar.add(repository / path, path, filter=_readable_source)
@@ -187,7 +187,7 @@ def write_archive(archive: Path, repository: Path, paths: Sequence[str], job: st
 
 
 def _readable_source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out compiled files; everybody in the machine may read the others."""
+    """Leave out compiled files, and make the others readable for every user of the machine."""
     if "__pycache__" in member.name:
         return None
     member.mode |= 0o555 if member.isdir() else 0o444
@@ -196,7 +196,7 @@ def _readable_source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _remove_old(cache: Path) -> None:
-    """Remove what interrupted builds left, and disks that no run has used for long."""
+    """Remove the remains of interrupted builds, and disks that were not used for two weeks."""
     oldest = time.time() - _KEPT_SECONDS
     for entry in cache.iterdir():
         if entry.is_dir() and (entry.suffix == _PARTIAL or entry.stat().st_mtime < oldest):

@@ -1,8 +1,7 @@
 """The scenarios of `task-profiler run`, for the virtual machine with cgroup v2.
 
-`python3 -m tests.cgroup2 NAME…` performs scenarios as root, under systemd, and prints one JSON line for each:
-`{"scenario": NAME, "results": …}`, or `"error"` with a traceback. The results are facts; test_run.py judges them.
-Each `run` is the only process of a unit of its own.
+A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product: test_run.py
+does. Each `run` is started in a systemd unit of its own.
 """
 
 import contextlib
@@ -13,19 +12,18 @@ import subprocess
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.cgroup2.units import DELEGATED, LIMIT_SECONDS, PYTHON, file_on_disk, profile, run_command
+from tests.waiting import wait_until
 
 Results = Mapping[str, Any]
 SCENARIOS: dict[str, Callable[[], Results]] = {}
 
-_PYTHON = "/usr/bin/python3"
-_DELEGATED = ("Delegate=yes",)
-_LIMIT_SECONDS = 240.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _SUBTREE_CONTROL = "cgroup.subtree_control"
-_MIB = 2**20
 
 
 def scenario(function: Callable[[], Results]) -> Callable[[], Results]:
@@ -35,75 +33,16 @@ def scenario(function: Callable[[], Results]) -> Callable[[], Results]:
 
 
 def _python(program: str, *arguments: str) -> tuple[str, ...]:
-    return (_PYTHON, "-c", program, *arguments)
-
-
-def _profile(
-    *command: str,
-    properties: Sequence[str] = _DELEGATED,
-    user: str = "root",
-    options: Sequence[str] = (),
-    is_scope: bool = False,
-) -> dict[str, Any]:
-    """Run a command under `run` in a new unit; return the report and what the command printed.
-
-    Args:
-        command: the command with its arguments.
-        properties: of the unit, as `systemd-run --property` takes them.
-        user: who runs it.
-        options: of `run`.
-        is_scope: makes a scope; otherwise the unit is a service.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o777)
-        unit = _unit(properties, "--scope" if is_scope else "--pipe", *(() if is_scope else ("--wait",)))
-        finished = subprocess.run(
-            (*unit, f"--uid={user}", *_run_command(folder, *options), "--", *command),
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_SECONDS,
-            cwd="/",
-            check=False,
-        )
-        return {
-            "exitCode": finished.returncode,
-            "output": finished.stdout,
-            "errors": finished.stderr,
-            "report": _report(folder),
-        }
-
-
-def _unit(properties: Sequence[str], *kind: str) -> tuple[str, ...]:
-    return ("systemd-run", "--quiet", "--collect", *kind, *(f"--property={each}" for each in properties))
-
-
-def _run_command(folder: Path, *options: str) -> tuple[str, ...]:
-    """`run` that writes only below the folder."""
-    history = ("env", f"XDG_DATA_HOME={folder}")
-    return (*history, _PYTHON, "-m", "profiler", "run", "--output", str(folder / "report"), *options)
-
-
-def _report(folder: Path) -> Any:
-    lines = (folder / "report").read_text().splitlines() if (folder / "report").exists() else ()
-    return json.loads(lines[-1]) if lines else None
+    return (PYTHON, "-c", program, *arguments)
 
 
 def _groups_of_run() -> list[str]:
     return sorted(str(group.relative_to(_CGROUPS)) for group in _CGROUPS.rglob("task-profiler-*"))
 
 
-def _wait_until(is_reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while not is_reached():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain for {what}")
-        time.sleep(0.05)
-
-
 @scenario
 def machine() -> Results:
-    """What the other scenarios rely on."""
+    """The properties of the machine that the other scenarios need."""
     return {
         "kernel": os.uname().release,
         "systemd": subprocess.run(("systemctl", "--version"), capture_output=True, text=True, check=True).stdout,
@@ -161,12 +100,12 @@ _PROGRAMS = {
 
 @scenario
 def cpu_seconds() -> Results:
-    return {name: _profile(*_python(_WITNESS, *_python(program))) for name, program in _PROGRAMS.items()}
+    return {name: profile(*_python(_WITNESS, *_python(program))) for name, program in _PROGRAMS.items()}
 
 
 @scenario
 def unclaimed_children_without_a_sample() -> Results:
-    return _profile(*_python(_PROGRAMS["unclaimed children"]), options=("--interval", "60"))
+    return profile(*_python(_PROGRAMS["unclaimed children"]), options=("--interval", "60"))
 
 
 @scenario
@@ -175,7 +114,7 @@ def script_without_interpreter() -> Results:
         script = Path(folder) / "script"
         script.write_text("exit 0\n")
         script.chmod(0o755)
-        return _profile(str(script))
+        return profile(str(script))
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -192,12 +131,12 @@ print(own.name, (own / "memory.max").read_text())
 
 @scenario
 def memory_limit() -> Results:
-    return _profile(*_python(_LIMITS), properties=(*_DELEGATED, "MemoryMax=512M"))
+    return profile(*_python(_LIMITS), properties=(*DELEGATED, "MemoryMax=512M"))
 
 
 @scenario
 def cpu_quota() -> Results:
-    return _profile(*_python(_LIMITS), properties=(*_DELEGATED, "CPUQuota=50%"))
+    return profile(*_python(_LIMITS), properties=(*DELEGATED, "CPUQuota=50%"))
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -207,7 +146,7 @@ _FORKED_BLOCK = (
     "import os\nblock = bytearray(200 * 2**20)\nfor i in range(4):\n    if os.fork() == 0: os._exit(0)\n"
     "for i in range(4): os.wait()\n"
 )
-# A file of memory: what is written there is used until it is deleted, though the kernel counts it as a file.
+# A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache (`file`) and as `shmem`.
 _SHARED = (
     "import os, time\nwith open('/dev/shm/block', 'wb') as file:\n"
     "    for i in range(200): file.write(bytes(2**20))\ntime.sleep(2.5)\nos.unlink('/dev/shm/block')\n"
@@ -227,84 +166,72 @@ _WRITES = (
 )
 
 
-@contextlib.contextmanager
-def file_on_disk(size_mib: int) -> Iterator[Path]:
-    """Give a file that is not in the page cache, so that the first reader's group is charged."""
-    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
-        for _ in range(size_mib):
-            file.write(os.urandom(_MIB))
-        file.flush()
-        os.fsync(file.fileno())
-        Path("/proc/sys/vm/drop_caches").write_text("1")
-        yield Path(file.name)
-
-
 @scenario
 def spike() -> Results:
     """One of several processes, at several phases of the sampling."""
     several = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
     return {
-        str(phase): _profile("sh", "-c", several.format(_PYTHON, _SPIKE.format(phase))) for phase in (0, 0.3, 0.6, 0.9)
+        str(phase): profile("sh", "-c", several.format(PYTHON, _SPIKE.format(phase))) for phase in (0, 0.3, 0.6, 0.9)
     }
 
 
 @scenario
 def memory_shared_by_forks() -> Results:
-    return _profile(*_python(_FORKED_BLOCK))
+    return profile(*_python(_FORKED_BLOCK))
 
 
 @scenario
 def shared_memory() -> Results:
-    return _profile(*_python(_SHARED))
+    return profile(*_python(_SHARED))
 
 
 @scenario
 def mapped_file() -> Results:
     with file_on_disk(300) as file:
-        return _profile(*_python(_MAPPED, str(file)))
+        return profile(*_python(_MAPPED, str(file)))
 
 
 @scenario
 def file_read_twice() -> Results:
     with file_on_disk(300) as file:
-        return _profile(*_python(_READ_TWICE, str(file)))
+        return profile(*_python(_READ_TWICE, str(file)))
 
 
 @scenario
 def file_written() -> Results:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        return _profile(*_python(_WRITES, f"{folder}/file"))
+        return profile(*_python(_WRITES, f"{folder}/file"))
 
 
 @scenario
 def no_operation() -> Results:
-    return _profile("/bin/true")
+    return profile("/bin/true")
 
 
 # --- out of memory -------------------------------------------------------------------------------
 
 _LIMIT = "MemoryMax=128M"
-_KILLED_CHILD = f"{_PYTHON} -c 'x = bytearray(2**28)'; "
+_KILLED_CHILD = f"{PYTHON} -c 'x = bytearray(2**28)'; "
 
 
 def _child_killed(exit_code: int, *properties: str, user: str = "root", is_scope: bool = False) -> Results:
     command = ("sh", "-c", f"{_KILLED_CHILD} sleep 1; exit {exit_code}")
-    return _profile(*command, properties=(*properties, _LIMIT), user=user, is_scope=is_scope)
+    return profile(*command, properties=(*properties, _LIMIT), user=user, is_scope=is_scope)
 
 
 @scenario
 def child_killed_then_failure() -> Results:
-    return _child_killed(3, *_DELEGATED)
+    return _child_killed(3, *DELEGATED)
 
 
 @scenario
 def child_killed_then_success() -> Results:
-    return _child_killed(0, *_DELEGATED)
+    return _child_killed(0, *DELEGATED)
 
 
 @scenario
 def command_killed() -> Results:
-    return _profile(*_python("x = bytearray(2**28)"), properties=(*_DELEGATED, _LIMIT))
+    return profile(*_python("x = bytearray(2**28)"), properties=(*DELEGATED, _LIMIT))
 
 
 @scenario
@@ -315,7 +242,7 @@ def child_killed_in_a_plain_scope() -> Results:
 
 @scenario
 def child_killed_in_a_plain_service_then_success() -> Results:
-    """Of an unprivileged user, whose `run` can make no group; systemd leaves the service alone."""
+    """As an unprivileged user, whose `run` cannot create a group. Systemd does not stop the service after the kill."""
     return _child_killed(0, "OOMPolicy=continue", user="nobody")
 
 
@@ -326,27 +253,27 @@ _BLOCK = "import time\nblock = bytearray(100 * 2**20)\ntime.sleep(1.5)\n"
 
 @scenario
 def unprivileged() -> Results:
-    return _profile(*_python(_BLOCK), properties=(), user="nobody")
+    return profile(*_python(_BLOCK), properties=(), user="nobody")
 
 
 @scenario
 def unprivileged_with_a_delegated_group() -> Results:
-    return _profile(*_python(_BLOCK), user="nobody")
+    return profile(*_python(_BLOCK), user="nobody")
 
 
-# --- what stays behind ---------------------------------------------------------------------------
+# --- what remains after a run ---------------------------------------------------------------------------
 
 
 @scenario
 def command_not_found() -> Results:
     before = _groups_of_run()
-    return {**_profile("no-such-command"), "groupsBefore": before, "groupsAfter": _groups_of_run()}
+    return {**profile("no-such-command"), "groupsBefore": before, "groupsAfter": _groups_of_run()}
 
 
 @scenario
 def orphan() -> Results:
     """The command leaves a process, which keeps the scope alive after `run` has ended."""
-    result = _profile("sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!", is_scope=True)
+    result = profile("sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!", is_scope=True)
     pid = int(result["output"])
     group = _group_of(pid)
     found = {
@@ -364,22 +291,22 @@ def _group_of(pid: int) -> Path:
 
 @scenario
 def run_killed() -> Results:
-    """SIGKILL for `run` in a delegated service that leaves the command alone; then the service is started again."""
+    """Kill `run` in a delegated service that does not stop the command, and start the service again."""
     unit = "killed-run.service"
     with tempfile.TemporaryDirectory() as name:
-        properties = (*_DELEGATED, "KillMode=process", "RemainAfterExit=no")
-        command = (*_run_command(Path(name)), "--", "sleep", "600")
+        properties = (*DELEGATED, "KillMode=process", "RemainAfterExit=no")
+        command = (*run_command(Path(name)), "--", "sleep", "600")
         subprocess.run(
             ("systemd-run", "--quiet", f"--unit={unit}", *(f"--property={each}" for each in properties), *command),
             check=True,
-            timeout=_LIMIT_SECONDS,
+            timeout=LIMIT_SECONDS,
         )
         group = _CGROUPS / "system.slice" / unit
-        _wait_until(lambda: b"sleep" in _commands_below(group), "the command's start")
+        wait_until(lambda: b"sleep" in _commands_below(group), LIMIT_SECONDS, "the command's start")
         pid = int(_property(unit, "MainPID"))
         groups_while_running = [path.name for path in group.iterdir() if path.is_dir()]
         os.kill(pid, 9)
-        _wait_until(lambda: _property(unit, "ActiveState") == "failed", "the service's failure")
+        wait_until(lambda: _property(unit, "ActiveState") == "failed", LIMIT_SECONDS, "the service's failure")
         found: dict[str, Any] = {
             "groupsWhileRunning": groups_while_running,
             "groupsBelow": [path.name for path in group.iterdir() if path.is_dir()],
@@ -387,9 +314,7 @@ def run_killed() -> Results:
             "enteringError": _error_of_entering(group),
         }
         started = subprocess.run(("systemctl", "start", unit), capture_output=True, text=True, check=False)
-        _wait_until(
-            lambda: _property(unit, "ActiveState") == "failed" or _property(unit, "MainPID") != "0", "the start"
-        )
+        wait_until(lambda: _property(unit, "ActiveState") != "activating", LIMIT_SECONDS, "the second start")
         time.sleep(2)  # the new process may still fail
         found |= {
             "startExitCode": started.returncode,
@@ -433,7 +358,7 @@ def main(names: Sequence[str]) -> None:
         started = time.monotonic()
         try:
             answer: dict[str, Any] = {"results": SCENARIOS[name]()}
-        except Exception:  # noqa: BLE001  the next scenario is performed all the same
+        except Exception:  # noqa: BLE001  one error must not stop the other scenarios
             answer = {"error": traceback.format_exc()}
         seconds = round(time.monotonic() - started, 1)
         print(json.dumps({"scenario": name, "seconds": seconds, **answer}), flush=True)  # noqa: T201  the results

@@ -1,4 +1,4 @@
-"""The monitor beside a batch in Docker on cgroup v2 with the systemd driver: judges what the scenarios found."""
+"""The monitor in Docker on cgroup v2 with the systemd driver: the assertions on the results of the scenarios."""
 
 import json
 from typing import Any

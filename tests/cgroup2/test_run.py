@@ -1,4 +1,4 @@
-"""`task-profiler run` on cgroup v2: judges what the scenarios found in the virtual machine."""
+"""`task-profiler run` on cgroup v2: the assertions on the results of the scenarios in the virtual machine."""
 
 import json
 from typing import Any
@@ -147,7 +147,7 @@ def test_page_cache_is_no_memory_peak(results: Results) -> None:
 
 @pytest.mark.scenario("no_operation")
 def test_the_forked_interpreter_is_not_the_commands_memory(results: Results) -> None:
-    """What remains of it is less than one of the kernel's batches (256 KiB) for each of two CPUs."""
+    """The remainder is below one charge batch of the kernel (256 KiB) for each of the two CPUs."""
     record = _record(results)
     assert record.metrics.max_memory_used_mb is None or record.metrics.max_memory_used_mb < 2.5
     assert record.metrics.cpu_seconds is not None
@@ -213,7 +213,7 @@ def test_an_unprivileged_user_has_a_group_where_one_is_delegated(results: Result
     assert 100 <= _max_used_mb(record) < 130
 
 
-# --- what stays behind ---------------------------------------------------------------------------
+# --- what remains after a run ---------------------------------------------------------------------------
 
 
 @pytest.mark.scenario("command_not_found")
