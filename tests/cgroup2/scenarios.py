@@ -53,10 +53,12 @@ def machine() -> Results:
 
 # --- CPU time ------------------------------------------------------------------------------------
 
-# Runs a command in a control group below its own, which is below the profiler's, and prints what the kernel counted
-# there and for itself.
+# Runs a command in a control group below its own, which is the one that `run` created, and prints two bounds of the CPU
+# time that `run` must report. The lower one is what the kernel counted for the command, and this program's own time.
+# The upper one is the whole group's: it includes the fork before this program and this program's start.
 _WITNESS = """
-import os, resource, sys
+import os, sys, time
+start = time.process_time()
 from pathlib import Path
 own = Path("/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().removeprefix("0::"))
 assert own.name.startswith("task-profiler-"), own
@@ -68,10 +70,10 @@ if pid == 0:
     os.write(entrance, b"0")
     os.execvp(sys.argv[1], sys.argv[1:])
 assert os.waitpid(pid, 0)[1] == 0
-counted = int((group / "cpu.stat").read_text().split()[1]) / 1e6
+def counted(group):
+    return int((group / "cpu.stat").read_text().split()[1]) / 1e6
+print(counted(group) + time.process_time() - start, counted(own), flush=True)
 group.rmdir()
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(counted, used.ru_utime + used.ru_stime, flush=True)
 os._exit(0)
 """
 _BURN = "end = time.process_time() + {}\nwhile time.process_time() < end: pass\n"

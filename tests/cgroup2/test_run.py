@@ -52,9 +52,10 @@ def test_the_machine_has_cgroup_v2(results: Results) -> None:
 def test_cpu_seconds_are_those_of_the_control_group(results: Results, program: str) -> None:
     result = results[program]
     record = _record(result)
-    counted, own = map(float, result["output"].split())
-    # A process's own time includes the fork before the command's start: some 50 ms on an emulated processor.
-    assert record.metrics.cpu_seconds == pytest.approx(counted + own, rel=0.01, abs=0.1)
+    least, most = map(float, result["output"].split())
+    assert record.metrics.cpu_seconds is not None
+    # The group's total lacks the end of the program that printed it.
+    assert 0.999 * least <= record.metrics.cpu_seconds <= most + 0.2
     assert _sources(record) == ("processes", "cgroup")
 
 
