@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cgroup2.machine import MachineFailedError, MachineMissingError, default_cache, prepare, write_archive
-from tests.missing import skip_or_fail
+from tests.prerequisites import skip_or_fail
 
 _TIMEOUT_SECONDS = 1500.0
 _PATHS = ("profiler", "tests/cgroup2", "tests/e2e", "tests/waiting.py")
