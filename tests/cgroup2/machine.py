@@ -1,0 +1,296 @@
+"""A virtual machine whose kernel has only cgroup v2, for hosts that have version 1.
+
+QEMU emulates the processor and does not need KVM. Python is about ten times slower in the machine than on the host, so
+tests must not assert times. The host must be x86_64 and have these Debian packages:
+
+    apt-get install --no-install-recommends qemu-system-x86 debootstrap e2fsprogs
+
+`debootstrap` makes the root tree of the machine and needs root. The tree is written to a disk image in the user's
+cache folder. The cache key is a hash of the image's content: Debian packages, the project's dependencies, and
+configuration. QEMU discards changes to this disk. Each run reads its files, among them the code under test, from a
+second disk, which is a tar archive. It writes its results to the second serial port, one JSON document per line. The
+first serial port is the console.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HOST_PACKAGES = ("qemu-system-x86", "debootstrap", "e2fsprogs")
+CHECKOUT = "/srv/checkout"  # where the archive is unpacked in the machine
+JOB = "job.sh"  # the script in the archive that the machine executes
+
+_QEMU = "qemu-system-x86_64"
+_PROGRAMS = (_QEMU, "debootstrap", "mkfs.ext4", "setpriv")
+_RELEASE = "bookworm"
+_PYTHON_VERSION = "3.11"  # that of the release
+_MACHINE_PACKAGES = (
+    *("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "dbus", "libpam-systemd"),
+    *("python3", "docker.io"),
+)
+_SITE_PACKAGES = f"usr/local/lib/python{_PYTHON_VERSION}/dist-packages"
+_SERVICE = f"""\
+[Unit]
+Description=Job of the test bench
+After=dbus.service
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'mkdir -p {CHECKOUT} && tar -xf /dev/vdb -C {CHECKOUT} && cd {CHECKOUT} && exec sh {JOB}'
+StandardOutput=file:/dev/ttyS1
+StandardError=file:/dev/ttyS0
+ExecStopPost=/usr/bin/systemctl poweroff --force --force
+TimeoutStartSec=infinity
+"""
+_FILES = {
+    "etc/systemd/system/job.service": _SERVICE,
+    "etc/hostname": "cgroup2\n",
+    "etc/docker/daemon.json": '{"bridge": "none", "iptables": false, "ip6tables": false}\n',
+    # Every Python process in the machine can import the checkout, regardless of user, folder and environment.
+    f"{_SITE_PACKAGES}/checkout.pth": f"{CHECKOUT}\n",
+}
+_LINKS = {
+    "etc/systemd/system/default.target": "/lib/systemd/system/multi-user.target",
+    "etc/systemd/system/multi-user.target.wants/job.service": "/etc/systemd/system/job.service",
+    # The machine has no network and no logins.
+    **{
+        f"etc/systemd/system/{unit}": "/dev/null"
+        for unit in ("serial-getty@ttyS0.service", "getty@tty1.service", "apt-daily.timer", "apt-daily-upgrade.timer")
+    },
+}
+_NOT_NEEDED = (
+    # Docker does not start at boot: the scenarios that need it start it.
+    *(f"etc/systemd/system/multi-user.target.wants/{unit}.service" for unit in ("docker", "containerd")),
+    *("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"),
+)
+_DISK_SIZE = "6G"  # sparse
+_MEMORY_MIB = 3072
+_BUILD_SECONDS = 1800.0
+_KEPT_SECONDS = 14 * 86400.0
+_PARTIAL = ".partial"
+# apparmor=0: containers do not start without apparmor_parser. panic=-1 with -no-reboot: a panic ends QEMU.
+_KERNEL_ARGUMENTS = "root=/dev/vda rw console=ttyS0 panic=-1 systemd.show_status=0 loglevel=3 apparmor=0"
+_CONSOLE_TAIL_LINES = 40
+
+
+class MachineMissingError(Exception):
+    """The machine cannot be made on this host; the message names what is missing."""
+
+
+class MachineFailedError(Exception):
+    """A program that makes or runs the machine failed; the message contains its output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The results of one run of the machine, and the end of its console."""
+
+    results: tuple[Mapping[str, Any], ...]
+    console: str
+    timed_out: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A disk and the kernel on it."""
+
+    disk: Path
+    kernel: Path
+    initrd: Path
+
+    def run(self, archive: Path, folder: Path, timeout_seconds: float) -> Finished:
+        """Boot with the archive as second disk, wait until the machine powers off, and return its results.
+
+        Args:
+            archive: a tar archive with the script ``job.sh``.
+            folder: for temporary files.
+            timeout_seconds: QEMU is killed after this time; the results written before are returned.
+        """
+        results, console = folder / "results", folder / "console"
+        command = (
+            # The kernel kills QEMU when this process ends, even if this process is killed.
+            *("setpriv", "--pdeathsig", "KILL", _QEMU),
+            *("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2", "-m", str(_MEMORY_MIB)),
+            *("-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"),
+            *("-serial", f"file:{console}", "-serial", f"file:{results}"),
+            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", _KERNEL_ARGUMENTS),
+            *("-drive", f"file={self.disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
+            *("-drive", f"file={archive},if=virtio,format=raw,readonly=on"),
+        )
+        environment = {**os.environ, "TMPDIR": str(folder)}  # for the changes to the disk
+        timed_out = False
+        try:
+            _run(*command, timeout_seconds=timeout_seconds, environment=environment)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        return Finished(results=_documents(results), console=_tail(console), timed_out=timed_out)
+
+
+def default_cache() -> Path:
+    """Return the folder where disks are kept between runs."""
+    parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(parent) / "task-profiler" / "cgroup2"
+
+
+def prepare(repository: Path, cache: Path) -> Machine:
+    """Return the machine for this checkout's dependencies; build it if it is not in the cache.
+
+    Raises:
+        MachineMissingError: the host lacks a program, or cannot make this machine.
+    """
+    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if missing:
+        install = f"apt-get install --no-install-recommends {' '.join(HOST_PACKAGES)}"
+        raise MachineMissingError(f"{', '.join(missing)} not found: on Debian, {install}")
+    if platform.machine() != "x86_64":
+        raise MachineMissingError(f"the machine can be made on x86_64 only, and this is {platform.machine()}")
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    dependencies: list[str] = project["dependencies"]
+    content = json.dumps([_RELEASE, _MACHINE_PACKAGES, sorted(dependencies), _FILES, _LINKS, _NOT_NEEDED, _DISK_SIZE])
+    folder = cache / hashlib.sha256(content.encode()).hexdigest()[:16]
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:  # two test sessions must not build it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            if os.geteuid() != 0:
+                raise MachineMissingError("making the disk needs root: run make e2e-cgroup2 as root")
+            _remove_old(cache)
+            _build(folder, dependencies)
+        os.utime(folder)
+    return Machine(disk=folder / "disk.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img")
+
+
+def write_archive(archive: Path, repository: Path, paths: Sequence[str], job: str) -> None:
+    """Write the second disk: ``paths`` of the working tree, and the script ``job``."""
+    with tarfile.open(archive, "w") as tar:
+        for path in paths:
+            tar.add(repository / path, path, filter=_readable_source)
+        script = tarfile.TarInfo(JOB)
+        script.size = len(job.encode())
+        script.mode = 0o755
+        tar.addfile(script, io.BytesIO(job.encode()))
+
+
+def _readable_source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Leave out compiled files, and make the others readable for every user of the machine."""
+    if "__pycache__" in member.name:
+        return None
+    member.mode |= 0o555 if member.isdir() else 0o444
+    member.uid = member.gid = 0
+    return member
+
+
+def _remove_old(cache: Path) -> None:
+    """Remove the remains of interrupted builds, and disks that were not used for two weeks."""
+    oldest = time.time() - _KEPT_SECONDS
+    for entry in cache.iterdir():
+        if entry.is_dir() and (entry.suffix == _PARTIAL or entry.stat().st_mtime < oldest):
+            _delete_tree(entry)
+
+
+def _build(folder: Path, dependencies: Sequence[str]) -> None:
+    partial = folder.with_suffix(_PARTIAL)
+    root = partial / "root"
+    root.mkdir(parents=True)
+    with _deleted_afterwards(partial):
+        packages = ",".join(_MACHINE_PACKAGES)
+        _run("debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(root))
+        _install_python_packages(root, dependencies)
+        for path, text in _FILES.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        for path, target in _LINKS.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).unlink(missing_ok=True)
+            (root / path).symlink_to(target)
+        for path in _NOT_NEEDED:
+            _delete_tree(root / path)
+        for name in ("vmlinuz", "initrd.img"):
+            shutil.copyfile(next((root / "boot").glob(f"{name}-*")), partial / name)
+        disk = partial / "disk.img"
+        _run("truncate", "--size", _DISK_SIZE, str(disk))
+        _run("mkfs.ext4", "-q", "-F", "-d", str(root), str(disk))
+        _delete_tree(root)
+        partial.rename(folder)
+
+
+def _install_python_packages(root: Path, dependencies: Sequence[str]) -> None:
+    """Install wheels for the Python of the machine with the pip of the host, and compile them."""
+    site_packages = root / _SITE_PACKAGES
+    _run(
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"),
+        *(
+            "--target",
+            str(site_packages),
+            "--only-binary=:all:",
+            "--implementation=cp",
+            "--platform=manylinux2014_x86_64",
+        ),
+        *(f"--python-version={_PYTHON_VERSION}", *dependencies),
+    )
+    _run("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{_SITE_PACKAGES}")
+
+
+@contextlib.contextmanager
+def _deleted_afterwards(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _delete_tree(folder)
+
+
+def _delete_tree(folder: Path) -> None:
+    """Delete a folder, but nothing on other file systems: debootstrap may leave /proc mounted when it is killed."""
+    _run("rm", "-rf", "--one-file-system", str(folder))
+
+
+def _run(*command: str, timeout_seconds: float = _BUILD_SECONDS, environment: Mapping[str, str] | None = None) -> None:
+    """Run a program to its end; kill it after the timeout.
+
+    Raises:
+        MachineFailedError: its exit code is not 0.
+        subprocess.TimeoutExpired: it was killed.
+    """
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_seconds,
+            env=environment,
+            check=False,
+        )
+        output.seek(0)
+        written = output.read().decode(errors="replace")
+    if done.returncode != 0:
+        raise MachineFailedError(f"{' '.join(command)} ended with {done.returncode}:\n{written[-4000:]}")
+
+
+def _documents(results: Path) -> tuple[Mapping[str, Any], ...]:
+    """Read the JSON lines; the last one is left out if QEMU was killed while it was written."""
+    documents = []
+    for line in results.read_text(errors="replace").splitlines() if results.exists() else ():
+        with contextlib.suppress(json.JSONDecodeError):
+            documents.append(json.loads(line))
+    return tuple(document for document in documents if isinstance(document, dict))
+
+
+def _tail(console: Path) -> str:
+    lines = console.read_text(errors="replace").splitlines() if console.exists() else []
+    return "\n".join(lines[-_CONSOLE_TAIL_LINES:])

@@ -1,0 +1,366 @@
+"""The scenarios of `task-profiler run`, for the virtual machine with cgroup v2.
+
+A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product: test_run.py
+does. Each `run` is started in a systemd unit of its own.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cgroup2.units import DELEGATED, LIMIT_SECONDS, PYTHON, file_on_disk, profile, run_command
+from tests.waiting import wait_until
+
+Results = Mapping[str, Any]
+SCENARIOS: dict[str, Callable[[], Results]] = {}
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_SUBTREE_CONTROL = "cgroup.subtree_control"
+
+
+def scenario(function: Callable[[], Results]) -> Callable[[], Results]:
+    """Register a scenario under the function's name."""
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def _python(program: str, *arguments: str) -> tuple[str, ...]:
+    return (PYTHON, "-c", program, *arguments)
+
+
+def _groups_of_run() -> list[str]:
+    return sorted(str(group.relative_to(_CGROUPS)) for group in _CGROUPS.rglob("task-profiler-*"))
+
+
+@scenario
+def machine() -> Results:
+    """The properties of the machine that the other scenarios need."""
+    return {
+        "kernel": os.uname().release,
+        "systemd": subprocess.run(("systemctl", "--version"), capture_output=True, text=True, check=True).stdout,
+        "controllers": (_CGROUPS / "cgroup.controllers").read_text().split(),
+        "hasMemoryPeak": (_CGROUPS / "system.slice" / "memory.peak").exists(),
+    }
+
+
+# --- CPU time ------------------------------------------------------------------------------------
+
+# Runs a command in a control group below its own, which is the one that `run` created, and prints two bounds of the CPU
+# time that `run` must report. The lower one is what the kernel counted for the command, and this program's own time.
+# The upper one is the whole group's: it includes the fork before this program and this program's start.
+_WITNESS = """
+import os, sys, time
+start = time.process_time()
+from pathlib import Path
+own = Path("/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().removeprefix("0::"))
+assert own.name.startswith("task-profiler-"), own
+group = own / "witness"
+group.mkdir()
+entrance = os.open(group / "cgroup.procs", os.O_WRONLY)
+pid = os.fork()
+if pid == 0:
+    os.write(entrance, b"0")
+    os.execvp(sys.argv[1], sys.argv[1:])
+assert os.waitpid(pid, 0)[1] == 0
+def counted(group):
+    return int((group / "cpu.stat").read_text().split()[1]) / 1e6
+print(counted(group) + time.process_time() - start, counted(own), flush=True)
+group.rmdir()
+os._exit(0)
+"""
+_BURN = "end = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
+_FORKS = (
+    "import os, time\nfor i in range(8):\n    if os.fork() == 0:\n"
+    "        end = time.process_time() + 0.4\n        while time.process_time() < end: pass\n        os._exit(0)\n"
+)
+_PROGRAMS = {
+    "burner": "import time\n" + _BURN.format(3),
+    "8 children": _FORKS + "for i in range(8): os.wait()\n",
+    "200 short-lived": "import subprocess\nfor i in range(200): subprocess.run(['/bin/true'])\n",
+    "threads": (
+        "import hashlib, threading\nblock = bytes(10**6)\n"
+        "def work():\n    for i in range(50): hashlib.sha256(block).digest()\n"
+        "threads = [threading.Thread(target=work) for i in range(4)]\n"
+        "for thread in threads: thread.start()\nfor thread in threads: thread.join()\n"
+    ),
+    # The last wait ends, with an error, when there are no children any more.
+    "unclaimed children": (
+        "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        + _FORKS
+        + "try: os.wait()\nexcept ChildProcessError: pass\n"
+    ),
+}
+
+
+@scenario
+def cpu_seconds() -> Results:
+    return {name: profile(*_python(_WITNESS, *_python(program))) for name, program in _PROGRAMS.items()}
+
+
+@scenario
+def unclaimed_children_without_a_sample() -> Results:
+    return profile(*_python(_PROGRAMS["unclaimed children"]), options=("--interval", "60"))
+
+
+@scenario
+def script_without_interpreter() -> Results:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "script"
+        script.write_text("exit 0\n")
+        script.chmod(0o755)
+        return profile(str(script))
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+_LIMITS = """
+import time
+from pathlib import Path
+own = Path("/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().removeprefix("0::"))
+end = time.process_time() + 1
+while time.process_time() < end: pass
+print(own.name, (own / "memory.max").read_text())
+"""
+
+
+@scenario
+def memory_limit() -> Results:
+    return profile(*_python(_LIMITS), properties=(*DELEGATED, "MemoryMax=512M"))
+
+
+@scenario
+def cpu_quota() -> Results:
+    return profile(*_python(_LIMITS), properties=(*DELEGATED, "CPUQuota=50%"))
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+_SPIKE = "import time\ntime.sleep({})\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel block\ntime.sleep(0.3)\n"
+_FORKED_BLOCK = (
+    "import os\nblock = bytearray(200 * 2**20)\nfor i in range(4):\n    if os.fork() == 0: os._exit(0)\n"
+    "for i in range(4): os.wait()\n"
+)
+# A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache (`file`) and as `shmem`.
+_SHARED = (
+    "import os, time\nwith open('/dev/shm/block', 'wb') as file:\n"
+    "    for i in range(200): file.write(bytes(2**20))\ntime.sleep(2.5)\nos.unlink('/dev/shm/block')\n"
+)
+_MAPPED = (
+    "import mmap, sys, time\nwith open(sys.argv[1], 'rb') as file:\n"
+    "    block = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+    "for place in range(0, len(block), 4096): block[place]\ntime.sleep(2.5)\n"
+)
+_READ_TWICE = (
+    "import sys, time\nfor i in range(2):\n    with open(sys.argv[1], 'rb') as file:\n"
+    "        while file.read(2**20): pass\ntime.sleep(2.5)\n"
+)
+_WRITES = (
+    "import sys, time\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\n"
+    "time.sleep(2.5)\n"
+)
+
+
+@scenario
+def spike() -> Results:
+    """One of several processes, at several phases of the sampling."""
+    several = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
+    return {
+        str(phase): profile("sh", "-c", several.format(PYTHON, _SPIKE.format(phase))) for phase in (0, 0.3, 0.6, 0.9)
+    }
+
+
+@scenario
+def memory_shared_by_forks() -> Results:
+    return profile(*_python(_FORKED_BLOCK))
+
+
+@scenario
+def shared_memory() -> Results:
+    return profile(*_python(_SHARED))
+
+
+@scenario
+def mapped_file() -> Results:
+    with file_on_disk(300) as file:
+        return profile(*_python(_MAPPED, str(file)))
+
+
+@scenario
+def file_read_twice() -> Results:
+    with file_on_disk(300) as file:
+        return profile(*_python(_READ_TWICE, str(file)))
+
+
+@scenario
+def file_written() -> Results:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        return profile(*_python(_WRITES, f"{folder}/file"))
+
+
+@scenario
+def no_operation() -> Results:
+    return profile("/bin/true")
+
+
+# --- out of memory -------------------------------------------------------------------------------
+
+_LIMIT = "MemoryMax=128M"
+_KILLED_CHILD = f"{PYTHON} -c 'x = bytearray(2**28)'; "
+
+
+def _child_killed(exit_code: int, *properties: str, user: str = "root", is_scope: bool = False) -> Results:
+    command = ("sh", "-c", f"{_KILLED_CHILD} sleep 1; exit {exit_code}")
+    return profile(*command, properties=(*properties, _LIMIT), user=user, is_scope=is_scope)
+
+
+@scenario
+def child_killed_then_failure() -> Results:
+    return _child_killed(3, *DELEGATED)
+
+
+@scenario
+def child_killed_then_success() -> Results:
+    return _child_killed(0, *DELEGATED)
+
+
+@scenario
+def command_killed() -> Results:
+    return profile(*_python("x = bytearray(2**28)"), properties=(*DELEGATED, _LIMIT))
+
+
+@scenario
+def child_killed_in_a_plain_scope() -> Results:
+    """Systemd may stop the scope after the kill."""
+    return _child_killed(3, is_scope=True)
+
+
+@scenario
+def child_killed_in_a_plain_service_then_success() -> Results:
+    """As an unprivileged user, whose `run` cannot create a group. Systemd does not stop the service after the kill."""
+    return _child_killed(0, "OOMPolicy=continue", user="nobody")
+
+
+# --- users ---------------------------------------------------------------------------------------
+
+_BLOCK = "import time\nblock = bytearray(100 * 2**20)\ntime.sleep(1.5)\n"
+
+
+@scenario
+def unprivileged() -> Results:
+    return profile(*_python(_BLOCK), properties=(), user="nobody")
+
+
+@scenario
+def unprivileged_with_a_delegated_group() -> Results:
+    return profile(*_python(_BLOCK), user="nobody")
+
+
+# --- what remains after a run ---------------------------------------------------------------------------
+
+
+@scenario
+def command_not_found() -> Results:
+    before = _groups_of_run()
+    return {**profile("no-such-command"), "groupsBefore": before, "groupsAfter": _groups_of_run()}
+
+
+@scenario
+def orphan() -> Results:
+    """The command leaves a process, which keeps the scope alive after `run` has ended."""
+    result = profile("sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!", is_scope=True)
+    pid = int(result["output"])
+    group = _group_of(pid)
+    found = {
+        "group": str(group.relative_to(_CGROUPS)),
+        "groupsBelow": [path.name for path in group.iterdir() if path.is_dir()],
+        "subtreeControl": (group / _SUBTREE_CONTROL).read_text().split(),
+    }
+    (group / "cgroup.kill").write_text("1")
+    return {**result, **found}
+
+
+def _group_of(pid: int) -> Path:
+    return _CGROUPS / Path(f"/proc/{pid}/cgroup").read_text().strip().removeprefix("0::/")
+
+
+@scenario
+def run_killed() -> Results:
+    """Kill `run` in a delegated service that does not stop the command, and start the service again."""
+    unit = "killed-run.service"
+    with tempfile.TemporaryDirectory() as name:
+        properties = (*DELEGATED, "KillMode=process", "RemainAfterExit=no")
+        command = (*run_command(Path(name)), "--", "sleep", "600")
+        subprocess.run(
+            ("systemd-run", "--quiet", f"--unit={unit}", *(f"--property={each}" for each in properties), *command),
+            check=True,
+            timeout=LIMIT_SECONDS,
+        )
+        group = _CGROUPS / "system.slice" / unit
+        wait_until(lambda: b"sleep" in _commands_below(group), LIMIT_SECONDS, "the command's start")
+        pid = int(_property(unit, "MainPID"))
+        groups_while_running = [path.name for path in group.iterdir() if path.is_dir()]
+        os.kill(pid, 9)
+        wait_until(lambda: _property(unit, "ActiveState") == "failed", LIMIT_SECONDS, "the service's failure")
+        found: dict[str, Any] = {
+            "groupsWhileRunning": groups_while_running,
+            "groupsBelow": [path.name for path in group.iterdir() if path.is_dir()],
+            "subtreeControl": (group / _SUBTREE_CONTROL).read_text().split(),
+            "enteringError": _error_of_entering(group),
+        }
+        started = subprocess.run(("systemctl", "start", unit), capture_output=True, text=True, check=False)
+        wait_until(lambda: _property(unit, "ActiveState") != "activating", LIMIT_SECONDS, "the second start")
+        time.sleep(2)  # the new process may still fail
+        found |= {
+            "startExitCode": started.returncode,
+            "stateAfterStart": _property(unit, "ActiveState"),
+            "statusAfterStart": _property(unit, "ExecMainStatus"),
+            "commandsAfterStart": sorted(name.decode() for name in _commands_below(group)),
+        }
+        (group / "cgroup.kill").write_text("1")
+        return found
+
+
+def _commands_below(group: Path) -> list[bytes]:
+    pids = [pid for file in group.rglob("cgroup.procs") for pid in file.read_text().split()]
+    names = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            names.append(Path(f"/proc/{pid}/comm").read_bytes().strip())
+    return names
+
+
+def _property(unit: str, name: str) -> str:
+    command = ("systemctl", "show", "--value", f"--property={name}", unit)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _error_of_entering(group: Path) -> str | None:
+    """Move a process into the group; return the name of the kernel's error, None if it went well."""
+    process = subprocess.Popen(("sleep", "600"))
+    try:
+        (group / "cgroup.procs").write_text(str(process.pid))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    finally:
+        process.kill()
+        process.wait()
+    return None
+
+
+def main(names: Sequence[str]) -> None:
+    for name in names:
+        started = time.monotonic()
+        try:
+            answer: dict[str, Any] = {"results": SCENARIOS[name]()}
+        except Exception:  # noqa: BLE001  one error must not stop the other scenarios
+            answer = {"error": traceback.format_exc()}
+        seconds = round(time.monotonic() - started, 1)
+        print(json.dumps({"scenario": name, "seconds": seconds, **answer}), flush=True)  # noqa: T201  the results
