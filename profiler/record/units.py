@@ -121,5 +121,6 @@ def _round_half_up(value: float, digits: int = 0) -> int:
     It rounds as the page's JavaScript does; Python's own ``round`` takes 0.5 to the even neighbour.
     """
     if abs(value) >= _ALL_WHOLE:
-        return int(value) * 10**digits
+        scale: int = 10**digits
+        return int(value) * scale
     return math.floor(value * float(f"1e{digits}") + 0.5)
