@@ -88,6 +88,9 @@ class Task:
             "Containers": [self.container(name) for name in self.names],
         }
 
+    def task_with_tags(self) -> dict[str, object]:
+        return {**self.task(), "TaskTags": {"team": "data"}, "ContainerInstanceTags": {"rack": "1"}}
+
     def stats(self) -> dict[str, object]:
         self.stats_reads += 1
         return {
@@ -133,7 +136,11 @@ def serve(task: Task) -> ThreadingHTTPServer:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            documents = {"/v4/own": lambda: task.container("task-monitor"), "/v4/own/task": task.task}
+            documents = {
+                "/v4/own": lambda: task.container("task-monitor"),
+                "/v4/own/task": task.task,
+                "/v4/own/taskWithTags": task.task_with_tags,
+            }
             document = documents.get(self.path, task.stats)()
             body = json.dumps(document).encode()
             head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

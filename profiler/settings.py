@@ -23,6 +23,7 @@ MAX_SECONDS = 86_400.0
 _SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
 _ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
+_TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
 _MAX_PORT = 65535
 DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
@@ -59,6 +60,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
     prometheus_port: int | None = None
+    tags: bool = False
     aws_region: str | None = None
     problems: tuple[str, ...] = ()
 
@@ -121,6 +123,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         emf=reader.parsed("EMF", "off", _choice(_EMF), "true, live or false"),
         emf_metrics=_emf_metrics(reader),
         prometheus_port=reader.parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
+        tags=reader.parsed("TAGS", default=False, parse=_choice(_TAGS), expected="true or false"),
         aws_region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
     )
     return replace(settings, problems=tuple(reader.problems))

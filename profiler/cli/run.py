@@ -18,7 +18,7 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.history.recorder import HistoryRecorder
-from profiler.local.labels import build_default_labels, git_commit, parse_labels
+from profiler.local.labels import build_default_labels, git_commit, parse_labels, runner_labels
 from profiler.local.session import OnSample, RunContext, RunRequest, fan_out, run
 from profiler.record.json_line import encode_line
 from profiler.record.model import Report
@@ -176,12 +176,13 @@ def _write_all(descriptor: int, data: bytes) -> str | None:
 
 
 def _find_labels() -> dict[str, str]:
-    """Find the default labels: host, user, and git commit of the working directory, as far as they are known."""
+    """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
     try:
         commit = git_commit(Path.cwd())
     except OSError:
         commit = None
-    return build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+    found = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+    return {**found, **runner_labels(os.environ)}
 
 
 def _user() -> str:

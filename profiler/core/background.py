@@ -60,6 +60,10 @@ class BackgroundCall(Generic[_T]):
         """Wait until the deadline; returns the function's result, or None if there is none by then."""
         left_ns = self._deadline_ns - self._clock.monotonic_ns()
         self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
+        return self.result_so_far()
+
+    def result_so_far(self) -> _T | None:
+        """Return the function's result without waiting; None while the function runs."""
         return self._results[0] if self._results else None
 
 

@@ -1,4 +1,4 @@
-"""Labels of a run: short texts by name, given by the user or determined from host, user and git commit.
+"""Labels of a run: short texts by name, given by the user or determined from host, user, git commit and runner.
 
 The git commit is read from git's files: git need not be installed and no process is started.
 """
@@ -13,6 +13,15 @@ MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)  # SHA-1 or SHA-256
+# What the usual runners put into the environment of a command. Task tokens of Step Functions are secrets: never here.
+_RUNNER_LABELS: Mapping[str, str] = {
+    "AWS_BATCH_JOB_ID": "batch.job",
+    "AWS_BATCH_JOB_ATTEMPT": "batch.attempt",
+    "AWS_BATCH_JOB_ARRAY_INDEX": "batch.array_index",
+    "AIRFLOW_CTX_DAG_ID": "airflow.dag",
+    "AIRFLOW_CTX_TASK_ID": "airflow.task",
+    "AIRFLOW_CTX_DAG_RUN_ID": "airflow.run",
+}
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
@@ -42,6 +51,17 @@ def build_default_labels(*, host: str | None, user: str | None, git_commit: str 
     """The labels that need no option; unknown facts make no label."""
     facts = {"host": host, "user": user, "gitCommit": git_commit}
     return {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
+
+
+def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
+    """The labels from the environment variables of AWS Batch and Airflow; an empty variable makes no label.
+
+    Bytes that are not UTF-8 (surrogates in ``environment``) become ``?``.
+    """
+    values = {label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()}
+    return {
+        label: value.encode(errors="replace").decode()[:MAX_LABEL_CHARS] for label, value in values.items() if value
+    }
 
 
 def merge_labels(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -42,6 +42,12 @@ def _image_digests(run: RunView) -> list[str] | None:
     return [digest] if digest else None
 
 
+def _tags(run: RunView) -> list[str] | None:
+    """Texts ``name=value``: an object of all names would add a field to the index for each name."""
+    tags = run.record.tags
+    return [f"{name}={value}" for name, value in tags.items()] if tags else None
+
+
 def _status(run: RunView) -> str | None:
     """None for a stopped run: ECS's own event describes the stop better and provides status and exit code."""
     return None if run.record.status == _STOPPED else run.record.status
@@ -103,6 +109,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
         record_path="likelyOutOfMemory",
     ),
     DocumentField(name="task.complete", index_type="boolean"),
+    DocumentField(name="tags", get=_tags),
 )
 METRIC_FIELDS = tuple(
     DocumentField(

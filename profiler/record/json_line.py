@@ -21,6 +21,11 @@ MAX_WARNINGS = 20
 MAX_WARNING_LENGTH = 2500  # enough for a warning that lists all settings, each with a bad value and the valid ones
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
+# The limits of AWS; tags whose name begins with "aws:" do not count there.
+MAX_TAGS = 50
+MAX_TAG_NAME_LENGTH = 128
+MAX_TAG_VALUE_LENGTH = 256
+MAX_TAGS_BYTES = 20 * 1024  # of all tags together in JSON: enough for 50 of the longest ones in ASCII
 # The parts of a record that are removed from a line that is too long, the least important one first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"containers": ()},
@@ -28,6 +33,7 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"gpus": ()},
     {"processes": ()},
     {"interval": None},
+    {"tags": None},
     {"monitor": None},
 )
 
@@ -66,6 +72,7 @@ def _within_limits(record: Record) -> Record:
         processes=tuple(_truncate_arguments(process) for process in record.processes[:MAX_PROCESSES]),
         neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
         monitor=record.monitor and _truncate_warnings(record.monitor),
+        tags=record.tags and _truncate_tags(record.tags),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
 
@@ -78,6 +85,19 @@ def _truncate_warnings(monitor: Monitor) -> Monitor:
             kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, characters_left)))
             characters_left -= len(kept[-1])
     return replace(monitor, warnings=tuple(kept))
+
+
+def _truncate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """The tags within their limits; the user's come before those that AWS has added."""
+    kept: dict[str, str] = {}
+    bytes_left = MAX_TAGS_BYTES
+    for name in sorted(tags, key=lambda name: name.startswith("aws:"))[:MAX_TAGS]:
+        short_name = truncate_text(name, MAX_TAG_NAME_LENGTH)
+        short_value = truncate_text(tags[name], MAX_TAG_VALUE_LENGTH)
+        bytes_left -= len(msgspec.json.encode({short_name: short_value}))
+        if bytes_left >= 0:
+            kept[short_name] = short_value
+    return kept
 
 
 def _truncate_arguments(process: Process) -> Process:

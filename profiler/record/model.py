@@ -229,8 +229,9 @@ class Record(_Model, frozen=True, kw_only=True):
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
     requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). ``labels``
-    are detected from the environment or set by the user. ``truncated`` is true if lists were cut to keep the line
-    below 64 KiB. Lists are the last fields, because Logs Insights reads a limited number of fields.
+    are detected from the environment or set by the user. ``tags`` are those of the ECS task. ``truncated`` is
+    true if lists or tags were cut to keep the line below 64 KiB. Lists and tags are the last fields, because Logs
+    Insights reads a limited number of fields.
     """
 
     task_id: str
@@ -266,6 +267,7 @@ class Record(_Model, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     gpu_scope: str | None = None
     neuron: Neuron | None = None
+    tags: Mapping[str, str] | None = None
     truncated: bool | None = None
 
 

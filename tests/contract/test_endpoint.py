@@ -1,6 +1,7 @@
 """The HTTP source against a real server that behaves badly in every way the facts know of."""
 
 import gzip
+import json
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from profiler.cli.wiring.ecs import tag_lookup
 from profiler.core.clock import SystemClock
 from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
@@ -327,6 +329,40 @@ def test_an_endless_answer_is_cut_off(server: Server) -> None:
 
     server.answers = {"/task": endless}
     assert "answered more than" in reason(endpoint(server.url, interval_seconds=60).get("/task"))
+
+
+def test_the_tags_are_one_request(server: Server) -> None:
+    requested = []
+
+    def tags(handler: BaseHTTPRequestHandler) -> None:
+        requested.append(handler.path)
+        says(200, json.dumps({"Containers": [], "TaskTags": {"team": "data"}}).encode())(handler)
+
+    server.answers = {"/v4/x/taskWithTags": tags}
+    assert tag_lookup(server.url + "/v4/x/", 4, SystemClock())() == {"team": "data"}
+    assert requested == ["/v4/x/taskWithTags"]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 429, 500, 503])
+def test_tags_that_are_refused_are_requested_once(server: Server, status: int) -> None:
+    requested = []
+
+    def refuse(handler: BaseHTTPRequestHandler) -> None:
+        requested.append(handler.path)
+        says(status, b"{}")(handler)
+
+    server.answers = {"/taskWithTags": refuse}
+    found = tag_lookup(server.url, 4, SystemClock())()
+    assert reason(found) == f"/taskWithTags answered HTTP {status}"
+    assert len(requested) == 1
+
+
+def test_tags_that_never_come_are_given_up_after_five_seconds(server: Server) -> None:
+    over = threading.Event()
+    server.answers = {"/taskWithTags": lambda _handler: _discard(over.wait(60))}
+    found = tag_lookup(server.url, 4, SystemClock())()
+    over.set()
+    assert reason(found) == "/taskWithTags did not answer within 5 s"
 
 
 def _discard(_result: object) -> None:

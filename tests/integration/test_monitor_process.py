@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from benchmarks.endpoint import TASK_ID
+from benchmarks.endpoint import TASK_ID, Task, serve
 from tests.aws import FakeAws, fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.waiting import wait_until
@@ -114,6 +115,65 @@ def test_metrics_for_cloudwatch_are_in_the_report_and_with_live_in_the_checkpoin
         assert line.get("cpuSeconds") == line["record"]["metrics"].get("cpuSeconds")
     assert report["cpuSeconds"] > 0
     assert not any("failed" in line for line in checkpoints)
+
+
+def test_the_tasks_tags_are_in_the_record(aws: FakeAws) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    with Sidecar(aws.environment(), TAGS="true") as sidecar:
+        sidecar.wait_for_samples(10)
+        sidecar.end_batch()
+        assert sidecar.finish() == ([], [])
+    (report,) = new_reports(aws, before)
+    assert report["record"]["tags"] == {"team": "data"}
+    assert "warnings" not in report["record"]["monitor"]
+
+
+class TaskWithoutTags(Task):
+    """A task whose tags never come."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.asked = 0
+        self.over = threading.Event()
+
+    def task_with_tags(self) -> dict[str, object]:
+        self.asked += 1
+        self.over.wait(60)
+        return {}
+
+
+class Served(NamedTuple):
+    """A task and its address."""
+
+    task: TaskWithoutTags
+    address: str
+
+
+@pytest.fixture
+def hanging() -> Iterator[Served]:
+    task = TaskWithoutTags()
+    server = serve(task)
+    yield Served(task, f"http://127.0.0.1:{server.server_address[1]}/v4/own")
+    task.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_tags_that_never_come_delay_neither_the_samples_nor_the_stop(aws: FakeAws, hanging: Served) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    with Sidecar(aws.environment(), beside=hanging, TAGS="true") as sidecar:
+        sidecar.wait_for_samples(10)
+        sidecar.process.send_signal(signal.SIGTERM)
+        # The request has 5 s, and its thread 60; the stop waits up to 2 s for the end of the batch.
+        assert sidecar.finish() == ([], [])
+    (report,) = new_reports(aws, before)
+    record = report["record"]
+    assert (record["status"], hanging.task.asked) == ("stopped", 1)
+    assert "tags" not in record
+    assert record["monitor"]["warnings"] == [
+        "The task's tags are missing: /taskWithTags had not answered when the run ended."
+    ]
+    assert record["sampling"]["samples"] >= 5
 
 
 def test_outside_of_ecs_one_sentence_says_what_to_do() -> None:

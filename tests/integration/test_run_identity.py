@@ -46,6 +46,14 @@ def test_labels_are_found_and_given() -> None:
     assert labels["user"]
 
 
+def test_a_runner_is_labelled_and_a_given_label_wins() -> None:
+    runners = {"AWS_BATCH_JOB_ID": "4c8d2c6e", "AIRFLOW_CTX_DAG_ID": "nightly"}
+    record, _ = run("--label", "batch.job=mine", "--", "true", **runners)
+    labels = record["labels"]
+    assert (labels["batch.job"], labels["airflow.dag"]) == ("mine", "nightly")
+    assert "batch.attempt" not in labels
+
+
 def test_a_bad_label_keeps_the_command_from_starting(tmp_path: Path) -> None:
     mark = tmp_path / "started"
     done = subprocess.run(

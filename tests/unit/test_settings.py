@@ -46,6 +46,7 @@ def test_all_settings() -> None:
         "EMF": "live",
         "EMF_METRICS": "durationMs, cpuSeconds",
         "PROMETHEUS_PORT": "8000",
+        "TAGS": "True",
     }
     environment = {**V4, "AWS_REGION": "eu-west-1", **{f"TASK_PROFILER_{name}": value for name, value in names.items()}}
     assert read_settings(environment) == MonitorSettings(
@@ -63,6 +64,7 @@ def test_all_settings() -> None:
         emf="live",
         emf_metrics=("durationMs", "cpuSeconds"),
         prometheus_port=8000,
+        tags=True,
         aws_region="eu-west-1",
     )
 

@@ -1,6 +1,7 @@
-"""Builds the collectors of GPUs, Neuron devices and processes.
+"""Builds the collectors of GPUs, Neuron devices, processes and tags.
 
-The modules of a collector are imported only if this machine has its devices or visible processes.
+The modules of a collector are imported only if this machine has its devices or visible processes, or if the settings
+enable it.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from profiler.cli.wiring.ecs import tag_lookup
 from profiler.collectors.base import Collectors
 from profiler.collectors.neuron import find_neuron_monitor
 from profiler.collectors.nvidia.library import is_driver_present
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from profiler.collectors.neuron.collector import NeuronCollector
     from profiler.collectors.nvidia.collector import GpuCollector, GpuListener
     from profiler.collectors.nvidia.ownership import GpuScope
+    from profiler.collectors.tags import TagCollector
     from profiler.sources.linux.process_tree import ProcessReading
 
 # The driver's own averaging window for utilization is no shorter.
@@ -80,7 +83,7 @@ class LocalCollectors(Struct, frozen=True, kw_only=True):
 def task_collectors(
     settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log, processes: LazyProcessCollector
 ) -> Collectors:
-    """The collectors of the monitor: the batch's processes first, then the accelerators of its task."""
+    """The collectors of the monitor: the batch's processes first, then the accelerators and the tags of its task."""
 
     def make_scope() -> "GpuScope":
         from profiler.collectors.nvidia.ownership import GpuScope  # see the module's docstring
@@ -91,7 +94,19 @@ def task_collectors(
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns)
     gpu, neuron = accelerators.gpu_collectors(make_scope), accelerators.neuron_collectors()
-    return Collectors(all=(processes, *gpu, *neuron), batch_listeners=(processes, *gpu), live=(*gpu, *neuron))
+    return Collectors(
+        all=(processes, *gpu, *neuron, *_tag_collectors(settings, clock)),
+        batch_listeners=(processes, *gpu),
+        live=(*gpu, *neuron),
+    )
+
+
+def _tag_collectors(settings: MonitorSettings, clock: Clock) -> "tuple[TagCollector, ...]":
+    if not settings.tags:
+        return ()
+    from profiler.collectors.tags import TagCollector  # only where it is enabled
+
+    return (TagCollector(tag_lookup(settings.endpoint_address, settings.endpoint_version, clock), clock),)
 
 
 def local_collectors(

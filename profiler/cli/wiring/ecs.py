@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from profiler.core.clock import Clock
 from profiler.local.build_record import Placement
 from profiler.settings import endpoint_address
+from profiler.sources import Unavailable
 
 if TYPE_CHECKING:
     from profiler.sources.ecs.client import StopSignal, TaskMetadataSource
 
 _TIMEOUT_SECONDS = 1.0
+# Long enough for the longest timeout.
+_TAGS_INTERVAL_SECONDS = 60.0
 
 
 def metadata_source(
@@ -23,6 +26,24 @@ def metadata_source(
     from profiler.sources.ecs.client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
 
     return TaskMetadataSource(HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal), version)
+
+
+def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:
+    """A function that reads the task's tags over a connection of its own, within 5 s.
+
+    The caller runs it in a background thread.
+    """
+
+    def read_tags() -> Mapping[str, str] | Unavailable:
+        from profiler.sources.ecs.client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+
+        endpoint = HttpEndpoint(address, AdaptiveTimeout(_TAGS_INTERVAL_SECONDS), clock)
+        try:
+            return TaskMetadataSource(endpoint, version).tags()
+        finally:
+            endpoint.close()
+
+    return read_tags
 
 
 def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None] | None:
@@ -37,7 +58,6 @@ def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None
 
     def read_placement() -> Placement | None:
         from profiler.core.clock import SystemClock
-        from profiler.sources import Unavailable
 
         source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
         task, own = source.task(), source.own_container()

@@ -7,7 +7,7 @@ and the monitor's own container.
 
 import io
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -16,7 +16,13 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import StatsReading, decode_stats
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata, decode_container, decode_task
+from profiler.sources.ecs.task_metadata import (
+    ContainerMetadata,
+    TaskMetadata,
+    decode_container,
+    decode_tags,
+    decode_task,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -272,3 +278,8 @@ class TaskMetadataSource:
         """``GET`` of the endpoint's root."""
         body = self._endpoint.get("")
         return body if isinstance(body, Unavailable) else decode_container(body)
+
+    def tags(self) -> Mapping[str, str] | Unavailable:
+        """``GET /taskWithTags``: the task's tags. The endpoint asks the ECS API for them, which may take seconds."""
+        body = self._endpoint.get("/taskWithTags")
+        return body if isinstance(body, Unavailable) else decode_tags(body)

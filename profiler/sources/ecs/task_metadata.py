@@ -1,4 +1,4 @@
-"""A response of ``/task`` (endpoint v3 or v4), parsed once into immutable values.
+"""Responses of ``/task`` and ``/taskWithTags`` (endpoint v3 or v4), parsed once into immutable values.
 
 v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid fields are None.
 """
@@ -19,6 +19,8 @@ _FARGATE = "FARGATE"
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
+_TAGS = "TaskTags"
+_MAX_ERROR_CHARS = 400
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
@@ -116,6 +118,35 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     document = _object(body)
     container = _container(document) if document is not None else None
     return container or Unavailable("the endpoint's root answered with something else than a container's JSON object")
+
+
+def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
+    """Decode a response of ``/taskWithTags``: the task's own tags, not those of the container instance.
+
+    The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
+    request, and lists the reasons in ``Errors`` (agents from 1.50 on EC2). Names and values that are not strings are
+    skipped.
+    """
+    document = _object(body)
+    tags = None if document is None else document.get(_TAGS)
+    if document is None or not isinstance(tags, dict | None):
+        return Unavailable("/taskWithTags answered with something else than a task's JSON object")
+    if tags is None:
+        for error in mappings(document.get("Errors")):
+            if error.get("ErrorField") in (None, _TAGS):
+                return Unavailable(_tag_error(error))
+    return {name: value for name, value in (tags or {}).items() if name and isinstance(value, str)}
+
+
+def _tag_error(error: Mapping[str, Json]) -> str:
+    code = text(error.get("ErrorCode"))
+    stated = ": ".join(part for part in (code, text(error.get("ErrorMessage"))) if part) or "without a reason"
+    if "AccessDenied" in stated or "not authorized" in stated:
+        return (
+            f"ECS refused the agent's request ({stated[:_MAX_ERROR_CHARS]}); allow ecs:ListTagsForResource on the task "
+            "to the agent's role (on EC2 the role of the container instance)"
+        )
+    return f"ECS did not return them ({stated[:_MAX_ERROR_CHARS]})"
 
 
 def _object(body: bytes) -> Mapping[str, Json] | None:

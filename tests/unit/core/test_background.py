@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
-from profiler.core.background import run_with_timeout
+from profiler.core.background import BackgroundCall, run_with_timeout
+from profiler.core.clock import SystemClock
+from tests.waiting import wait_until
 
 
 def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
@@ -14,3 +16,13 @@ def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
     never.set()
     with pytest.raises(ZeroDivisionError):
         run_with_timeout(10, lambda: 1 // 0)
+
+
+def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
+    may_return = threading.Event()
+    call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 0)
+    assert call.result_so_far() is None
+    assert call.result() is None
+    may_return.set()
+    wait_until(lambda: call.result_so_far() is not None, 10, "the result")
+    assert call.result() is True

@@ -84,6 +84,7 @@ FULL = Record(
     cost=Cost(usd=0.5),
     recommendation=Recommendation(vcpu=0.25, memory_mb=4096, saving_percent=20.0),
     monitor=Monitor(version="0.1.0", cpu_seconds=1.5, max_rss_mb=30.5),
+    tags={"team": "data", "stage": ""},
 )
 
 
@@ -159,6 +160,7 @@ def test_the_names_are_those_of_the_contract() -> None:
         "cost": {"usd": 0.5, "waste_usd": 0.1},
         "recommendation": {"vcpu": 0.25, "memory_mb": 4096, "saving_percent": 20.0},
         "monitor": {"version": "0.1.0", "cpu_seconds": 1.5, "max_rss_mb": 30.5},
+        "tags": ["team=data", "stage="],
     }
 
 

@@ -1,9 +1,18 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
-from profiler.local.labels import build_default_labels, git_commit, merge_labels, parse_labels
+from profiler.local.labels import (
+    MAX_LABEL_CHARS,
+    build_default_labels,
+    git_commit,
+    merge_labels,
+    parse_labels,
+    runner_labels,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -27,6 +36,40 @@ def test_given_labels_win_over_found_ones() -> None:
     found = build_default_labels(host="box", user=None, git_commit=COMMIT)
     assert found == {"host": "box", "gitCommit": COMMIT}
     assert merge_labels(found, {"host": "other"}) == {"host": "other", "gitCommit": COMMIT}
+
+
+RUNNERS = {
+    "AWS_BATCH_JOB_ID": "4c8d2c6e:3",
+    "AWS_BATCH_JOB_ATTEMPT": "2",
+    "AWS_BATCH_JOB_ARRAY_INDEX": "3",
+    "AIRFLOW_CTX_DAG_ID": "nightly",
+    "AIRFLOW_CTX_TASK_ID": "extract",
+    "AIRFLOW_CTX_DAG_RUN_ID": "scheduled__2026-11-20T00:00:00+00:00",
+}
+
+
+def test_the_runners_are_labels_under_plain_names() -> None:
+    assert runner_labels(RUNNERS) == {
+        "batch.job": "4c8d2c6e:3",
+        "batch.attempt": "2",
+        "batch.array_index": "3",
+        "airflow.dag": "nightly",
+        "airflow.task": "extract",
+        "airflow.run": "scheduled__2026-11-20T00:00:00+00:00",
+    }
+
+
+def test_only_what_is_present_is_a_label_and_never_a_task_token() -> None:
+    environment = {"AWS_BATCH_JOB_ID": "x", "AIRFLOW_CTX_DAG_ID": " ", "TASK_TOKEN": "secret", "HOME": "/root"}
+    assert runner_labels(environment) == {"batch.job": "x"}
+    assert runner_labels({}) == {}
+
+
+@given(st.dictionaries(st.sampled_from(sorted(RUNNERS)), st.text(st.characters(exclude_categories=()), max_size=400)))
+def test_labels_of_any_environment_are_valid_text_within_their_limit(environment: dict[str, str]) -> None:
+    for value in runner_labels(environment).values():
+        assert 0 < len(value) <= MAX_LABEL_CHARS
+        assert value.encode()
 
 
 def write(path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ from profiler.record import model as record_module
 from profiler.record.json_line import (
     MAX_ARGUMENTS_LENGTH,
     MAX_LINE_BYTES,
+    MAX_TAGS,
     MAX_WARNING_CHARACTERS,
     MAX_WARNING_LENGTH,
     encode_line,
@@ -129,6 +130,7 @@ def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
         out_of_memory_evidence="kernel-counter",
         memory_kills=MemoryKills(count=1, processes=(Process(name="worker"),)),
         monitor=Monitor(version="1", warnings=("careful",)),
+        tags={"team": "data", "empty": ""},
     )
     line = encode_line(full)
     Draft202012Validator(json_schema()).validate(json.loads(line))
@@ -146,6 +148,33 @@ def test_the_lists_come_last() -> None:
 
 def test_a_small_record_is_not_cut() -> None:
     assert "truncated" not in json.loads(encode_line(report()))["record"]
+
+
+@given(
+    st.dictionaries(st.text(max_size=200), st.text(max_size=300), max_size=80),
+    st.sampled_from(["x", "\x01", "é", "\U0001f600"]),
+)
+def test_tags_stay_within_their_limits(tags: dict[str, str], character: str) -> None:
+    found = {**tags, "aws:ecs:clusterName": "jobs", **{f"{index:04d}": character * 256 for index in range(len(tags))}}
+    line = encode_line(report(tags=found))
+    assert len(line) < MAX_LINE_BYTES // 2
+    record = decode(line).record
+    kept = record.tags or {}
+    assert len(kept) <= MAX_TAGS
+    assert all(len(name) <= 128 and len(value) <= 256 for name, value in kept.items())
+    assert record.truncated or kept == found
+
+
+def test_the_users_tags_are_kept_before_those_of_aws() -> None:
+    users = {f"user-{index:02d}": "x" for index in range(MAX_TAGS)}
+    record = decode(encode_line(report(tags={"aws:ecs:clusterName": "jobs", **users}))).record
+    assert (record.tags, record.truncated) == (users, True)
+
+
+def test_all_tags_that_aws_allows_in_ascii_are_kept() -> None:
+    longest = {f"{index:02d}".ljust(128, "n"): "v" * 256 for index in range(MAX_TAGS)}
+    record = decode(encode_line(report(tags=longest))).record
+    assert (record.tags, record.truncated) == (longest, None)
 
 
 @given(

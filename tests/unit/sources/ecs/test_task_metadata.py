@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.sources import Unavailable
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata, decode_container, decode_task
+from profiler.sources.ecs.task_metadata import (
+    ContainerMetadata,
+    TaskMetadata,
+    decode_container,
+    decode_tags,
+    decode_task,
+)
 
 MIB = 1024 * 1024
 ARN = "arn:aws:ecs:us-east-1:111122223333:task/jobs/bae32def0ab64f06818e8862e58f8d6d"
@@ -179,3 +185,65 @@ def test_any_mutated_document_gives_a_task_or_a_reason(document: object) -> None
         assert container.name
         assert container.memory_limit_bytes is None or container.memory_limit_bytes >= 0
         assert container.vcpu_limit is None or container.vcpu_limit > 0
+
+
+REFUSED = {
+    "ErrorField": "TaskTags",
+    "ErrorCode": "AccessDeniedException",
+    "ErrorMessage": "User: arn:aws:sts::111122223333:assumed-role/instance/i-0 is not authorized to perform: "
+    "ecs:ListTagsForResource on resource: " + ARN,
+    "StatusCode": 400,
+}
+THROTTLED = {"ErrorField": "TaskTags", "ErrorCode": "ThrottlingException", "ErrorMessage": "Rate exceeded"}
+
+
+def tags(**members: object) -> object:
+    return decode_tags(json.dumps({**FARGATE_V4, **members}).encode())
+
+
+def test_the_tags_are_the_tasks_own() -> None:
+    found = {"team": "data", "empty": "", "aws:ecs:clusterName": "jobs"}
+    assert tags(TaskTags=found, ContainerInstanceTags={"host": "x"}) == found
+    assert tags() == {}
+    assert tags(TaskTags={}) == {}
+    assert tags(TaskTags={"a": 1, "": "x", "b": None, "c": "d"}) == {"c": "d"}
+
+
+def test_an_error_of_the_instances_tags_does_not_matter() -> None:
+    other = {**REFUSED, "ErrorField": "ContainerInstanceTags"}
+    assert tags(TaskTags={"team": "data"}, Errors=[other]) == {"team": "data"}
+    assert tags(Errors=[other]) == {}
+
+
+def test_a_refusal_names_the_permission_and_the_role() -> None:
+    found = tags(Errors=[{**REFUSED, "ErrorField": "ContainerInstanceTags"}, REFUSED])
+    assert isinstance(found, Unavailable)
+    assert "allow ecs:ListTagsForResource on the task" in found.reason
+    assert "assumed-role/instance" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "stated"),
+    [
+        (THROTTLED, "ThrottlingException: Rate exceeded"),
+        ({}, "without a reason"),
+        ({"ErrorCode": 5}, "without a reason"),
+    ],
+)
+def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
+    assert tags(Errors=[error]) == Unavailable(f"ECS did not return them ({stated})")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": []}', b'{"TaskTags": "x"}', b"\xff"])
+def test_an_invalid_response_has_no_tags(body: bytes) -> None:
+    assert isinstance(decode_tags(body), Unavailable)
+
+
+@given(mutated_task(), st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
+    if isinstance(document, dict):
+        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
+    decoded = decode_tags(json.dumps(document).encode())
+    assert isinstance(decoded, dict | Unavailable)
+    if isinstance(decoded, dict):
+        assert all(name and isinstance(value, str) for name, value in decoded.items())
