@@ -3,7 +3,7 @@
 :func:`diagnose` runs all checks in their order. Each other function returns the findings of one check.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ Level = Literal["ok", "note", "problem"]
 # The topics of the findings.
 _TASK, _BATCH, _MEMORY, _OWN, _PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
 _GPUS, _SCOPE, _NEURON = "GPUs", "batch's GPUs", "Neuron"
-_STATS, _LOG = "stats", "log stream"
+_STATS, _LOG, _TAGS = "stats", "log stream", "tags"
 _GPU_ADVICE = (
     "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
     "environment of the monitor's container definition, without a GPU requirement."
@@ -36,6 +36,10 @@ _GPU_ADVICE = (
 _NEURON_ADVICE = (
     "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
     "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
+)
+_TAGS_ADVICE = (
+    "The ECS agent needs ecs:ListTagsForResource on the task, on EC2 in the role of the container instance; "
+    "or leave TASK_PROFILER_TAGS out."
 )
 _OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
 _PREFERRED_VERSION = 4
@@ -82,6 +86,7 @@ class Probes(Struct, frozen=True, kw_only=True):
     find_neuron_monitor: Callable[[], str | None]
     neuron_devices: Callable[[], Collection[str]]
     may_put: Callable[[LogTarget], DeliveryFailure | None]
+    read_tags: Callable[[], Mapping[str, str] | Unavailable] = dict
 
 
 class DoctorContext(Struct, frozen=True, kw_only=True):
@@ -123,6 +128,8 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
             batch, probes.count_processes(lookup_id), can_read_cgroup=probes.can_read_cgroup(lookup_id)
         )
     yield from _devices(_gpu_selection(batches, settings, probes), probes)
+    if settings.tags:
+        yield tags_finding(probes.read_tags())
     for batch in batches:
         yield from _log(batch, task, settings, probes)
         if batch.docker_id is not None:
@@ -259,6 +266,17 @@ def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[F
         )
     else:
         yield note(_NEURON, "There is neither a Neuron device nor neuron-monitor.", _NEURON_ADVICE)
+
+
+def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
+    """Whether the endpoint returns the tags of the task."""
+    if isinstance(tags, Unavailable):
+        return problem(_TAGS, f"The tags of the task cannot be read: {tags.reason}.", _TAGS_ADVICE)
+    if not tags:
+        return note(
+            _TAGS, "The endpoint returns no tags: the task has none, or the agent may not read them.", _TAGS_ADVICE
+        )
+    return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
 
 
 def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:

@@ -87,6 +87,12 @@ def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         return timeout if answers is None else answers[0]
 
+    def read_tags() -> Mapping[str, str] | Unavailable:
+        from profiler.cli.wiring.ecs import tag_lookup  # only in ECS
+
+        settings = read_settings(environment)
+        return tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)()
+
     return Probes(
         read_gpus=read_gpus,
         visible_devices=visible_devices,
@@ -95,6 +101,7 @@ def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
         may_put=may_put,
+        read_tags=read_tags,
     )
 
 

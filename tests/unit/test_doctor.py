@@ -239,3 +239,20 @@ def test_a_driver_that_shows_no_gpu_is_a_problem() -> None:
 def test_neuron_needs_the_devices_and_the_program(program: str | None, devices: tuple[str, ...], level: str) -> None:
     probes = replace(HEALTHY, find_neuron_monitor=lambda: program, neuron_devices=lambda: devices)
     assert only(found(None, probes), "Neuron").level == level
+
+
+@pytest.mark.parametrize(
+    ("tags", "level", "stated"),
+    [
+        ({"team": "data", "stage": ""}, "ok", "team, stage"),
+        ({}, "note", "the task has none, or the agent may not read them"),
+        (Unavailable("/taskWithTags answered HTTP 403"), "problem", "/taskWithTags answered HTTP 403"),
+    ],
+)
+def test_the_tags_are_read_if_they_are_enabled(tags: dict[str, str] | Unavailable, level: str, stated: str) -> None:
+    probes = replace(HEALTHY, read_tags=lambda: tags)
+    finding = only(found(context(settings=replace(SETTINGS, tags=True)), probes), "tags")
+    assert finding.level == level
+    assert stated in finding.text
+    assert level == "ok" or "ecs:ListTagsForResource" in (finding.advice or "")
+    assert "tags" not in found(context(), probes)

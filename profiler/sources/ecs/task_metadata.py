@@ -20,7 +20,7 @@ _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
 _TAGS = "TaskTags"
-_MAX_ERROR_CHARS = 400
+_MAX_ERROR_CODE_CHARS = 100
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
@@ -139,14 +139,14 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
 
 
 def _tag_error(error: Mapping[str, Json]) -> str:
-    code = text(error.get("ErrorCode"))
-    stated = ": ".join(part for part in (code, text(error.get("ErrorMessage"))) if part) or "without a reason"
-    if "AccessDenied" in stated or "not authorized" in stated:
+    """The reason, with the code of the error only: its message may quote anything."""
+    code = (text(error.get("ErrorCode")) or "no error code")[:_MAX_ERROR_CODE_CHARS]
+    if "AccessDenied" in code:
         return (
-            f"ECS refused the agent's request ({stated[:_MAX_ERROR_CHARS]}); allow ecs:ListTagsForResource on the task "
-            "to the agent's role (on EC2 the role of the container instance)"
+            f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on the task to the agent's role "
+            "(on EC2 the role of the container instance)"
         )
-    return f"ECS did not return them ({stated[:_MAX_ERROR_CHARS]})"
+    return f"ECS did not return them ({code})"
 
 
 def _object(body: bytes) -> Mapping[str, Json] | None:

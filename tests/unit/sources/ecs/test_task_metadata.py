@@ -215,19 +215,19 @@ def test_an_error_of_the_instances_tags_does_not_matter() -> None:
     assert tags(Errors=[other]) == {}
 
 
-def test_a_refusal_names_the_permission_and_the_role() -> None:
+def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
     found = tags(Errors=[{**REFUSED, "ErrorField": "ContainerInstanceTags"}, REFUSED])
     assert isinstance(found, Unavailable)
-    assert "allow ecs:ListTagsForResource on the task" in found.reason
-    assert "assumed-role/instance" in found.reason
+    assert "(AccessDeniedException); allow ecs:ListTagsForResource on the task" in found.reason
+    assert "111122223333" not in found.reason
 
 
 @pytest.mark.parametrize(
     ("error", "stated"),
     [
-        (THROTTLED, "ThrottlingException: Rate exceeded"),
-        ({}, "without a reason"),
-        ({"ErrorCode": 5}, "without a reason"),
+        (THROTTLED, "ThrottlingException"),
+        ({}, "no error code"),
+        ({"ErrorCode": 5}, "no error code"),
     ],
 )
 def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
