@@ -124,7 +124,7 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     """Decode a response of ``/taskWithTags``: the task's own tags, not those of the container instance.
 
     The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
-    request, and lists the reasons in ``Errors`` (agents from 1.50 on EC2). Names and values that are not strings are
+    request, and new agents list the reasons in ``Errors``. Names and values that are not strings are
     skipped.
     """
     document = _object(body)
