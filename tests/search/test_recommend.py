@@ -168,7 +168,7 @@ def test_documents_of_an_older_forwarder_assume_the_newest_runs_other_containers
     found = objects("--elasticsearch", search_server.url)["nightly"]
     assert found["evidence"]["peakMB"] == 900
     assert found["evidence"]["p95Vcpu"] == 0.25
-    assert "that of the newest run is assumed" in found["reasons"][-1]
+    assert "those of the newest run are assumed" in found["reasons"][-1]
 
 
 def test_a_run_that_only_ecs_told_of_is_ignored_unless_it_ran_out_of_memory(
