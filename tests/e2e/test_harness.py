@@ -287,7 +287,7 @@ def test_accounting_of_cgroup_version_2(tmp_path: Path) -> None:
     """Version 2 has other files and units; a peak is there only on newer kernels."""
     (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    (tmp_path / "memory.stat").write_text("anon 700\ninactive_file 300\nactive_file 150\nfile_mapped 50\n")
+    (tmp_path / "memory.stat").write_text("anon 700\ninactive_file 300\nactive_file 50\nfile_mapped 50\n")
     accounting = KernelAccounting(version=2, cpu=tmp_path, memory=tmp_path)
     assert accounting.read().cpu_seconds == pytest.approx(2.5)
     assert accounting.read().memory_used_bytes == 700

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.sources.cgroup.hierarchy import (
@@ -91,6 +91,7 @@ def test_version_1_counts_the_groups_below(tmp_path: Path) -> None:
 sizes = st.integers(0, 2**50)
 
 
+@settings(deadline=None)  # it writes files
 @given(sizes, sizes, sizes, sizes, sizes, sizes)
 def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
     stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
