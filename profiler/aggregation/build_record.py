@@ -66,6 +66,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         memory_used_mb=totals.memory_bytes.distribution(per=MIB),
         memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
         memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
+        memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         network_rx_bytes=usage.network_rx_bytes,
         network_tx_bytes=usage.network_tx_bytes,

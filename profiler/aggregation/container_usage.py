@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sources.ecs.container_stats import ContainerSample
@@ -69,6 +70,7 @@ class ContainerUsage:
         self.duplicates = 0
         self.replacements = 0
         self.memory_max_bytes: int | None = None
+        self.memory_cache_bytes = TimeWeightedMean()
         self.memory_usage_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
         self.memory_limit_hits: int | None = None
@@ -172,6 +174,8 @@ class ContainerUsage:
             weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
         for window in (self._run, self._interval):
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
+        if sample.memory_cache_bytes is not None:
+            self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -193,22 +197,27 @@ class ContainerUsage:
     @property
     def network_rx_bytes(self) -> int | None:
         """Bytes received."""
-        return self._counters["rx"].total
+        return self._total("rx")
 
     @property
     def network_tx_bytes(self) -> int | None:
         """Bytes sent."""
-        return self._counters["tx"].total
+        return self._total("tx")
 
     @property
     def block_read_bytes(self) -> int | None:
         """Bytes read from block devices."""
-        return self._counters["read"].total
+        return self._total("read")
 
     @property
     def block_write_bytes(self) -> int | None:
         """Bytes written to block devices."""
-        return self._counters["write"].total
+        return self._total("write")
+
+    def _total(self, name: str) -> int | None:
+        """A counter's total; None if restarts brought it above the integers that readers of the record can hold."""
+        total = self._counters[name].total
+        return total if total is not None and total <= MAX_COUNT else None
 
     @property
     def median_step_ms(self) -> float | None:

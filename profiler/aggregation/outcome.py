@@ -75,7 +75,7 @@ def likely_out_of_memory(
 ) -> bool | None:
     """Whether the kernel probably killed the batch for lack of memory; None if unknown.
 
-    True if the exit code is 137 or unknown, no stop was requested, and the working set reached 90 %
+    True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
     of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
     None: memory can grow from there to the limit within one sampling period.
     """

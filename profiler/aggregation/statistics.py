@@ -1,12 +1,13 @@
 """Streaming statistics whose memory does not grow with the length of a run.
 
 :class:`TimeWeightedStatistics` computes the mean, maximum and percentiles of a quantity; each value is weighted by the
-time for which it held. :class:`MonotonicCounter` computes the total of a kernel counter across resets.
+time for which it held. :class:`TimeWeightedMean` computes the mean and maximum only. :class:`MonotonicCounter` computes
+the total of a kernel counter across resets.
 """
 
 from ddsketch import LogCollapsingLowestDenseDDSketch
 
-from profiler.record.model import Distribution
+from profiler.record.model import AverageMax, Distribution
 
 RELATIVE_ERROR = 0.01
 # 2048 bins at 1 % span 17 orders of magnitude, more than any quantity here. Beyond that the
@@ -75,6 +76,31 @@ class TimeWeightedStatistics:
 
     def _within(self, value: float) -> float:
         return min(max(value, self._minimum), self._maximum)
+
+
+class TimeWeightedMean:
+    """Mean and maximum of a quantity over time, in three numbers."""
+
+    __slots__ = ("_maximum", "_weight_ns", "_weighted_sum")
+
+    def __init__(self) -> None:
+        self._weighted_sum = 0
+        self._weight_ns = 0
+        self._maximum = 0
+
+    def add(self, value: int, weight_ns: int) -> None:
+        """Add a value of at least 0 that held for ``weight_ns`` nanoseconds."""
+        if weight_ns > 0:
+            self._weighted_sum += value * weight_ns
+            self._weight_ns += weight_ns
+            self._maximum = max(self._maximum, value)
+
+    def summary(self, *, per: float = 1, digits: int = 3) -> AverageMax | None:
+        """Mean and maximum, divided by ``per`` and rounded to ``digits``; None before the first value."""
+        if not self._weight_ns:
+            return None
+        average = self._weighted_sum / self._weight_ns
+        return AverageMax(avg=round(average / per, digits), max=round(self._maximum / per, digits))
 
 
 class MonotonicCounter:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 Json = object
 
-_MAX_COUNT = 2**63 - 1
+MAX_COUNT = 2**63 - 1
 
 
 def mapping(value: Json) -> Mapping[str, Json]:
@@ -30,7 +30,7 @@ def count(value: Json) -> int | None:
     """``value`` if it is an integer from 0 to 2^63 - 1 (a float without a fraction is one), else None."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
         return value
     return None
 
@@ -39,7 +39,7 @@ def number(value: Json) -> float | None:
     """``value`` if it is a number above 0 and up to 2^63 - 1, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 < value <= _MAX_COUNT else None
+    return float(value) if 0 < value <= MAX_COUNT else None
 
 
 def integer(value: Json) -> int | None:

@@ -183,7 +183,7 @@ def _process_peak(
 
     The mark starts at the profiler's own mark at the fork (``floor_bytes``), so it has no meaning up to that value.
     Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower bound, because one
-    process of the tree reached it. Samples of a control group can exceed the mark: they include page cache in use.
+    process of the tree reached it. Samples of a control group can exceed the mark: they include mapped page cache.
     """
     mark_bytes = ending.reaped.max_rss_bytes
     if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:

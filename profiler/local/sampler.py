@@ -41,8 +41,8 @@ class GroupMemory:
         self.used_peak_bytes: int | None = None
         self.cache_peak_bytes = 0
 
-    def read(self, processes: Iterable[ProcessReading]) -> int | None:
-        """The group's memory in bytes; None without a group, or after a process has moved to another group."""
+    def read(self, processes: Iterable[ProcessReading]) -> MemoryReading | None:
+        """The group's memory; None without a group, or after a process has moved to another group."""
         reading = self._cgroup.memory()
         if reading is None:
             return None
@@ -55,7 +55,7 @@ class GroupMemory:
         if self._has_escaped_process:
             return None
         self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
-        return reading.used_bytes
+        return reading
 
     def final_peak(self) -> GroupPeak:
         """The kernel's high-water mark with the facts that decide whether it is the command's peak.
@@ -120,12 +120,13 @@ class CommandSampler:
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
-        tree_bytes, group_bytes = self._memory.add(processes), self._group_memory.read(processes)
+        tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
             read_ns=read_ns,
             cpu_ns=self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns),
-            memory_used_bytes=tree_bytes if group_bytes is None else group_bytes,
+            memory_used_bytes=tree_bytes if group is None else group.used_bytes,
+            memory_cache_bytes=None if group is None else group.unmapped_bytes,
             block_read_bytes=None if blocks is None else blocks.read_bytes,
             block_write_bytes=None if blocks is None else blocks.write_bytes,
             pids=sum(process.threads for process in processes),

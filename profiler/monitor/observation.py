@@ -15,6 +15,7 @@ _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
 # A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
+_MAX_PROBLEMS_LOGGED = 20
 
 
 class Observation:
@@ -47,6 +48,7 @@ class Observation:
         self._stats_health = SourceHealth("/task/stats", log)
         self._task_health = SourceHealth("/task", log)
         self._refused: dict[str, SourceHealth] = {}
+        self._logged_problems: set[str] = set()
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._current: tuple[ContainerMetadata, ...] = ()
@@ -81,6 +83,7 @@ class Observation:
             self.last_reading = reading
             self.readings += 1
             self._record_refused(reading)
+            self._log_problems("/task/stats", reading.problems)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._add_samples(reading)
         return refreshed
@@ -93,6 +96,7 @@ class Observation:
             self._task_health.on_failure(task)
             return False
         self._task_health.on_success()
+        self._log_problems("/task", task.problems)
         self.task = task
         # Of several containers with one name (one replaced the other), only the last started one is sampled:
         # alternating samples of both would look like restarts.
@@ -166,6 +170,13 @@ class Observation:
         jumped_ns = self._clock_jumps.check()
         if jumped_ns:
             self._log.warning(_clock_was_set(jumped_ns))
+
+    def _log_problems(self, source: str, problems: tuple[str, ...]) -> None:
+        """Log each problem with a single value once."""
+        for problem in problems:
+            if problem not in self._logged_problems and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED:
+                self._logged_problems.add(problem)
+                self._log.warning(f"A value of {source} cannot be right and is left out", reason=problem)
 
     def _record_refused(self, reading: StatsReading) -> None:
         for docker_id in self._refused.keys() - reading.refused.keys():

@@ -16,7 +16,17 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.model import Cost, Distribution, Interval, Metrics, Monitor, Number, Recommendation, Record
+from profiler.record.model import (
+    AverageMax,
+    Cost,
+    Distribution,
+    Interval,
+    Metrics,
+    Monitor,
+    Number,
+    Recommendation,
+    Record,
+)
 
 # MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
 Unit = Literal["ms", "s", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "text", "time"]
@@ -101,7 +111,7 @@ def view_of(record: Record) -> RunView:
 
 def _statistics(
     unit: Unit,
-    get: Callable[[RunView], Distribution | None],
+    get: Callable[[RunView], Distribution | AverageMax | None],
     *,
     document_field: str,
     record_path: str | None = None,
@@ -123,7 +133,9 @@ def _statistics(
         )
 
 
-def _statistic(get: Callable[[RunView], Distribution | None], name: str) -> Callable[[RunView], float | None]:
+def _statistic(
+    get: Callable[[RunView], Distribution | AverageMax | None], name: str
+) -> Callable[[RunView], float | None]:
     def read(run: RunView) -> float | None:
         distribution = get(run)
         return None if distribution is None else getattr(distribution, name)
@@ -264,6 +276,13 @@ METRICS: tuple[Metric, ...] = (
         record_path="metrics.memoryPeakSource",
         document_field="usage.memory.peak_source",
         text_label="Memory Peak Source",
+    ),
+    *_statistics(
+        "MB",
+        lambda run: run.metrics.memory_cache_mb,
+        record_path="metrics.memoryCacheMB",
+        document_field="usage.memory.cache_mb",
+        names=("avg", "max"),
     ),
     Metric(
         unit="MB",

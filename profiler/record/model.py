@@ -38,13 +38,21 @@ class Distribution(_Model, frozen=True, kw_only=True):
     max: float | None = None
 
 
+class AverageMax(_Model, frozen=True, kw_only=True):
+    """A quantity over the run: time-weighted mean and maximum."""
+
+    avg: float | None = None
+    max: float | None = None
+
+
 class Metrics(_Model, frozen=True, kw_only=True):
     """The resource usage of one container.
 
     ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start
-    of the image pull to the end, rounded up to whole seconds, at least 60 s. ``maxMemoryUsedMB`` is the largest
-    working set (memory without reclaimable page cache), ``memoryUsagePeakMB`` the largest usage including page cache.
-    ``memoryPeakSource`` is the method by which ``maxMemoryUsedMB`` was measured.
+    of the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is
+    needed: usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its
+    largest value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method
+    by which ``maxMemoryUsedMB`` was measured.
     """
 
     duration_ms: Number | None = None
@@ -58,6 +66,7 @@ class Metrics(_Model, frozen=True, kw_only=True):
     cpu_utilization_percent: Distribution | None = None
     memory_used_mb: Distribution | None = None
     memory_utilization_percent: Distribution | None = None
+    memory_cache_mb: AverageMax | None = None
     memory_peak_source: PeakSource | None = None
     memory_usage_peak_mb: Number | None = None
     network_rx_bytes: int | None = None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from profiler.record.model import Record, decode
-from tests.cgroup2.conftest import Results, expected_failure
+from tests.cgroup2.conftest import Results
 
 _SPIKE_MIB = 800
 
@@ -79,7 +79,6 @@ def test_a_child_killed_for_memory_is_known(results: Results) -> None:
     assert record.memory_kills.count == 1
 
 
-@expected_failure("issue: memory used counts active page cache")
 @pytest.mark.scenario("container_reads_a_file_twice")
 def test_page_cache_that_was_read_twice_is_not_used(results: Results) -> None:
     record = _record(results)

@@ -8,7 +8,6 @@ import pytest
 from profiler.record.model import Record, decode
 from tests.cgroup2.conftest import Results, expected_failure
 
-_PAGE_CACHE = "issue: memory used counts active page cache"
 _SUBTREE_CONTROL = "issue: a killed run leaves +memory in the caller's group"
 _OUT_OF_MEMORY = "issue: out of memory in a group that others share"
 
@@ -128,7 +127,6 @@ def test_a_mapped_file_is_used(results: Results) -> None:
     assert 300 <= _max_used_mb(record) < 330
 
 
-@expected_failure(_PAGE_CACHE)
 @pytest.mark.scenario("file_read_twice")
 def test_page_cache_that_was_read_twice_is_not_used(results: Results) -> None:
     record = _record(results)

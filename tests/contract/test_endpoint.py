@@ -311,7 +311,7 @@ def test_a_compressed_answer_is_not_unpacked(server: Server) -> None:
     assert len(bomb) < MAX_RESPONSE_BYTES
     server.answers = {"/task": says(200, bomb, Content_Encoding="gzip")}
     assert endpoint(server.url).get("/task") == bomb
-    assert reason(decode_task(bomb)) == "/task answered with something else than a task's JSON object"
+    assert reason(decode_task(bomb)).startswith("/task answered with something else than a task's JSON object: ")
 
 
 def test_an_endless_answer_is_cut_off(server: Server) -> None:

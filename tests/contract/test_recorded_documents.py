@@ -59,7 +59,7 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     assert exporter is not None
     assert exporter.docker_id is not None
     sample = reading.samples[exporter.docker_id]
-    assert sample.memory_used_bytes == 45010944
+    assert sample.memory_used_bytes == 84111360 - (3379200 + 39100416 - 33927168)
     # precpu of the document: 242770940 ns at 05:22:39.406479661
     vcpu = ((sample.cpu_ns or 0) - 242770940) / (sample.read_ns - 1740633759406479661)
     assert vcpu == pytest.approx(0.00799, abs=0.000005)

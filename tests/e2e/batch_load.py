@@ -1,12 +1,15 @@
 """A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
 
-It needs the standard library only. The steps come in this order: hold memory, spin, wait, spike, children, idle, end.
+It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), read a file,
+spin, wait, spike, children, idle, end.
 """
 
 import argparse
+import mmap
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -15,6 +18,7 @@ _MIB = 1024 * 1024
 _OOM_CHUNK_MIB = 8
 _OOM_CAP_MIB = 2048  # where the container has no limit, the machine must survive
 _NOT_KILLED = 3
+_READ_SECONDS = 2.5
 
 
 def main() -> int:
@@ -23,6 +27,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else _on_term)
     _say("ready")  # from here on SIGTERM does what it should
     held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
+    mappings = [_shared(options.shared_mib)] if options.shared_mib else []
+    if options.mapped_mib:
+        mappings.append(_mapped(options.mapped_mib))
+    if options.file_mib:
+        _read_twice(options.file_mib)
     _spin(options.cpu_seconds)
     time.sleep(options.wait_seconds)
     if options.spike_mib:
@@ -36,6 +45,8 @@ def main() -> int:
     time.sleep(options.idle_seconds)
     while options.until_term:
         signal.pause()
+    for mapping in mappings:
+        _touch(mapping)
     _say(f"done, held {len(held)} bytes, used {time.process_time():.3f} CPU seconds")
     return int(options.exit_code)
 
@@ -44,6 +55,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu-seconds", type=float, default=0.0, help="CPU time to use")
     parser.add_argument("--memory-mib", type=int, default=0, help="memory to hold until the end")
+    parser.add_argument("--shared-mib", type=int, default=0, help="shared memory to hold until the end")
+    parser.add_argument("--mapped-mib", type=int, default=0, help="size of a file to map until the end")
+    parser.add_argument("--file-mib", type=int, default=0, help="size of a file to write and to read twice")
     parser.add_argument("--spike-mib", type=int, default=0, help="memory to take for a moment after the spinning")
     parser.add_argument("--spike-seconds", type=float, default=0.4, help="how long the spike lasts")
     parser.add_argument("--wait-seconds", type=float, default=0.0, help="time to sleep before the spike")
@@ -57,6 +71,43 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until-term", action="store_true", help="run until SIGTERM, then exit with 143")
     parser.add_argument("--ignore-term", action="store_true", help="do not react to SIGTERM")
     return parser.parse_args()
+
+
+def _shared(mib: int) -> mmap.mmap:
+    mapping = mmap.mmap(-1, mib * _MIB)  # shared, as it is not asked to be private
+    for offset in range(0, len(mapping), mmap.PAGESIZE):
+        mapping[offset] = 1
+    return mapping
+
+
+def _mapped(mib: int) -> mmap.mmap:
+    with tempfile.TemporaryFile() as file:
+        _write(file.fileno(), mib)
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _touch(mapping)
+    return mapping
+
+
+def _touch(mapping: mmap.mmap) -> None:
+    for offset in range(0, len(mapping), mmap.PAGESIZE):
+        mapping[offset]
+
+
+def _read_twice(mib: int) -> None:
+    with tempfile.TemporaryFile(buffering=0) as file:
+        _write(file.fileno(), mib)
+        for _ in range(2):
+            file.seek(0)
+            while file.read(_MIB):
+                pass
+        time.sleep(_READ_SECONDS)  # the file, and its pages in memory, are there until it is closed
+
+
+def _write(descriptor: int, mib: int) -> None:
+    block = bytes(_MIB)
+    for _ in range(mib):
+        os.write(descriptor, block)
+    os.fsync(descriptor)
 
 
 def _on_term(number: int, _frame: FrameType | None) -> None:

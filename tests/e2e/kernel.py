@@ -19,13 +19,13 @@ class KernelReading:
 
     cpu_seconds: float
     memory_usage_bytes: int
-    memory_inactive_file_bytes: int
+    memory_unmapped_file_bytes: int
     memory_peak_bytes: int | None  # includes page cache; absent on cgroup v2 before Linux 5.19
 
     @property
     def memory_used_bytes(self) -> int:
-        """Return the usage without the page cache that can be reclaimed at once, as `docker stats` shows it."""
-        return max(0, self.memory_usage_bytes - self.memory_inactive_file_bytes)
+        """Return the usage without the page cache that no process maps."""
+        return max(0, self.memory_usage_bytes - self.memory_unmapped_file_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class KernelAccounting:
         return KernelReading(
             cpu_seconds=_number(self.cpu / "cpuacct.usage") / _NANOSECONDS,
             memory_usage_bytes=_number(self.memory / "memory.usage_in_bytes"),
-            memory_inactive_file_bytes=_table(self.memory / "memory.stat")["total_inactive_file"],
+            memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "total_", "total_mapped_file"),
             memory_peak_bytes=_number(self.memory / "memory.max_usage_in_bytes"),
         )
 
@@ -53,7 +53,7 @@ class KernelAccounting:
         return KernelReading(
             cpu_seconds=_table(self.cpu / "cpu.stat")["usage_usec"] / _MICROSECONDS,
             memory_usage_bytes=_number(self.memory / "memory.current"),
-            memory_inactive_file_bytes=_table(self.memory / "memory.stat")["inactive_file"],
+            memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "", "file_mapped"),
             memory_peak_bytes=_number(peak) if peak.exists() else None,
         )
 
@@ -112,6 +112,11 @@ def _mounts() -> dict[str, Path]:
         elif kind == "cgroup2":
             mounts[""] = point
     return mounts
+
+
+def _unmapped_file_bytes(group: Path, prefix: str, mapped: str) -> int:
+    stat = _table(group / "memory.stat")
+    return max(0, stat[f"{prefix}active_file"] + stat[f"{prefix}inactive_file"] - stat[mapped])
 
 
 def _number(path: Path) -> int:

@@ -221,6 +221,43 @@ def test_page_cache_is_no_memory_peak(tmp_path: Path) -> None:
     assert metrics.max_memory_used_mb is None or metrics.max_memory_used_mb < 60
 
 
+_READS_TWICE = """
+import sys, time
+with open(sys.argv[1], "rb", buffering=0) as file:
+    for turn in range(2):
+        file.seek(0)
+        while file.read(2**20): pass
+    time.sleep(1)
+"""
+
+
+@_needs_memory
+def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) -> None:
+    """The command needs some 11 MiB. The file is page cache, in its active part since it was read again."""
+    file = tmp_path / "file"
+    with file.open("wb") as writing:
+        for _ in range(500):
+            writing.write(bytes(_MIB))
+        writing.flush()
+        os.fsync(writing.fileno())
+        # Pages that are in memory already would be charged to this process, not to the command.
+        os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        record, _ = _run(*_python(_READS_TWICE), str(file), options=("--interval", "0.1"))
+    finally:
+        file.unlink(missing_ok=True)
+    metrics = record.metrics
+    assert metrics.max_memory_used_mb is not None
+    assert 5 < metrics.max_memory_used_mb < 20
+    assert metrics.memory_used_mb is not None
+    assert metrics.memory_used_mb.max == metrics.max_memory_used_mb
+    assert metrics.memory_cache_mb is not None
+    assert metrics.memory_cache_mb.max is not None
+    assert 490 < metrics.memory_cache_mb.max < 540
+    assert metrics.memory_usage_peak_mb is not None
+    assert metrics.memory_usage_peak_mb > 490
+
+
 @_needs_memory
 def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     """The command limits a group below its own, as a batch system does; its child dies there."""

@@ -24,8 +24,14 @@ def metadata_source(
 ) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     from profiler.sources.ecs.client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+    from profiler.sources.ecs.container_stats import parse_device_mapper_majors
+    from profiler.sources.linux import proc
 
-    return TaskMetadataSource(HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal), version)
+    return TaskMetadataSource(
+        HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal),
+        version,
+        parse_device_mapper_majors(proc.read_text("/proc/devices")),
+    )
 
 
 def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:

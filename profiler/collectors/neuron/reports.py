@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.collectors.neuron import wire
-from profiler.core.json_fields import Json, count, text
+from profiler.core.json_fields import MAX_COUNT, Json, count, text
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources import Unavailable
 
@@ -21,6 +21,8 @@ _MAX_DEVICES = 256
 _MAX_CATEGORIES = 16  # neuron-monitor has 5 to 7
 _MAX_INDEX_DIGITS = 4
 _MAX_PROBLEMS = 8
+_MIN_PERCENT, _MAX_PERCENT = -1, 105
+_MAX_SHOWN_CHARS = 40
 
 _Group = TypeVar("_Group", bound=wire.Group)
 _Value = TypeVar("_Value")
@@ -44,8 +46,13 @@ def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
 
 
 def percent(value: Json) -> float | None:
-    """The value clamped to 0 to 100, because the measured period may be slightly too short; None if no number."""
-    return float(min(max(value, 0), 100)) if _is_number(value) else None
+    """The value brought within 0 to 100; None if it is no number, or further outside than rounding explains.
+
+    It can be slightly outside, because the measured period may be slightly too short.
+    """
+    if not _is_number(value) or not _MIN_PERCENT <= value <= _MAX_PERCENT:
+        return None
+    return float(min(max(value, 0), 100))
 
 
 def seconds(value: Json) -> float | None:
@@ -94,7 +101,8 @@ class NeuronReport(Struct, frozen=True, kw_only=True):
     """One report. Without runtimes, no process uses the devices.
 
     ``ecc_uncorrected`` is by device and adds memory and SRAM; ``device_memory_size_bytes`` is the size of one device;
-    ``problems`` are the errors that neuron-monitor reports for parts of the report.
+    ``problems`` are the errors that neuron-monitor reports for parts of the report, and the values that are left out
+    because they are impossible.
     """
 
     runtimes: tuple[RuntimeReport, ...] = ()
@@ -111,8 +119,8 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     """Decode one line; returns the reason if it is not a report."""
     try:
         document = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Unavailable("it printed a line that is not a JSON object")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return Unavailable(f"it printed a line that is not a JSON object: {error}")
     if document == wire.Document():
         return Unavailable("it printed a JSON object that is not a report")
     return _ReportParser().report(document)
@@ -164,9 +172,9 @@ class _ReportParser:
             stats = self._valid_group(groups.inference_stats, wire.ExecutionStats)
         completed, failed = _executions(stats)
         return RuntimeReport(
-            utilization_percent=_utilization_percent(cores),
+            utilization_percent=self._utilization_percent(cores),
             utilization_period_ns=nanoseconds(cores.period),
-            core_memory_bytes=_core_memory_bytes(used.usage_breakdown),
+            core_memory_bytes=self._core_memory_bytes(used.usage_breakdown),
             memory_bytes_by_category=_memory_bytes_by_category(used.usage_breakdown),
             device_memory_bytes=bounded_count(MAX_BYTES, used.neuron_device),
             memory_period_ns=nanoseconds(memory.period),
@@ -188,17 +196,47 @@ class _ReportParser:
                     found[index] = max(errors, found.get(index, 0))
         return found
 
+    def _utilization_percent(self, group: wire.CoreCounters) -> Mapping[int, float] | None:
+        cores = group.neuroncores_in_use
+        if not isinstance(cores, dict):
+            return None
+        found = {}
+        for index, core in self._iter_cores(cores):
+            value = core.neuroncore_utilization if isinstance(core, wire.Core) else None
+            used = percent(value)
+            if used is not None:
+                found[index] = used
+            elif _is_number(value):
+                self._add_impossible(f"the utilization of core {index}", value)
+        return found
 
-def _utilization_percent(group: wire.CoreCounters) -> Mapping[int, float] | None:
-    cores = group.neuroncores_in_use
-    if not isinstance(cores, dict):
-        return None
-    found = {}
-    for index, core in _iter_cores(cores):
-        used = percent(core.neuroncore_utilization) if isinstance(core, wire.Core) else None
-        if used is not None:
-            found[index] = used
-    return found
+    def _core_memory_bytes(self, breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[int, int]:
+        """The sum over all categories, because newer versions of neuron-monitor add some."""
+        found = {}
+        for index, categories in self._iter_cores(_core_breakdowns(breakdown)):
+            used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
+            if used is not None:
+                found[index] = used
+        return found
+
+    def _iter_cores(self, cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
+        for key, value in cores.items():
+            index = _core_index(key)
+            if index is not None:
+                yield index, value
+            else:
+                self._add_impossible("the index of a core", key)
+
+    def _add_impossible(self, what: str, value: float | str) -> None:
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems[f"{what} is {_shown(value)}"] = None
+
+
+def _shown(value: float | str) -> str:
+    """The value as text. An integer of thousands of digits cannot be converted to text."""
+    if isinstance(value, int) and abs(value) > MAX_COUNT:
+        return "more than 2^63 - 1" if value > 0 else "less than -(2^63 - 1)"
+    return repr(value)[:_MAX_SHOWN_CHARS]
 
 
 def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, int]:
@@ -218,16 +256,6 @@ def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.UnexpectedJson) -
 def _core_breakdowns(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, wire.Numbers]:
     cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
     return cores if isinstance(cores, dict) else {}
-
-
-def _core_memory_bytes(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[int, int]:
-    """The sum over all categories, because newer versions of neuron-monitor add some."""
-    found = {}
-    for index, categories in _iter_cores(_core_breakdowns(breakdown)):
-        used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
-        if used is not None:
-            found[index] = used
-    return found
 
 
 def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
@@ -261,14 +289,8 @@ def _as_list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-def _iter_cores(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
-    for key, value in cores.items():
-        index = _core_index(key)
-        if index is not None:
-            yield index, value
-
-
 @lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
 def _core_index(key: str) -> int | None:
-    is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS
+    """The index that a key stands for; None for text that no index is written as, such as ``01``."""
+    is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS and key == str(int(key))
     return int(key) if is_index and int(key) < MAX_CORES else None

@@ -97,7 +97,7 @@ class SourceComparison:
             reason = (
                 "memory that the processes share"
                 if self.counts_shared_memory_twice
-                else "page cache in use, tmpfs or kernel memory"
+                else "mapped page cache, tmpfs or kernel memory"
             )
             found.append(
                 f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "

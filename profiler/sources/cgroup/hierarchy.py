@@ -19,7 +19,8 @@ _UNIFIED_TYPE = "cgroup2"
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = "oom_kill"
 _NS_PER_US = 1000
-# A group's high-water mark includes page cache. It is taken for the peak of the processes if the cache is below 1 %
+# A group's high-water mark includes all page cache, but memory used does not include what no process maps. At the
+# time of the mark any cache may have been unmapped. So the mark is taken for the peak if all cache is below 1 %
 # of it, or below the 256 KiB in which the kernel charges memory to a group.
 _MAX_CACHE_SHARE = 0.01
 _CHARGE_BATCH_BYTES = 256 * 1024
@@ -203,26 +204,33 @@ class CpuFile(Struct, frozen=True, kw_only=True):
 class MemoryFiles(Struct, frozen=True, kw_only=True):
     """The files that hold the memory, and names in them.
 
-    ``usage``, ``limit``, ``peak`` and ``kills`` are files. ``inactive``, ``cache`` and ``shared`` are names in
-    ``memory.stat``; ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable like files.
-    ``reset`` is written to ``peak`` to reset it.
+    ``usage``, ``limit``, ``peak`` and ``kills`` are files. ``active``, ``inactive``, ``mapped``, ``cache`` and
+    ``shared`` are names in ``memory.stat``; ``cache`` includes ``shared`` (shared memory and tmpfs), which is not
+    reclaimable like files. ``reset`` is written to ``peak`` to reset it.
     """
 
     usage: str
     limit: str
     peak: str
     kills: str
+    active: str
     inactive: str
+    mapped: str
     cache: str
     shared: str
     reset: bytes
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """Memory of a group: ``used_bytes`` is without inactive page cache, as Docker counts it."""
+    """Memory of a group.
+
+    ``used_bytes`` is the memory that is needed: the usage without ``unmapped_bytes``, the page cache that no process
+    maps. ``cache_bytes`` is all page cache of files, mapped or not.
+    """
 
     used_bytes: int
     cache_bytes: int | None
+    unmapped_bytes: int | None = None
 
 
 class GroupPeak(Struct, frozen=True, kw_only=True):
@@ -270,7 +278,9 @@ V1_MEMORY = MemoryFiles(
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     kills="memory.oom_control",
+    active="total_active_file",
     inactive="total_inactive_file",
+    mapped="total_mapped_file",
     cache="total_cache",
     shared="total_shmem",
     reset=b"0",
@@ -280,24 +290,61 @@ V2_MEMORY = MemoryFiles(
     limit="memory.max",
     peak="memory.peak",
     kills="memory.events",
+    active="active_file",
     inactive="inactive_file",
+    mapped="file_mapped",
     cache="file",
     shared="shmem",
     reset=b"reset",
 )
 
 
+def unmapped_cache_bytes(
+    usage_bytes: int, *, active: int | None, inactive: int | None, mapped: int | None, cache: int | None
+) -> int | None:
+    """The part of a group's memory that is page cache no process maps; None if no value about page cache is known.
+
+    The kernel drops this cache before it kills a process for memory. The rest of the usage is needed. ``mapped``
+    includes mapped shared memory, which is in neither list of file pages: the result is then too small, never too
+    large. It is at most the usage, because the kernel does not read the values at the same moment.
+
+    Args:
+        usage_bytes: The group's usage.
+        active: File pages that were used more than once.
+        inactive: File pages that were used once; 0 if only this value is unknown.
+        mapped: Pages that a process maps; 0 if unknown.
+        cache: All page cache. It counts if both lists of file pages are unknown.
+    """
+    unmapped: int | None
+    if active is not None:
+        unmapped = max(active + (inactive or 0) - (mapped or 0), 0)
+    else:
+        unmapped = inactive if inactive is not None else cache
+    return None if unmapped is None else min(unmapped, usage_bytes)
+
+
 def read_memory(folder: Path, files: MemoryFiles) -> MemoryReading | None:
     """A group's memory now; None if it cannot be read."""
     usage_bytes = parse_number(proc.read(str(folder / files.usage)) or b"")
-    stat = proc.read_text(folder / "memory.stat")
-    inactive_bytes, cache_bytes = proc.parse_counter(stat, files.inactive), proc.parse_counter(stat, files.cache)
-    if usage_bytes is None or inactive_bytes is None:
+    if usage_bytes is None:
+        return None
+    names = (files.active, files.inactive, files.mapped, files.cache, files.shared)
+    stat = proc.parse_counters(proc.read_text(folder / "memory.stat"), names)
+    cache_bytes = stat.get(files.cache)
+    unmapped_bytes = unmapped_cache_bytes(
+        usage_bytes,
+        active=stat.get(files.active),
+        inactive=stat.get(files.inactive),
+        mapped=stat.get(files.mapped),
+        cache=cache_bytes,
+    )
+    if unmapped_bytes is None:
         return None
     if cache_bytes is not None:
-        cache_bytes = max(cache_bytes - (proc.parse_counter(stat, files.shared) or 0), 0)
-    # The two files are not read at the same moment.
-    return MemoryReading(used_bytes=max(usage_bytes - inactive_bytes, 0), cache_bytes=cache_bytes)
+        cache_bytes = max(cache_bytes - stat.get(files.shared, 0), 0)
+    return MemoryReading(
+        used_bytes=usage_bytes - unmapped_bytes, cache_bytes=cache_bytes, unmapped_bytes=unmapped_bytes
+    )
 
 
 def read_oom_kills(folder: Path, files: MemoryFiles) -> int | None:

@@ -258,10 +258,17 @@ class TaskSource(Protocol):
 
 
 class TaskMetadataSource:
-    """The ECS task metadata endpoint."""
+    """The ECS task metadata endpoint.
 
-    def __init__(self, endpoint: Endpoint, version: int) -> None:
+    Args:
+        endpoint: The transport.
+        version: The version of the endpoint.
+        device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
+    """
+
+    def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
         self._endpoint = endpoint
+        self._device_mapper_majors = device_mapper_majors
         self.name = f"task-metadata-v{version}"
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
@@ -272,7 +279,7 @@ class TaskMetadataSource:
     def stats(self) -> StatsReading | Unavailable:
         """``GET /task/stats``."""
         body = self._endpoint.get("/task/stats")
-        return body if isinstance(body, Unavailable) else decode_stats(body)
+        return body if isinstance(body, Unavailable) else decode_stats(body, self._device_mapper_majors)
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         """``GET`` of the endpoint's root."""

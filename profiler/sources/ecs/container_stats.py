@@ -5,18 +5,24 @@ Fargate), ``{}`` (endpoint v4 on EC2) or has a ``read`` in year 1. Docker omits 
 field is optional.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from profiler.core.json_fields import Json, count, text
-from profiler.core.optional_math import sum_known
+from profiler.core.json_fields import MAX_COUNT, Json, count, text
 from profiler.core.timestamps import parse_ns
 from profiler.sources import Unavailable
+from profiler.sources.cgroup.hierarchy import unmapped_cache_bytes
 
-# The major number of device-mapper nodes. They are stacked on other devices and repeat their traffic.
-_DEVICE_MAPPER_MAJOR = 253
+# The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio disk may have it.
+_USUAL_DEVICE_MAPPER_MAJOR = 253
+_DEVICE_MAPPER = "device-mapper"
+_BLOCK_DEVICES_HEADING = "Block devices:"
+_MAX_PROBLEMS = 8
+_MAX_DEVICE_DIGITS = 10
+_OPERATIONS = ("read", "write")
 
 
 class ContainerSample(Struct, frozen=True, kw_only=True):
@@ -25,6 +31,7 @@ class ContainerSample(Struct, frozen=True, kw_only=True):
     read_ns: int
     cpu_ns: int | None = None
     memory_used_bytes: int | None = None
+    memory_cache_bytes: int | None = None
     memory_usage_peak_bytes: int | None = None
     memory_limit_bytes: int | None = None
     memory_limit_hits: int | None = None
@@ -36,16 +43,23 @@ class ContainerSample(Struct, frozen=True, kw_only=True):
 
 
 class StatsReading(Struct, frozen=True, kw_only=True):
-    """All containers of a response: samples, ids without stats, and the errors of entries that cannot be decoded."""
+    """All containers of a response: samples, ids without stats, and the errors of entries that cannot be decoded.
+
+    ``problems`` are the reasons why a single value of a sample is absent.
+    """
 
     samples: Mapping[str, ContainerSample]
     without_stats: frozenset[str]
     refused: Mapping[str, str]
+    problems: tuple[str, ...] = ()
 
 
 # The type of all leaves is ``object``, so that a wrong type invalidates this leaf only. The decoder skips fields
 # that are not named here (precpu_stats, percpu_usage, throttling_data and most of memory_stats.stats) without
 # creating objects for them.
+_UnexpectedJson = None | bool | int | float | str | list[Any]  # in place of an object of a list or map
+
+
 class _CpuUsage(Struct):
     total_usage: Json = None
 
@@ -55,8 +69,13 @@ class _CpuStats(Struct):
 
 
 class _MemoryDetail(Struct):
+    total_active_file: Json = None
+    active_file: Json = None
     total_inactive_file: Json = None
     inactive_file: Json = None
+    total_mapped_file: Json = None
+    mapped_file: Json = None
+    file_mapped: Json = None
     total_cache: Json = None
     cache: Json = None
 
@@ -70,14 +89,14 @@ class _MemoryStats(Struct):
 
 
 class _BlockEntry(Struct):
-    major: Json = None
-    minor: Json = None
+    major: Json | UnsetType = UNSET
+    minor: Json | UnsetType = UNSET
     op: Json = None
-    value: Json = None
+    value: Json | UnsetType = UNSET
 
 
 class _BlockStats(Struct):
-    io_service_bytes_recursive: list[_BlockEntry] | None = None
+    io_service_bytes_recursive: list[_BlockEntry | _UnexpectedJson] | None = None
 
 
 class _Network(Struct):
@@ -94,8 +113,8 @@ class _Entry(Struct):
     cpu_stats: _CpuStats | None = None
     memory_stats: _MemoryStats | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, _Network] | None = None
-    network: dict[str, _Network] | None = None
+    networks: dict[str, _Network | _UnexpectedJson] | None = None
+    network: dict[str, _Network | _UnexpectedJson] | None = None
     pids_stats: _Pids | None = None
 
 
@@ -103,8 +122,13 @@ _answer_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _entry_decoder = msgspec.json.Decoder(_Entry)
 
 
-def decode_stats(body: bytes) -> StatsReading | Unavailable:
-    """Decode a response. An entry that cannot be decoded does not affect the others."""
+def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None) -> StatsReading | Unavailable:
+    """Decode a response. An entry that cannot be decoded does not affect the others.
+
+    Args:
+        body: The response.
+        device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
+    """
     try:
         entries = _answer_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -112,6 +136,7 @@ def decode_stats(body: bytes) -> StatsReading | Unavailable:
     samples: dict[str, ContainerSample] = {}
     refused: dict[str, str] = {}
     without_stats: set[str] = set()
+    problems: dict[str, None] = {}
     for docker_id, raw in entries.items():
         if bytes(raw) in (b"null", b"{}"):
             without_stats.add(docker_id)
@@ -121,74 +146,177 @@ def decode_stats(body: bytes) -> StatsReading | Unavailable:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             refused[docker_id] = str(error)
             continue
-        sample = _sample(entry)
+        parser = _EntryParser(device_mapper_majors)
+        sample = parser.sample(entry)
         if sample is None:
             without_stats.add(docker_id)
         else:
             samples[docker_id] = sample
-    return StatsReading(samples=samples, without_stats=frozenset(without_stats), refused=refused)
-
-
-def _sample(entry: _Entry) -> ContainerSample | None:
-    read_ns = parse_ns(entry.read)
-    if read_ns is None:
-        return None
-    cpu = entry.cpu_stats.cpu_usage if entry.cpu_stats else None
-    memory = entry.memory_stats or _MemoryStats()
-    # Old agents on Fargate use the singular.
-    networks = (entry.networks or entry.network or {}).values()
-    blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
-    return ContainerSample(
-        read_ns=read_ns,
-        cpu_ns=count(cpu.total_usage) if cpu else None,
-        memory_used_bytes=_working_set(memory),
-        memory_usage_peak_bytes=count(memory.max_usage),
-        memory_limit_bytes=count(memory.limit),
-        memory_limit_hits=count(memory.failcnt),
-        network_rx_bytes=sum_known(*(count(network.rx_bytes) for network in networks)),
-        network_tx_bytes=sum_known(*(count(network.tx_bytes) for network in networks)),
-        block_read_bytes=_block_bytes(blocks, "read"),
-        block_write_bytes=_block_bytes(blocks, "write"),
-        pids=count(entry.pids_stats.current) if entry.pids_stats else None,
+            problems.update(parser.problems)
+    return StatsReading(
+        samples=samples,
+        without_stats=frozenset(without_stats),
+        refused=refused,
+        problems=tuple(problems)[:_MAX_PROBLEMS],
     )
 
 
-def _working_set(memory: _MemoryStats) -> int | None:
-    """Memory without inactive page cache, as ``docker stats`` computes it.
-
-    cgroup v1: usage - total_inactive_file; v2: usage - inactive_file; v1 without either:
-    usage - cache. At least 0: the kernel does not read the two values at the same moment.
-    """
-    usage = count(memory.usage)
-    if usage is None:
+def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
+    """The major numbers of device-mapper nodes in ``/proc/devices``; None if the text does not list block devices."""
+    _, heading, blocks = devices.partition(_BLOCK_DEVICES_HEADING)
+    if not heading:
         return None
-    detail = memory.stats or _MemoryDetail()
-    for value in (detail.total_inactive_file, detail.inactive_file, detail.total_cache, detail.cache):
-        reclaimable = count(value)
-        if reclaimable is not None:
-            return max(usage - reclaimable, 0)
-    return usage
+    numbers = (line.split() for line in blocks.splitlines())
+    return frozenset(int(words[0]) for words in numbers if words[1:] == [_DEVICE_MAPPER] and words[0].isdecimal())
 
 
-def _block_bytes(entries: Iterable[_BlockEntry], operation: str) -> int | None:
-    """Bytes of one operation. A stack of devices is counted once, at its lowest layer.
+class _EntryParser:
+    """Parses one container's entry, and collects the reasons why a value that is in it is left out."""
 
-    cgroup v1 writes ``Read``, v2 ``read``; both also list sums (``Total``, ``Sync``, ``Async``).
-    If there are only device-mapper nodes, their order is unknown, and the largest value counts.
-    """
-    mapped: dict[object, int] = {}
-    physical: list[int] = []
-    for entry in entries:
-        if (text(entry.op) or "").lower() != operation:
-            continue
-        value = count(entry.value)
-        if value is None:
-            continue
-        if entry.major == _DEVICE_MAPPER_MAJOR:
-            minor = count(entry.minor)
-            mapped[minor] = mapped.get(minor, 0) + value
-        else:
-            physical.append(value)
-    if physical:
-        return sum(physical)
-    return max(mapped.values(), default=None)
+    def __init__(self, device_mapper_majors: frozenset[int] | None) -> None:
+        self._device_mapper_majors = device_mapper_majors
+        self.problems: dict[str, None] = {}
+
+    def sample(self, entry: _Entry) -> ContainerSample | None:
+        """The sample; None without a readable time."""
+        read_ns = parse_ns(entry.read)
+        if read_ns is None:
+            return None
+        cpu = entry.cpu_stats.cpu_usage if entry.cpu_stats else None
+        memory = entry.memory_stats or _MemoryStats()
+        # Old agents on Fargate use the singular.
+        networks = tuple(self._networks(entry.networks or entry.network or {}))
+        blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
+        block_bytes = self._block_bytes(tuple(self._blocks(blocks))) if blocks else {}
+        usage_bytes = self._count("memory_stats.usage", memory.usage)
+        cache_bytes = None if usage_bytes is None else self._cache_bytes(usage_bytes, memory.stats or _MemoryDetail())
+        return ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=self._count("cpu_stats.cpu_usage.total_usage", cpu.total_usage) if cpu else None,
+            memory_used_bytes=None if usage_bytes is None else usage_bytes - (cache_bytes or 0),
+            memory_cache_bytes=cache_bytes,
+            memory_usage_peak_bytes=self._count("memory_stats.max_usage", memory.max_usage),
+            memory_limit_bytes=self._count("memory_stats.limit", memory.limit),
+            memory_limit_hits=self._count("memory_stats.failcnt", memory.failcnt),
+            network_rx_bytes=self._sum("networks.rx_bytes", (network.rx_bytes for network in networks)),
+            network_tx_bytes=self._sum("networks.tx_bytes", (network.tx_bytes for network in networks)),
+            block_read_bytes=block_bytes.get("read"),
+            block_write_bytes=block_bytes.get("write"),
+            pids=self._count("pids_stats.current", entry.pids_stats.current) if entry.pids_stats else None,
+        )
+
+    def _count(self, name: str, value: Json) -> int | None:
+        """The value if it is a count, else None; a value that is there and no count is a problem."""
+        found = count(value)
+        if found is None and value is not None:
+            self._add_problem(f"{name} is not a whole number from 0 to 2^63 - 1")
+        return found
+
+    def _add_problem(self, problem: str) -> None:
+        # A hostile response can have a problem for every few bytes.
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems[problem] = None
+
+    def _sum(self, name: str, values: Iterable[Json]) -> int | None:
+        """The sum of the counts; None without a count, or if the sum is too large for the record's integers."""
+        known = [found for value in values if (found := self._count(name, value)) is not None]
+        return self._within_integers(name, sum(known)) if known else None
+
+    def _within_integers(self, name: str, total: int) -> int | None:
+        if total <= MAX_COUNT:
+            return total
+        self._add_problem(f"{name}: the sum of the counters is above 2^63 - 1")
+        return None
+
+    def _networks(self, networks: Mapping[str, _Network | _UnexpectedJson]) -> Iterator[_Network]:
+        for network in networks.values():
+            if isinstance(network, _Network):
+                yield network
+            else:
+                self._add_problem("networks: an interface is not an object")
+
+    def _blocks(self, entries: Iterable[_BlockEntry | _UnexpectedJson]) -> Iterator[_BlockEntry]:
+        for entry in entries:
+            if isinstance(entry, _BlockEntry):
+                yield entry
+            else:
+                self._add_problem("io_service_bytes_recursive: an entry is not an object")
+
+    def _cache_bytes(self, usage_bytes: int, detail: _MemoryDetail) -> int | None:
+        """The page cache that no process maps.
+
+        cgroup v1 has ``total_`` members, which include the groups below, and ``mapped_file``; v2 has ``file_mapped``.
+        """
+        return unmapped_cache_bytes(
+            usage_bytes,
+            active=self._first_count(detail.total_active_file, detail.active_file),
+            inactive=self._first_count(detail.total_inactive_file, detail.inactive_file),
+            mapped=self._first_count(detail.total_mapped_file, detail.mapped_file, detail.file_mapped),
+            cache=self._first_count(detail.total_cache, detail.cache),
+        )
+
+    def _first_count(self, *values: Json) -> int | None:
+        counts = (self._count("memory_stats.stats", value) for value in values if value is not None)
+        return next((found for found in counts if found is not None), None)
+
+    def _block_bytes(self, entries: tuple[_BlockEntry, ...]) -> Mapping[str, int]:
+        """Bytes by operation (``read``, ``write``). The bytes of a stack of devices count once.
+
+        cgroup v1 writes ``Read``, v2 ``read``; both also list sums (``Total``, ``Sync``, ``Async``). Device-mapper
+        nodes are stacked on disks and repeat their traffic, but the kernel attributes some traffic only to the node.
+        Both the sum of the disks and the largest node are lower bounds, so the larger one counts.
+        """
+        disks: dict[str, int] = {}
+        mapped: dict[str, dict[int, int]] = {}
+        is_mapped = self._device_mapper_test(entries)
+        lists_zeros = any(entry.value == 0 for entry in entries)
+        for entry in entries:
+            operation = (text(entry.op) or "").lower()
+            if operation not in _OPERATIONS:
+                continue
+            if entry.value is UNSET:
+                # A dialect that leaves zeros out. Where zeros are listed, an absent value is not known.
+                value = None if lists_zeros else 0
+            else:
+                value = self._count("io_service_bytes_recursive.value", entry.value)
+            if value is None:
+                continue
+            if not is_mapped(entry.major):
+                disks[operation] = disks.get(operation, 0) + value
+                continue
+            minor = _device_number(entry.minor)
+            if minor is None:
+                self._add_problem("io_service_bytes_recursive.minor is not a device number")
+                continue
+            nodes = mapped.setdefault(operation, {})
+            nodes[minor] = nodes.get(minor, 0) + value
+        found: dict[str, int] = {}
+        for operation in disks.keys() | mapped.keys():
+            largest = max(disks.get(operation, 0), *mapped.get(operation, {0: 0}).values())
+            total = self._within_integers("io_service_bytes_recursive", largest)
+            if total is not None:
+                found[operation] = total
+        return found
+
+    def _device_mapper_test(self, entries: tuple[_BlockEntry, ...]) -> Callable[[Json | UnsetType], bool]:
+        """Decides by its major number whether a device is a device-mapper node.
+
+        If the machine's numbers are unknown, the usual number decides, unless all devices have it.
+        """
+        majors = self._device_mapper_majors
+        if majors is None:
+            usual = _USUAL_DEVICE_MAPPER_MAJOR
+            has_others = any(_device_number(entry.major) != usual for entry in entries)
+            majors = frozenset((usual,)) if has_others else frozenset()
+        if not majors:
+            return lambda _major: False
+        return lambda major: _device_number(major) in majors
+
+
+def _device_number(value: Json | UnsetType) -> int | None:
+    """A major or minor number, also as digits in a string; 0 if it is left out; None if it is neither."""
+    if value is UNSET:
+        return 0
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value) if len(value) <= _MAX_DEVICE_DIGITS else None
+    return count(value)

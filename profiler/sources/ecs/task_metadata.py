@@ -4,6 +4,7 @@ v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid 
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +22,10 @@ _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
 _TAGS = "TaskTags"
 _MAX_ERROR_CODE_CHARS = 100
+_IMPOSSIBLE_BYTES = 2**60  # no machine has this much memory
+_MAX_PROBLEMS = 8
+
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
@@ -56,7 +61,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True):
-    """The task; None for values that the endpoint does not return."""
+    """The task; None for values that the endpoint does not return, or that are impossible (``problems``)."""
 
     arn: str | None = None
     cluster: str | None = None
@@ -71,6 +76,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
     containers: tuple[ContainerMetadata, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def is_stop_requested(self) -> bool:
@@ -91,11 +97,13 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     """Decode a response of ``/task``."""
     document = _object(body)
-    if document is None or not isinstance(document.get("Containers"), list):
-        return Unavailable("/task answered with something else than a task's JSON object")
+    if isinstance(document, str) or not isinstance(document.get("Containers"), list):
+        reason = document if isinstance(document, str) else "it has no list of containers"
+        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
+    problems: list[str] = []
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
-    parsed = (_container(item) for item in mappings(document["Containers"]))
+    parsed = tuple(_container(item, problems) for item in mappings(document["Containers"]))
     return TaskMetadata(
         arn=text(document.get("TaskARN")),
         cluster=text(document.get("Cluster")),
@@ -105,19 +113,23 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         launch_type=text(document.get("LaunchType")),
         desired_status=text(document.get("DesiredStatus")),
         vcpu_limit=number(limits.get("CPU")),
-        memory_limit_bytes=_mebibytes(limits.get("Memory")),
+        memory_limit_bytes=_mebibytes("Limits.Memory", limits.get("Memory"), problems),
         pull_started_ns=parse_ns(document.get("PullStartedAt")),
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
         ephemeral_storage_size_mib=count(storage.get("Reserved")),
         containers=tuple(container for container in parsed if container is not None),
+        problems=tuple(problems),
     )
 
 
 def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     """Decode a response of the endpoint's root: the container that sent the request."""
     document = _object(body)
-    container = _container(document) if document is not None else None
-    return container or Unavailable("the endpoint's root answered with something else than a container's JSON object")
+    container = None if isinstance(document, str) else _container(document, [])
+    if container is not None:
+        return container
+    reason = document if isinstance(document, str) else "it has no name"
+    return Unavailable(f"the endpoint's root answered with something else than a container's JSON object: {reason}")
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
@@ -128,8 +140,8 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     skipped.
     """
     document = _object(body)
-    tags = None if document is None else document.get(_TAGS)
-    if document is None or not isinstance(tags, dict | None):
+    tags = None if isinstance(document, str) else document.get(_TAGS)
+    if isinstance(document, str) or not isinstance(tags, dict | None):
         return Unavailable("/taskWithTags answered with something else than a task's JSON object")
     if tags is None:
         for error in mappings(document.get("Errors")):
@@ -149,15 +161,15 @@ def _tag_error(error: Mapping[str, Json]) -> str:
     return f"ECS did not return them ({code})"
 
 
-def _object(body: bytes) -> Mapping[str, Json] | None:
+def _object(body: bytes) -> Mapping[str, Json] | str:
+    """The object, or the reason why the body is none."""
     try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    return document if isinstance(document, dict) else None
+        return _object_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return str(error)
 
 
-def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
+def _container(document: Mapping[str, Json], problems: list[str]) -> ContainerMetadata | None:
     name = text(document.get("Name"))
     if name is None:
         return None
@@ -179,13 +191,21 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
         vcpu_limit=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
-        memory_limit_bytes=_mebibytes(limits.get("Memory")),
+        memory_limit_bytes=_mebibytes(f"Limits.Memory of container {name[:64]}", limits.get("Memory"), problems),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
         network_mode=next((text(network.get("NetworkMode")) for network in networks), None),
     )
 
 
-def _mebibytes(value: Json) -> int | None:
+def _mebibytes(name: str, value: Json, problems: list[str]) -> int | None:
+    """A number of MiB in bytes; None if it is absent, 0 or impossible."""
     mebibytes = number(value)
-    return int(mebibytes * _MIB) if mebibytes is not None else None
+    size_bytes = None if mebibytes is None else int(mebibytes * _MIB)
+    if size_bytes is not None and size_bytes < _IMPOSSIBLE_BYTES:
+        return size_bytes
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return None
+    if len(problems) < _MAX_PROBLEMS:
+        problems.append(f"{name} is {value:g} MiB, which no machine has")
+    return None

@@ -5,7 +5,7 @@ A process can end between two reads or belong to another user. Both are normal a
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -124,6 +124,16 @@ def parse_counter(text: str, name: str) -> int | None:
         if key == name and value.strip().isdecimal():
             return int(value)
     return None
+
+
+def parse_counters(text: str, names: Collection[str]) -> Mapping[str, int]:
+    """The values of several names in lines of the form "name number"; absent names are left out."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key in names and value.strip().isdecimal():
+            found[key] = int(value)
+    return found
 
 
 def parse_io(text: bytes) -> BlockBytes | None:

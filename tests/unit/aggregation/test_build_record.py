@@ -13,7 +13,16 @@ from profiler.aggregation.build_record import (
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import exited_outcome, running_outcome, unknown_outcome
 from profiler.core.ecs import arn_part, task_id
-from profiler.record.model import Container, Distribution, Interval, Metrics, OtherContainer, Record, TaskSize
+from profiler.record.model import (
+    AverageMax,
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    OtherContainer,
+    Record,
+    TaskSize,
+)
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
 from tests.fakes import START_NS, sample, seconds
@@ -90,6 +99,7 @@ USED = Metrics(
 def test_usage_is_relative_to_the_limits() -> None:
     usage = usage_with(
         0.123456789,
+        memory_cache_bytes=30 * MIB,
         memory_usage_peak_bytes=150 * MIB,
         network_rx_bytes=1,
         network_tx_bytes=2,
@@ -99,6 +109,7 @@ def test_usage_is_relative_to_the_limits() -> None:
     )
     assert usage_metrics(usage, SIZES) == replace(
         USED,
+        memory_cache_mb=AverageMax(avg=30, max=30),
         memory_usage_peak_mb=150,
         network_rx_bytes=1,
         network_tx_bytes=2,

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.record.model import AverageMax
 from profiler.sources.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
@@ -132,6 +133,24 @@ def test_memory_is_weighted_by_its_step() -> None:
     assert feed.usage.memory_max_bytes == 200 * MIB
 
 
+def test_page_cache_is_weighted_as_the_memory_is() -> None:
+    feed = Feed()
+    assert feed.usage.memory_cache_bytes.summary() is None
+    feed.add(1, memory_mib=100)
+    feed.add(2, memory_mib=100, memory_cache_bytes=500 * MIB)
+    feed.add(12, memory_mib=200, memory_cache_bytes=50 * MIB)
+    cache = feed.usage.memory_cache_bytes.summary(per=MIB)
+    assert cache == AverageMax(avg=round((500 * 1 + 50 * 10) / 11, 3), max=500)
+
+
+def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent() -> None:
+    usage = ContainerUsage(seconds(1))
+    for read_ns, docker_id in ((1, "a"), (2, "b")):
+        sample = ContainerSample(read_ns=read_ns, network_rx_bytes=2**62, network_tx_bytes=2**61)
+        usage.add(sample, docker_id=docker_id, received_ns=read_ns, started_ns=None)
+    assert (usage.network_rx_bytes, usage.network_tx_bytes) == (None, 2**62)
+
+
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes; stats are 20 s old at most."""
     feed = Feed()
@@ -191,6 +210,7 @@ samples = st.builds(
     read_ns=st.integers(min_value=1, max_value=2**62),
     cpu_ns=counts,
     memory_used_bytes=counts,
+    memory_cache_bytes=counts,
     memory_usage_peak_bytes=counts,
     network_rx_bytes=counts,
     block_write_bytes=counts,
@@ -219,5 +239,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
         usage.max_step_ms,
     ):
         assert value is None or value >= 0
+    cache = usage.memory_cache_bytes.summary()
+    assert cache is None or (cache.avg is not None and cache.max is not None and 0 <= cache.avg <= cache.max + 0.001)
     vcpu = usage.run.vcpu.distribution()
     assert vcpu is None or (vcpu.avg is not None and vcpu.max is not None and 0 <= vcpu.avg <= vcpu.max)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from profiler.record.model import AverageMax
 
 # Within the 17 orders of magnitude that the bins span (see MAX_BINS).
 values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
@@ -50,6 +51,28 @@ def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
     assert fewer is not None
     assert of_eight is not None
     assert (plain.max, fewer.max, of_eight.max) == (1.235, 1.2, 0.154)
+
+
+def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
+    series = TimeWeightedMean()
+    assert series.summary() is None
+    series.add(1000, 9)
+    series.add(11_000, 1)
+    series.add(50_000, 0)
+    assert series.summary(per=1000) == AverageMax(avg=2.0, max=11.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**50), weights), min_size=1))
+def test_a_mean_without_percentiles_is_between_the_extremes(steps: list[tuple[int, int]]) -> None:
+    series = TimeWeightedMean()
+    for value, weight_ns in steps:
+        series.add(value, weight_ns)
+    shown = series.summary()
+    assert shown is not None
+    assert shown.avg is not None
+    assert shown.max == max(value for value, _ in steps)
+    assert min(value for value, _ in steps) <= shown.avg * (1 + 1e-12)
+    assert shown.avg <= shown.max * (1 + 1e-12)
 
 
 def test_nothing_before_the_first_value() -> None:

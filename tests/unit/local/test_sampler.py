@@ -37,13 +37,13 @@ def _process(pid: int) -> ProcessReading:
 
 
 def _reading(used: int, cache: int) -> MemoryReading:
-    return MemoryReading(used_bytes=used * _MIB, cache_bytes=cache * _MIB)
+    return MemoryReading(used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB)
 
 
 def test_the_most_cache_seen_and_the_most_memory_are_kept() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
-    assert memory.read([_process(1)]) == 10 * _MIB
-    assert memory.read([_process(1)]) == 30 * _MIB
+    assert memory.read([_process(1)]) == _reading(10, 1)
+    assert memory.read([_process(1)]) == _reading(30, 5)
     assert memory.read([_process(1)]) is None
     assert memory.used_peak_bytes == 30 * _MIB
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
@@ -51,7 +51,7 @@ def test_the_most_cache_seen_and_the_most_memory_are_kept() -> None:
 
 def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2]))
-    assert memory.read([_process(1)]) == 10 * _MIB
+    assert memory.read([_process(1)]) == _reading(10, 0)
     assert memory.read([_process(1), _process(2)]) is None
     assert memory.read([_process(1)]) is None
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)

@@ -818,3 +818,15 @@ def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_
     assert sampling["longestGapMs"] == 33_500
     assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
     assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
+
+
+def test_a_value_that_is_left_out_is_logged_once_with_its_reason() -> None:
+    world = World(batch_ends=30.5)
+    world.task_at = lambda at: replace(world.usual_task(at), problems=("Limits.Memory is 9e+18 MiB",))
+    world.stats_at = lambda at: replace(world.usual_stats(at), problems=("pids_stats.current is not a count",))
+    world.run()
+    problems = [(event, fields["reason"]) for level, event, fields in world.log.lines if level == "warning"]
+    assert problems == [
+        ("A value of /task/stats cannot be right and is left out", "pids_stats.current is not a count"),
+        ("A value of /task cannot be right and is left out", "Limits.Memory is 9e+18 MiB"),
+    ]

@@ -11,6 +11,7 @@ from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.emf import EMF_METRICS
 from profiler.record.metrics import METRICS, IndexType, Metric, view_of
 from profiler.record.model import (
+    AverageMax,
     Container,
     Cost,
     Distribution,
@@ -66,6 +67,7 @@ FULL = Record(
         cpu_utilization_percent=distribution(),
         memory_used_mb=distribution(),
         memory_utilization_percent=distribution(),
+        memory_cache_mb=AverageMax(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
         memory_peak_source="kernel",
         memory_usage_peak_mb=next(NUMBERS),
         network_rx_bytes=next(NUMBERS),

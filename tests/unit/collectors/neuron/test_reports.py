@@ -110,14 +110,47 @@ def test_a_runtime_of_which_nothing_was_due_is_not_counted() -> None:
 
 @pytest.mark.parametrize(
     ("given_percent", "percent"),
-    [(100.00001, 100.0), (-0.5, 0.0), (10**400, 100.0), (0, 0.0), ("50", None), (True, None), (None, None)],
+    [(100.00001, 100.0), (104.9, 100.0), (-0.5, 0.0), (0, 0.0), ("50", None), (True, None), (None, None)],
 )
 def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, percent: float | None) -> None:
     (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
     assert process.utilization_percent == ({} if percent is None else {3: percent})
 
 
-@pytest.mark.parametrize("index", ["-1", "1.5", "x", "", "²", "256", "99999999999999999999"])
+@pytest.mark.parametrize(
+    ("impossible", "shown"),
+    [
+        (-2.9, "-2.9"),
+        (1e30, "1e+30"),
+        (106, "106"),
+        (10**30, "more than 2^63 - 1"),
+        (-(10**30), "less than -(2^63 - 1)"),
+    ],
+)
+def test_an_impossible_utilization_is_absent_with_a_reason(impossible: float, shown: str) -> None:
+    parsed = decoded(report(runtime({3: impossible, 4: 50.0}, {})))
+    assert parsed.runtimes[0].utilization_percent == {4: 50.0}
+    assert parsed.problems == (f"the utilization of core 3 is {shown}",)
+
+
+def test_an_invalid_index_of_a_core_has_a_reason() -> None:
+    document = report(runtime({1: 1.0}, {}))
+    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
+    cores["01"] = {"neuroncore_utilization": 5}
+    parsed = decoded(document)
+    assert parsed.runtimes[0].utilization_percent == {1: 1.0}
+    assert parsed.problems == ("the index of a core is '01'",)
+
+
+def test_a_malformed_line_has_the_position_in_its_reason() -> None:
+    reading = decode_report(b'{"neuron_runtime_data": [}')
+    assert isinstance(reading, Unavailable)
+    assert reading.reason == (
+        "it printed a line that is not a JSON object: JSON is malformed: invalid character (byte 25)"
+    )
+
+
+@pytest.mark.parametrize("index", ["-1", "1.5", "x", "", "²", "256", "99999999999999999999", "01", "00"])
 def test_a_core_with_an_invalid_index_is_skipped(index: str) -> None:
     document = report(runtime({0: 1.0}, {0: 1}))
     groups = document["neuron_runtime_data"][0]["report"]

@@ -80,7 +80,9 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     own.on_started(answer)
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
     assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
-    assert own.memory() == MemoryReading(used_bytes=860_000_000 - 1_048_576, cache_bytes=10_485_760)
+    assert own.memory() == MemoryReading(
+        used_bytes=860_000_000 - 10_485_760, cache_bytes=10_485_760, unmapped_bytes=10_485_760
+    )
 
 
 def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_counters_of_either_version(tmp_path: Path, cgroup: str, mounts: str
     reading = group.read()
     group.close()
     assert reading is not None
-    assert reading.memory == MemoryReading(used_bytes=285 * MIB, cache_bytes=20 * MIB)
+    assert reading.memory == MemoryReading(used_bytes=285 * MIB, cache_bytes=20 * MIB, unmapped_bytes=15 * MIB)
     assert (reading.peak_bytes, reading.oom_kills, reading.cpu_ns) == (840 * MIB, 2, 4_200_000_000)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading, decode_stats
+from profiler.sources.ecs.container_stats import ContainerSample, StatsReading, decode_stats, parse_device_mapper_majors
 
 READ = "2026-03-01T10:00:02.500000001Z"
 READ_NS = 1772359202500000001
@@ -55,6 +55,10 @@ CGROUP_V1 = {
             "inactive_file": 1,
             "total_cache": 42442752,
             "total_inactive_file": 39100416,
+            "total_active_file": 3379200,
+            "total_mapped_file": 33927168,
+            "active_file": 2,
+            "mapped_file": 3,
             "hierarchical_memory_limit": 536870912,
         },
         "limit": 9223372036854771712,
@@ -64,7 +68,7 @@ CGROUP_V1 = {
     "networks": {"eth1": {"rx_bytes": 129, "tx_bytes": 34, "rx_packets": 8}, "eth0": {"rx_bytes": 1, "tx_bytes": 2}},
     "network_rate_stats": {"rx_bytes_per_sec": 2.5, "tx_bytes_per_sec": 1.2},
 }
-CGROUP_V2 = {
+CGROUP_V2: dict[str, Any] = {
     "read": READ,
     "pids_stats": {"current": 33, "limit": 404},
     "blkio_stats": {
@@ -77,7 +81,13 @@ CGROUP_V2 = {
     "cpu_stats": {"cpu_usage": {"total_usage": 331125000}, "online_cpus": 2},
     "memory_stats": {
         "usage": 65249280,
-        "stats": {"anon": 37691392, "file": 25296896, "inactive_file": 17641472, "active_file": 7655424},
+        "stats": {
+            "anon": 37691392,
+            "file": 25296896,
+            "inactive_file": 17641472,
+            "active_file": 7655424,
+            "file_mapped": 19968000,
+        },
         "limit": 268435456,
     },
     "networks": {"eth0": {"rx_bytes": 101869, "tx_bytes": 43958}},
@@ -98,7 +108,8 @@ def test_reads_cgroup_v1() -> None:
     assert decode({"id": CGROUP_V1}).samples["id"] == ContainerSample(
         read_ns=READ_NS,
         cpu_ns=322633383,
-        memory_used_bytes=84111360 - 39100416,
+        memory_used_bytes=84111360 - 8552448,
+        memory_cache_bytes=8552448,
         memory_usage_peak_bytes=84238336,
         memory_limit_bytes=9223372036854771712,
         memory_limit_hits=3,
@@ -113,7 +124,8 @@ def test_reads_cgroup_v2() -> None:
     assert decode({"id": CGROUP_V2}).samples["id"] == ContainerSample(
         read_ns=READ_NS,
         cpu_ns=331125000,
-        memory_used_bytes=65249280 - 17641472,
+        memory_used_bytes=65249280 - 5328896,
+        memory_cache_bytes=5328896,
         memory_limit_bytes=268435456,
         network_rx_bytes=101869,
         network_tx_bytes=43958,
@@ -129,14 +141,41 @@ def test_reads_cgroup_v2() -> None:
         ({"usage": 100, "stats": {"total_cache": 30}}, 70),
         ({"usage": 100, "stats": {"cache": 40}}, 60),
         ({"usage": 100, "stats": {"inactive_file": 250}}, 0),
+        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "file": 80}}, 30),
+        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "file_mapped": 50}}, 80),
+        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "mapped_file": 90, "cache": 80}}, 100),
+        ({"usage": 100, "stats": {"active_file": 300, "inactive_file": 40}}, 0),
+        ({"usage": 100, "stats": {"inactive_file": 40, "mapped_file": 30, "cache": 80}}, 60),
+        # The whole cache includes what is mapped: without inactive_file, less is subtracted.
+        ({"usage": 100, "stats": {"active_file": 30, "mapped_file": 10, "cache": 80}}, 80),
+        (
+            {
+                "usage": 100,
+                "stats": {
+                    "active_file": 1,
+                    "inactive_file": 2,
+                    "mapped_file": 3,
+                    "total_active_file": 40,
+                    "total_inactive_file": 30,
+                    "total_mapped_file": 20,
+                },
+            },
+            50,
+        ),
         ({"usage": 100, "stats": {}}, 100),
         ({"usage": 100}, 100),
         ({"stats": {"inactive_file": 5}}, None),
         ({}, None),
     ],
 )
-def test_memory_used_is_the_working_set(memory: object, used: int | None) -> None:
+def test_memory_used_is_the_memory_that_is_needed(memory: object, used: int | None) -> None:
     assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used
+
+
+def test_cache_is_the_rest_of_the_usage_and_absent_if_nothing_is_known_of_it() -> None:
+    known = changed(CGROUP_V2, memory_stats={"usage": 100, "stats": {"active_file": 30, "inactive_file": 40}})
+    assert (known.memory_used_bytes, known.memory_cache_bytes) == (30, 70)
+    assert changed(CGROUP_V2, memory_stats={"usage": 100}).memory_cache_bytes is None
 
 
 @pytest.mark.parametrize("none", [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}])
@@ -151,15 +190,118 @@ def test_stacked_block_devices_count_once_at_the_lowest_layer() -> None:
     stack = [(202, 26368, 500), (253, 1, 500), (253, 2, 480), (253, 5, 480)]
     entries = [{"major": major, "minor": minor, "op": "Read", "value": value} for major, minor, value in stack]
     assert changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": entries}).block_read_bytes == 500
-    only_mapped = {"io_service_bytes_recursive": entries[1:]}
-    assert changed(CGROUP_V1, blkio_stats=only_mapped).block_read_bytes == 500
+    assert read_bytes(entries[1:], device_mapper_majors=frozenset((253,))) == 500
+
+
+def read_bytes(entries: list[dict[str, Any]], device_mapper_majors: frozenset[int] | None = None) -> int | None:
+    document = {"id": {**CGROUP_V1, "blkio_stats": {"io_service_bytes_recursive": entries}}}
+    reading = decode_stats(json.dumps(document).encode(), device_mapper_majors)
+    assert isinstance(reading, StatsReading)
+    return reading.samples["id"].block_read_bytes
+
+
+def reads(*values: tuple[object, object, int]) -> list[dict[str, Any]]:
+    return [{"major": major, "minor": minor, "op": "Read", "value": value} for major, minor, value in values]
+
+
+def test_traffic_that_only_the_mapped_device_has_is_counted() -> None:
+    """As a capture with the devicemapper storage driver: the kernel attributes most of the reads to the node."""
+    assert read_bytes(reads((202, 26368, 5_600_000), (253, 0, 1_000_000), (253, 3, 95_900_000))) == 95_900_000
+
+
+def test_disks_are_not_a_stack_because_of_their_number() -> None:
+    virtio = reads((253, 0, 300), (253, 16, 400))
+    assert read_bytes(virtio) == 700
+    assert read_bytes([*virtio, *reads((8, 0, 50))], frozenset()) == 750
+    assert read_bytes([*virtio, *reads((8, 0, 50))], frozenset((252,))) == 750
+
+
+def test_the_machines_numbers_of_device_mapper_nodes_are_used() -> None:
+    assert read_bytes(reads((259, 0, 300), (252, 0, 280), (252, 1, 290)), frozenset((252,))) == 300
+    assert read_bytes(reads((252, 0, 280), (252, 1, 290)), frozenset((252,))) == 290
+
+
+def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
+    text = (
+        "Character devices:\n  1 mem\n253 device-mapper\n\nBlock devices:\n  7 loop\n252 device-mapper\n253 virtblk\n"
+    )
+    assert parse_device_mapper_majors(text) == frozenset((252,))
+    assert parse_device_mapper_majors("Block devices:\n  8 sd\n") == frozenset()
+    assert parse_device_mapper_majors("") is None
+    assert parse_device_mapper_majors("Character devices:\n  1 mem\n") is None
+
+
+@given(st.text())
+def test_any_text_of_proc_devices_is_parsed(text: str) -> None:
+    found = parse_device_mapper_majors("Block devices:\n" + text)
+    assert found is not None
+
+
+def test_the_numbers_of_devices_may_be_strings() -> None:
+    stack = reads((202, 0, 100), (253, "1", 300), (253, "2", 290), ("253", "3", 310))
+    assert read_bytes(stack) == 310
+    reading = decode(
+        {"id": {**CGROUP_V1, "blkio_stats": {"io_service_bytes_recursive": reads((202, 0, 1), (253, [], 9))}}}
+    )
+    assert reading.samples["id"].block_read_bytes == 1
+    assert reading.problems == ("io_service_bytes_recursive.minor is not a device number",)
 
 
 def test_the_entries_of_one_mapped_device_are_one_device() -> None:
-    entries = [{"major": 253, "minor": minor, "op": "Read", "value": value} for minor, value in ((1, 300), (2, 400))]
-    again = {"major": 253, "minor": 1, "op": "Read", "value": 200}
-    blocks = {"io_service_bytes_recursive": [*entries, again]}
-    assert changed(CGROUP_V1, blkio_stats=blocks).block_read_bytes == 500
+    entries = [*reads((253, 1, 300), (253, 2, 400)), *reads((253, 1, 200))]
+    assert read_bytes(entries, frozenset((253,))) == 500
+
+
+def test_an_absent_value_is_0_where_zeros_are_left_out() -> None:
+    read, written = {"major": 8, "minor": 0, "op": "Read", "value": 5}, {"major": 8, "minor": 0, "op": "Write"}
+    left_out = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [read, written]})
+    assert (left_out.block_read_bytes, left_out.block_write_bytes) == (5, 0)
+    # Another entry has a 0: this one is unknown.
+    zero = {"major": 8, "minor": 16, "op": "Read", "value": 0}
+    listed = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [read, zero, written]})
+    assert (listed.block_read_bytes, listed.block_write_bytes) == (5, None)
+    null = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [read, {**written, "value": None}]})
+    assert (null.block_read_bytes, null.block_write_bytes) == (5, None)
+
+
+@pytest.mark.parametrize("odd", [None, [1], "text", 7, 1.5, True])
+def test_an_odd_interface_or_block_entry_costs_itself_alone(odd: object) -> None:
+    whole = changed(CGROUP_V2)
+    assert changed(CGROUP_V2, networks={**CGROUP_V2["networks"], "eth1": odd}) == whole
+    entries = [*CGROUP_V2["blkio_stats"]["io_service_bytes_recursive"], odd]
+    reading = decode({"id": {**CGROUP_V2, "blkio_stats": {"io_service_bytes_recursive": entries}}})
+    assert reading.samples["id"] == whole
+    assert reading.problems == ("io_service_bytes_recursive: an entry is not an object",)
+
+
+def test_counters_that_overflow_together_are_absent_with_a_reason() -> None:
+    most = 2**63 - 1
+    networks = {"eth0": {"rx_bytes": most, "tx_bytes": 1}, "eth1": {"rx_bytes": 1, "tx_bytes": most - 1}}
+    entries = reads((8, 0, most), (8, 16, 1))
+    document = {**CGROUP_V1, "networks": networks, "blkio_stats": {"io_service_bytes_recursive": entries}}
+    reading = decode({"id": document})
+    sample = reading.samples["id"]
+    assert (sample.network_rx_bytes, sample.network_tx_bytes, sample.block_read_bytes) == (None, most, None)
+    assert reading.problems == (
+        "io_service_bytes_recursive: the sum of the counters is above 2^63 - 1",
+        "networks.rx_bytes: the sum of the counters is above 2^63 - 1",
+    )
+
+
+def test_the_number_of_reasons_is_limited() -> None:
+    odd = {f"id{number}": with_leaf(path, -1) for number, path in enumerate(LEAVES)}
+    everything = {"id": {**CGROUP_V1, "networks": dict.fromkeys(map(str, range(1000)), 1)}, **odd}
+    every_leaf = {
+        **with_leaf(("memory_stats", "stats", "total_cache"), -1),
+        "cpu_stats": {"cpu_usage": {"total_usage": ""}},
+    }
+    assert len(decode({**everything, "more": every_leaf}).problems) <= 8
+
+
+def test_a_value_that_is_no_count_has_a_reason() -> None:
+    reading = decode({"id": with_leaf(("memory_stats", "limit"), -1)})
+    assert reading.problems == ("memory_stats.limit is not a whole number from 0 to 2^63 - 1",)
+    assert decode({"id": CGROUP_V1, "other": CGROUP_V2}).problems == ()
 
 
 def test_a_block_entry_without_value_or_device_raises_nothing() -> None:
@@ -208,12 +350,16 @@ def with_leaf(path: tuple[str, ...], value: Any) -> Any:
 @pytest.mark.parametrize(("path", "field"), LEAVES.items())
 def test_a_number_of_a_wrong_type_is_absent_and_costs_no_other(path: tuple[str, ...], field: str, wrong: Any) -> None:
     whole = changed(CGROUP_V1, pids_stats={"current": 33})
-    assert changed(with_leaf(path, wrong)) == replace(whole, **{field: None})
+    absent = {field: None, "memory_cache_bytes": None} if field == "memory_used_bytes" else {field: None}
+    assert changed(with_leaf(path, wrong)) == replace(whole, **absent)
 
 
 PARTS = {
     "cpu_stats": ("cpu_ns",),
-    "memory_stats": ("memory_used_bytes", "memory_usage_peak_bytes", "memory_limit_bytes", "memory_limit_hits"),
+    "memory_stats": (
+        *("memory_used_bytes", "memory_cache_bytes"),
+        *("memory_usage_peak_bytes", "memory_limit_bytes", "memory_limit_hits"),
+    ),
     "networks": ("network_rx_bytes", "network_tx_bytes"),
     "blkio_stats": ("block_read_bytes", "block_write_bytes"),
     "pids_stats": ("pids",),
@@ -239,8 +385,7 @@ def test_a_device_or_network_with_a_wrong_number_leaves_the_others(wrong: Any) -
     odd_major = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, "major": wrong}, good]})
     assert odd_major.block_read_bytes == 10
     mapped = {**good, "major": 253}
-    odd_minor = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**mapped, "minor": wrong}, mapped]})
-    assert odd_minor.block_read_bytes == 5
+    assert read_bytes([{**mapped, "minor": wrong}, mapped], frozenset((253,))) == 5
 
 
 @pytest.mark.parametrize("wrong", WRONG)

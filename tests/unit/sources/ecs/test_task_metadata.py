@@ -129,6 +129,29 @@ def test_container_limits_that_are_not_set_are_absent(limits: object, vcpu: floa
     assert (container.vcpu_limit, container.memory_limit_bytes) == (vcpu, memory)
 
 
+@pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
+def test_an_impossible_memory_limit_is_absent_with_a_reason(impossible: float) -> None:
+    batch = {**BATCH, "Limits": {"CPU": 2, "Memory": impossible}}
+    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": impossible}, "Containers": [batch]})
+    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, None)
+    assert decoded.containers[0].memory_limit_bytes is None
+    assert set(decoded.problems) == {
+        f"Limits.Memory is {impossible:g} MiB, which no machine has",
+        f"Limits.Memory of container batch is {impossible:g} MiB, which no machine has",
+    }
+    assert task(FARGATE_V4).problems == ()
+
+
+def test_a_malformed_response_has_the_position_in_its_reason() -> None:
+    for decoded, what in ((decode_task(b'{"Family": }'), "/task"), (decode_container(b'{"Family": }'), "the endpoint")):
+        assert isinstance(decoded, Unavailable)
+        assert decoded.reason.startswith(what)
+        assert decoded.reason.endswith(": JSON is malformed: invalid character (byte 11)")
+    other = decode_task(b'{"Containers": null}')
+    assert isinstance(other, Unavailable)
+    assert other.reason.endswith(": it has no list of containers")
+
+
 def test_a_container_that_was_only_pulled_has_no_id_and_no_start() -> None:
     (container,) = task({"Containers": [{"Name": "batch", "DockerId": "", "KnownStatus": "PULLED"}]}).containers
     assert (container.docker_id, container.started_ns, container.is_stopped) == (None, None, False)
