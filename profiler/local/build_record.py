@@ -242,8 +242,8 @@ def build_run_record(
 def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
     """Whether the kernel probably killed a process of the command for lack of memory.
 
-    A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a
-    unit in which the kernel has killed a process. A kill in a shared group may have hit an unrelated process. It explains a
+    A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
+    in which the kernel has killed a process. A kill in a shared group may have hit an unrelated process. It explains a
     command that failed or was killed; if the command succeeded, the victim is unknown.
     """
     if not observed.memory_kills and observed.shared_oom_kills:
