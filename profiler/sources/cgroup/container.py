@@ -104,8 +104,8 @@ class ContainerCgroup:
         if self._memory is None:
             cpu_ns = self._read_cpu_ns()
             return None if cpu_ns is None else GroupReading(cpu_ns=cpu_ns)
-        is_empty = self._read_is_empty(self._memory.events)
-        peak_bytes = parse_number(_reread(self._memory.peak))
+        events, peak = _reread(self._memory.events), _reread(self._memory.peak)  # parsed later: every moment counts
+        is_empty, peak_bytes = self._parse_is_empty(events), parse_number(peak)
         memory = read_memory(_descriptor_path(self._memory.folder), self._memory.files)
         oom_kills = parse_oom_kills(_reread(self._memory.kills))
         cpu_ns = self._read_cpu_ns()
@@ -113,8 +113,8 @@ class ContainerCgroup:
             return None
         return GroupReading(memory=memory, peak_bytes=peak_bytes, oom_kills=oom_kills, cpu_ns=cpu_ns, is_empty=is_empty)
 
-    def _read_is_empty(self, events: int | None) -> bool | None:
-        populated = proc.parse_counter(_reread(events).decode("ascii", "replace"), _POPULATED)
+    def _parse_is_empty(self, events: bytes) -> bool | None:
+        populated = proc.parse_counter(events.decode("ascii", "replace"), _POPULATED)
         self._is_watchable = bool(populated)
         return None if populated is None else populated == 0
 
