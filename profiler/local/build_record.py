@@ -16,7 +16,7 @@ from profiler.aggregation.build_record import (
     with_peak,
 )
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.outcome import OutOfMemory, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.outcome import Outcome, OutOfMemory, exited_outcome, out_of_memory, running_outcome
 from profiler.core.ecs import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local.supervisor import CommandExit
@@ -130,8 +130,8 @@ class MemoryPeak(Struct, frozen=True, kw_only=True):
 class RunObservation(Struct, frozen=True, kw_only=True):
     """The measurements of a command that has ended. ``peak.source`` is None if nothing was measured.
 
-    ``oom_kills`` counts the kills in the profiler's control group, which may contain unrelated processes;
-    ``memory_kills`` those in the command's own group, None if it has none.
+    ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
+    ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
     """
 
     span: RunSpan
@@ -140,7 +140,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     cpu_ns: int
     peak: MemoryPeak
     group_peak_bytes: int | None = None
-    oom_kills: int | None
+    shared_oom_kills: int | None = None
     memory_kills: int | None = None
     has_block_io: bool
     processes: tuple[Process, ...] = ()
@@ -218,16 +218,7 @@ def build_run_record(
     if facts.placement is not None:
         sizes = apply_placement_limits(sizes, facts.placement, identity.host)
     end = exited_outcome(ending.exit_code, span.finished_ns, is_stop_requested=ending.is_stop_requested)
-    memory = out_of_memory(
-        end,
-        memory_max_bytes=observed.peak.size_bytes,
-        memory_size_bytes=sizes.memory_bytes,
-        limit_hits=observed.oom_kills,
-        memory_kills=observed.memory_kills,
-    )
-    if end.status == "failure" and observed.oom_kills:
-        # A child was killed, and the command only reports a failure.
-        memory = OutOfMemory(likely=True, evidence="kernel-counter")
+    memory = _out_of_memory(end, observed, sizes)
     record = replace(
         _base_record(identity, end.status, ending.exit_code),
         labels=facts.labels or None,
@@ -245,6 +236,26 @@ def build_run_record(
         return record
     return apply_placement(
         record, facts.placement, is_named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
+    )
+
+
+def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
+    """Whether the kernel probably killed a process of the command for lack of memory.
+
+    A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
+    in which the kernel has killed a process. A kill in a shared group may have hit an unrelated process. It explains a
+    command that failed or was killed; if the command succeeded, the victim is unknown.
+    """
+    if not observed.memory_kills and observed.shared_oom_kills:
+        if end.exit_code == 0:
+            return OutOfMemory()
+        return OutOfMemory(likely=True, evidence="kernel-counter")
+    return out_of_memory(
+        end,
+        memory_max_bytes=observed.peak.size_bytes,
+        memory_size_bytes=sizes.memory_bytes,
+        limit_hits=None,
+        memory_kills=observed.memory_kills,
     )
 
 

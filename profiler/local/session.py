@@ -204,6 +204,7 @@ class _Session:
         ending = supervisor.finish()
         samples.finish(source.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns), finished_ns)
         group_peak = source.group_peak()
+        memory_kills = self._own_cgroup.oom_kills()
         observed = RunObservation(
             span=RunSpan(
                 started_ns=self._started_wall_ns,
@@ -221,8 +222,8 @@ class _Session:
                 floor_bytes=floor_bytes,
             ),
             group_peak_bytes=group_peak.size_bytes,
-            oom_kills=self._oom_kills(),
-            memory_kills=self._own_cgroup.oom_kills(),
+            memory_kills=memory_kills,
+            shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
             processes=totals.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
@@ -264,10 +265,8 @@ class _Session:
         """A monotonic time as wall time that ignores clock changes since the start."""
         return self._started_wall_ns + monotonic_ns - self._started_ns
 
-    def _oom_kills(self) -> int | None:
-        own = self._own_cgroup.oom_kills()
-        if own is not None:
-            return own
+    def _shared_oom_kills(self) -> int | None:
+        """The kills since the start in the group in which this process was started."""
         now = self._cgroups.oom_kills()
         return None if now is None or self._oom_kills_before is None else max(now - self._oom_kills_before, 0)
 

@@ -48,7 +48,6 @@ def test_as_another_user_a_spike_is_reported_and_never_as_the_kernels(results: R
     assert record.metrics.memory_peak_source == "sampled"
 
 
-@_occasional_failure("issue: a last reading without memory.peak is taken for the end of the batch")
 @pytest.mark.scenario("spike_at_the_end_root")
 def test_only_a_mark_of_the_whole_batch_is_called_the_kernels(results: Results) -> None:
     records = [_record(result) for result in results["tasks"]]

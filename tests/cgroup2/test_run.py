@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from profiler.record.model import Record, decode
-from tests.cgroup2.conftest import Results, expected_failure
-
-_SUBTREE_CONTROL = "issue: a killed run leaves +memory in the caller's group"
-_OUT_OF_MEMORY = "issue: out of memory in a group that others share"
+from tests.cgroup2.conftest import Results
 
 
 def _record(result: Any, *, exit_code: int = 0) -> Record:
@@ -178,14 +175,12 @@ def test_a_command_killed_for_memory_is_known(results: Results) -> None:
     assert (record.exit_code, record.status, record.likely_out_of_memory) == (137, "failure", True)
 
 
-@expected_failure(_OUT_OF_MEMORY)
 @pytest.mark.scenario("child_killed_in_a_plain_scope")
 def test_a_child_killed_in_a_plain_scope_is_known(results: Results) -> None:
     record = decode(json.dumps(results["report"])).record
     assert record.likely_out_of_memory is True
 
 
-@expected_failure(_OUT_OF_MEMORY)
 @pytest.mark.scenario("child_killed_in_a_plain_service_then_success")
 def test_a_kill_in_a_shared_group_is_never_denied(results: Results) -> None:
     """The killed process may have been another's."""
@@ -229,7 +224,6 @@ def test_what_the_command_leaves_goes_on_where_the_profiler_was_started(results:
     assert results["subtreeControl"] == []
 
 
-@expected_failure(_SUBTREE_CONTROL)
 @pytest.mark.scenario("run_killed")
 def test_a_killed_run_leaves_a_group_that_processes_can_enter(results: Results) -> None:
     assert any(name.startswith("task-profiler-") for name in results["groupsWhileRunning"])

@@ -1,9 +1,11 @@
 """ProcessExitWaiter with real processes."""
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,26 @@ def test_a_process_that_is_no_longer_watched_does_not_end_the_wait(waiter: Proce
     waiter.watch(())
     process.communicate(b"\n")
     assert not waiter.wait(0)
+
+
+def test_an_open_file_that_does_not_change_does_not_end_the_wait(waiter: ProcessExitWaiter, tmp_path: Path) -> None:
+    with (tmp_path / "cgroup.events").open("w+") as file:
+        waiter.watch((), (file.fileno(),))
+        assert not waiter.wait(0)
+
+
+def test_an_event_of_a_file_ends_one_wait(waiter: ProcessExitWaiter) -> None:
+    """Like a changed ``cgroup.events``, a pipe without a reader is reported with POLLERR until something is done."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        waiter.watch((), (writer,))
+        assert waiter.wait(_LONG_SECONDS)
+        assert not waiter.wait(0)
+        waiter.watch((), (writer,))
+        assert waiter.wait(_LONG_SECONDS)
+    finally:
+        os.close(writer)
 
 
 def test_wake_ends_the_wait_but_is_not_the_end_of_a_process(waiter: ProcessExitWaiter) -> None:

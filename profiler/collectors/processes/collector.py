@@ -1,6 +1,7 @@
 """Collects readings of the batch's processes in a thread, where these are visible.
 
-The thread wakes up when a batch's main process ends, to read the control group before the kernel removes it.
+The thread wakes up when a batch's main process or the last process of its control group ends, to read the group before
+it is removed.
 """
 
 import threading
@@ -44,6 +45,11 @@ class ProcessSource(Protocol):
 class CgroupSource(Protocol):
     """Reads the control group of one container."""
 
+    @property
+    def events_descriptor(self) -> int | None:
+        """An open file that reports when the group becomes empty; None if there is none (any more)."""
+        ...
+
     def read(self) -> GroupReading | None:
         """Read the counters now; None once the group is removed."""
         ...
@@ -54,18 +60,18 @@ class CgroupSource(Protocol):
 
 
 class ExitWaiter(Protocol):
-    """A wait that the end of a process cuts short."""
+    """A wait that ends early when a process ends."""
 
     def open(self) -> None:
         """Open the descriptors; called before any other method."""
         ...
 
-    def watch(self, pids: tuple[int, ...]) -> None:
-        """End waits when one of these processes ends."""
+    def watch(self, pids: tuple[int, ...], events_descriptors: tuple[int, ...]) -> None:
+        """End waits when one of these processes ends, or one of these open ``cgroup.events`` changes."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait; returns True if one of the processes has ended."""
+        """Wait; returns True if one of the processes has ended or a group has changed."""
         ...
 
     def wake(self) -> None:
@@ -214,7 +220,7 @@ class ProcessCollector:
                 usage=batch.usage,
                 cpu_ns=batch.cpu_ns,
                 peak_bytes=batch.peak_bytes,
-                group_peak=batch.group_peak,
+                group_peak=batch.group_peak(is_running=record.status == "running"),
                 processes=batch.totals.top(),
                 kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
                 agrees_on_cpu=batch.comparison.cpu_agrees,
@@ -233,20 +239,38 @@ class ProcessCollector:
         self._machine.exit_waiter.close()
 
     def tick(self, *, force: bool = False) -> None:
-        """Read all batches; the processes only if the CPU share allows it, or with ``force``."""
+        """Read all batches; the processes only if the CPU share allows it, or with ``force``.
+
+        With ``force`` a process may have ended just now. All groups are then read first, because listing the processes
+        takes longer than the kernel may keep a group.
+        """
+        if force:
+            self._read_groups()
         for name, container in self._containers.items():
             if container.docker_id:
                 tracked = self._tracked.get(name) or self._track(name)
                 tracked.begin(container, container.docker_id, self._machine)
                 self._read(tracked, force=force)
         main_pids = (tracked.main_pid for tracked in self._tracked.values())
-        self._machine.exit_waiter.watch(tuple(pid for pid in main_pids if pid is not None))
+        groups = (tracked.group for tracked in self._tracked.values())
+        descriptors = (None if group is None else group.events_descriptor for group in groups)
+        self._machine.exit_waiter.watch(
+            tuple(pid for pid in main_pids if pid is not None),
+            tuple(descriptor for descriptor in descriptors if descriptor is not None),
+        )
 
     def _track(self, name: str) -> _TrackedContainer:
         tracked = _TrackedContainer(BatchProcesses(self._interval_ns, self._show_arguments))
         with self._lock:
             self._tracked[name] = tracked
         return tracked
+
+    def _read_groups(self) -> None:
+        for tracked in self._tracked.values():
+            group = tracked.read_group()
+            if group is not None:
+                with self._lock:
+                    tracked.batch.add_early_group(group)
 
     def _read(self, tracked: _TrackedContainer, *, force: bool) -> None:
         now_ns = self._clock.monotonic_ns()

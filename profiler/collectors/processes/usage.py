@@ -169,9 +169,12 @@ class BatchProcesses:
         self._last_added_ns: int | None = None
         self._threads = 0
         self._is_end_observed = False
+        self._is_mark_current = False
+        self._has_missed_end = False
+        self._mark_bytes: int | None = None
+        self._max_cache_bytes = 0
         self._max_high_water_bytes: int | None = None
         self._group_used_bytes: int | None = None
-        self.group_peak = GroupPeak()
         self.has_data = False
         self.usage = ContainerUsage(interval_ns)
         self.totals = ProcessTotals(show_arguments)
@@ -202,6 +205,10 @@ class BatchProcesses:
             self._threads = sum(process.threads for process in processes)
             self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
 
+    def add_early_group(self, group: GroupReading) -> None:
+        """Add a reading of the control group before the processes are read. It adds no sample."""
+        self._add_group(group, is_alive=True)
+
     def add_group(self, group: GroupReading, context: ReadingContext) -> None:
         """Add a reading of the control group alone, between two readings of the processes."""
         self._add_sample(self._add_group(group, is_alive=True), self._threads, context)
@@ -211,10 +218,18 @@ class BatchProcesses:
         """The CPU time of all incarnations, in nanoseconds."""
         return self._previous_cpu_ns + self._current_cpu_ns
 
-    @property
-    def can_read_cgroup(self) -> bool:
-        """Whether the control group was readable."""
-        return self.group_peak.size_bytes is not None or self._group_used_bytes is not None
+    def group_peak(self, *, is_running: bool) -> GroupPeak:
+        """The control group's high-water mark, and whether it covers all processes.
+
+        It covers them if the mark of every incarnation was read after the end of its last process. For a batch that is
+        running, the mark of the last reading suffices.
+        """
+        is_complete = self._is_end_observed or (is_running and self._is_mark_current)
+        return GroupPeak(
+            size_bytes=self._mark_bytes,
+            cache_bytes=self._max_cache_bytes,
+            includes_all_processes=is_complete and not self._has_missed_end,
+        )
 
     @property
     def peak_bytes(self) -> int | None:
@@ -229,11 +244,13 @@ class BatchProcesses:
         return max_known(of_processes, self._group_used_bytes)
 
     def _begin(self, incarnation: str) -> None:
+        if self._incarnation is not None and not self._is_end_observed:
+            self._has_missed_end = True
         self._incarnation = incarnation
         self._previous_cpu_ns += self._current_cpu_ns
         self._current_cpu_ns = 0
         self._tree_cpu = TreeCpu()
-        self._is_end_observed = False
+        self._is_end_observed = self._is_mark_current = False
 
     def _count_cpu(self, cpu_ns: int | None) -> None:
         self._current_cpu_ns = max(self._current_cpu_ns, cpu_ns or 0)
@@ -241,27 +258,18 @@ class BatchProcesses:
     def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
         """Add a reading of the control group; returns the memory in use, in bytes.
 
-        The group's high-water mark covers everything up to now. If the end was not observed, the mark may have risen
-        after the last reading.
+        The high-water mark covers everything up to now. It is final if no process was alive before it was read. While
+        the kernel removes the group, a reading may lack the mark: such a reading does not show the end.
         """
-        before = self.group_peak
         if group is None:
-            includes_all_processes = before.includes_all_processes and (
-                self._is_end_observed or not self.can_read_cgroup
-            )
-            self.group_peak = GroupPeak(
-                size_bytes=before.size_bytes,
-                cache_bytes=before.cache_bytes,
-                includes_all_processes=includes_all_processes,
-            )
+            self._is_mark_current = False
             return None
-        self._is_end_observed = not is_alive
-        cache_bytes = 0 if group.memory is None else group.memory.cache_bytes or 0
-        self.group_peak = GroupPeak(
-            size_bytes=max_known(before.size_bytes, group.peak_bytes),
-            cache_bytes=max(before.cache_bytes, cache_bytes),
-            includes_all_processes=before.includes_all_processes,
-        )
+        self._is_mark_current = group.has_mark
+        if group.has_mark:
+            self._is_end_observed = not is_alive if group.is_empty is None else group.is_empty
+        self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
+        cache_bytes = None if group.memory is None else group.memory.cache_bytes
+        self._max_cache_bytes = max(self._max_cache_bytes, cache_bytes or 0)
         self._count_cpu(group.cpu_ns)
         used_bytes = None if group.memory is None else group.memory.used_bytes
         self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)

@@ -65,8 +65,12 @@ class Cgroups:
         )
 
     def oom_kills(self) -> int | None:
-        """How many processes of its group the kernel has killed because memory ran out; None if unknown."""
-        for folder in self._folders(MEMORY)[:1]:
+        """How many processes the kernel has killed because memory ran out; None if unknown.
+
+        This counts the kills in the group whose memory counter includes this process: in version 2, the nearest one
+        with the memory controller.
+        """
+        for folder in self._folders(MEMORY):
             for files in (V2_MEMORY, V1_MEMORY):
                 kills = read_oom_kills(folder, files)
                 if kills is not None:
@@ -206,7 +210,8 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
 
     ``usage``, ``limit``, ``peak`` and ``kills`` are files. ``active``, ``inactive``, ``mapped``, ``cache`` and
     ``shared`` are names in ``memory.stat``; ``cache`` includes ``shared`` (shared memory and tmpfs), which is not
-    reclaimable like files. ``reset`` is written to ``peak`` to reset it.
+    reclaimable like files. ``reset`` is written to ``peak`` to reset it. ``events`` is the file that shows
+    whether the group has processes.
     """
 
     usage: str
@@ -219,6 +224,7 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
     cache: str
     shared: str
     reset: bytes
+    events: str | None = None
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
@@ -296,6 +302,7 @@ V2_MEMORY = MemoryFiles(
     cache="file",
     shared="shmem",
     reset=b"reset",
+    events="cgroup.events",
 )
 
 
@@ -349,4 +356,9 @@ def read_memory(folder: Path, files: MemoryFiles) -> MemoryReading | None:
 
 def read_oom_kills(folder: Path, files: MemoryFiles) -> int | None:
     """How many processes of a group the kernel has killed because memory ran out; None if it does not count them."""
-    return proc.parse_counter(proc.read_text(folder / files.kills), OOM_KILLS)
+    return parse_oom_kills(proc.read(str(folder / files.kills)) or b"")
+
+
+def parse_oom_kills(text: bytes) -> int | None:
+    """The kills in ``memory.events`` (version 2) or ``memory.oom_control`` (version 1); None if not counted."""
+    return proc.parse_counter(text.decode("ascii", "replace"), OOM_KILLS)

@@ -130,19 +130,26 @@ class ProcessExitWaiter:
     """Waits until one of several processes ends. One thread waits; any thread may call :meth:`wake`.
 
     The end of a process makes its pidfd readable (Linux 5.3). Every user who sees the process can open one.
-    Without pidfds each wait lasts until its timeout.
+    A change of a control group's ``cgroup.events`` also ends a wait: the last process of the group may have ended.
+    Without both, each wait lasts until its timeout.
     """
 
     def __init__(self) -> None:
         self._wake_event: WakeEvent | None = None
         self._pidfds: dict[int, int] = {}
+        self._events_descriptors: frozenset[int] = frozenset()
 
     def open(self) -> None:
         """Open the event for :meth:`wake`, which has no effect before."""
         self._wake_event = WakeEvent()
 
-    def watch(self, pids: Collection[int]) -> None:
-        """Wait for the end of these processes only."""
+    def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
+        """Wait for the end of these processes, and for a change of these open ``cgroup.events``, only.
+
+        A change is reported until the file is read. The files remain the caller's, who may close them before the next
+        wait only after another call of this method.
+        """
+        self._events_descriptors = frozenset(events_descriptors)
         for pid in self._pidfds.keys() - set(pids):
             os.close(self._pidfds.pop(pid))
         for pid in set(pids) - self._pidfds.keys():
@@ -152,14 +159,16 @@ class ProcessExitWaiter:
                 continue
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the timeout, :meth:`wake` or the end of a process; returns True if a process ended.
+        """Wait until the timeout, :meth:`wake` or an event; returns True if a process ended or a group changed.
 
-        Each process ends one wait only.
+        Each process ends one wait only, and each change of a group too.
         """
         poll = select.poll()
         pids = {descriptor: pid for pid, descriptor in self._pidfds.items()}
         for descriptor in pids:
             poll.register(descriptor, select.POLLIN)
+        for descriptor in self._events_descriptors:
+            poll.register(descriptor, select.POLLPRI)
         if self._wake_event is not None:
             poll.register(self._wake_event.descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(max(seconds, 0) * 1000)}
@@ -168,7 +177,9 @@ class ProcessExitWaiter:
         ended = ready & pids.keys()
         for descriptor in ended:
             os.close(self._pidfds.pop(pids[descriptor]))
-        return bool(ended)
+        changed = ready & self._events_descriptors
+        self._events_descriptors -= changed
+        return bool(ended or changed)
 
     def wake(self) -> None:
         """End the wait in progress, or else the next one."""

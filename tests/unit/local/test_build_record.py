@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -273,7 +274,7 @@ def test_what_python_adds_to_the_environment_is_taken_out() -> None:
 
 
 def _observed(
-    *, exit_code: int = 0, oom_kills: int = 0, memory_kills: int | None = None, is_stop_requested: bool = False
+    *, exit_code: int = 0, shared_oom_kills: int = 0, memory_kills: int | None = None, is_stop_requested: bool = False
 ) -> RunObservation:
     ending = CommandExit(
         exit_code=exit_code,
@@ -288,7 +289,7 @@ def _observed(
         usage=ContainerUsage(10**9),
         cpu_ns=1_234_567_000,
         peak=MemoryPeak(),
-        oom_kills=oom_kills,
+        shared_oom_kills=shared_oom_kills,
         memory_kills=memory_kills,
         has_block_io=False,
     )
@@ -310,14 +311,46 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
 
 
-def test_a_child_killed_out_of_memory_is_reported_when_the_command_fails() -> None:
-    assert _record(_observed(exit_code=1, oom_kills=1)).likely_out_of_memory is True
+@pytest.mark.parametrize("exit_code", [1, 3, 137, 143])
+@pytest.mark.parametrize("is_stop_requested", [False, True])
+def test_a_kill_in_a_shared_group_explains_a_command_that_failed(exit_code: int, *, is_stop_requested: bool) -> None:
+    record = _record(_observed(exit_code=exit_code, shared_oom_kills=1, is_stop_requested=is_stop_requested))
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    assert record.memory_kills is None
+
+
+@pytest.mark.parametrize("is_stop_requested", [False, True])
+def test_the_victim_of_a_kill_in_a_shared_group_is_unknown_if_the_command_succeeds(*, is_stop_requested: bool) -> None:
+    record = _record(_observed(shared_oom_kills=1, is_stop_requested=is_stop_requested))
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (None, None)
+
+
+def test_a_command_that_fails_without_a_kill_did_not_run_out_of_memory() -> None:
     assert _record(_observed(exit_code=1)).likely_out_of_memory is False
-    assert _record(_observed(exit_code=0, oom_kills=1)).likely_out_of_memory is False
+    assert _record(_observed(exit_code=1, memory_kills=0)).likely_out_of_memory is False
 
 
-def test_a_kill_in_the_commands_own_group_is_reported_for_every_outcome() -> None:
-    record = _record(_observed(exit_code=0, oom_kills=1, memory_kills=1))
+@given(
+    st.integers(0, 255),
+    st.booleans(),
+    st.none() | st.integers(0, 3),
+    st.integers(0, 3),
+)
+def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int | None, shared: int) -> None:  # noqa: FBT001
+    observed = _observed(
+        exit_code=exit_code, is_stop_requested=stopped, memory_kills=own, shared_oom_kills=0 if own else shared
+    )
+    if own or shared:
+        assert _record(observed).likely_out_of_memory is not False
+    if own:
+        assert _record(observed).likely_out_of_memory is True
+
+
+@pytest.mark.parametrize(("exit_code", "is_stop_requested"), [(0, False), (0, True), (3, False), (143, True)])
+def test_a_kill_in_the_commands_own_group_is_reported_for_every_outcome(
+    exit_code: int, *, is_stop_requested: bool
+) -> None:
+    record = _record(_observed(exit_code=exit_code, memory_kills=1, is_stop_requested=is_stop_requested))
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
     assert record.memory_kills == MemoryKills(count=1)
     assert _record(_observed(memory_kills=0)).memory_kills is None

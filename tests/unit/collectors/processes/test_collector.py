@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.collectors.base import with_source
@@ -36,12 +38,21 @@ def process(
     )
 
 
-def group(*, used: int = 100, cache: int = 0, peak: int = 100, kills: int = 0, cpu: float = 0) -> GroupReading:
+def group(
+    *,
+    used: int = 100,
+    cache: int = 0,
+    peak: int = 100,
+    kills: int = 0,
+    cpu: float = 0,
+    is_empty: bool | None = None,
+) -> GroupReading:
     return GroupReading(
         memory=MemoryReading(used_bytes=used * MIB, cache_bytes=cache * MIB),
         peak_bytes=peak * MIB,
         oom_kills=kills,
         cpu_ns=seconds(cpu),
+        is_empty=is_empty,
     )
 
 
@@ -50,12 +61,13 @@ class FakeExitWaiter:
 
     def __init__(self) -> None:
         self.watched: tuple[int, ...] = ()
+        self.watched_files: tuple[int, ...] = ()
         self.wakes = 0
 
     def open(self) -> None: ...
 
-    def watch(self, pids: tuple[int, ...]) -> None:
-        self.watched = pids
+    def watch(self, pids: tuple[int, ...], events_descriptors: tuple[int, ...]) -> None:
+        self.watched, self.watched_files = pids, events_descriptors
 
     def wait(self, seconds: float) -> bool:
         raise AssertionError("the tests tick themselves")
@@ -72,6 +84,7 @@ class FakeSource:
     def __init__(self, read: Callable[[], Any]) -> None:
         self.read = read
         self.closed = False
+        self.events_descriptor: int | None = 42
 
     def close(self) -> None:
         self.closed = True
@@ -240,6 +253,118 @@ def test_after_an_end_that_was_not_observed_the_mark_counts_as_sampled() -> None
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
 
 
+def test_a_reading_without_the_mark_is_not_the_end() -> None:
+    """The kernel removes the files of a group one after the other."""
+    world = World()
+    torn = GroupReading(memory=MemoryReading(used_bytes=0, cache_bytes=0), cpu_ns=seconds(30), is_empty=True)
+    world.group = lambda at: group(peak=746) if at < 60 else torn if at < 61 else None
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    for until in (60, 61, 62):
+        metrics = world.run(until).record().metrics
+        assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 746)
+
+
+def test_a_mark_without_the_page_cache_at_the_end_is_not_the_processes_peak() -> None:
+    world = World()
+    torn = GroupReading(peak_bytes=807 * MIB, is_empty=True)
+    world.group = lambda at: group(peak=746) if at < 60 else torn
+    metrics = world.run(60).record().metrics
+    assert (metrics.memory_peak_source, metrics.memory_usage_peak_mb) == ("sampled", 807)
+
+
+def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
+    """The kernel may remove the group while the processes are listed."""
+    world = World()
+    reads = 0
+
+    def read(at: float) -> GroupReading | None:
+        nonlocal reads
+        reads += at == 60
+        if at < 60:
+            return group(peak=746, is_empty=False)
+        return group(used=0, peak=807, is_empty=True) if reads == 1 else None
+
+    world.group = read
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    world.clock.advance(1)
+    world.collector.tick(force=True)
+    metrics = world.run(62).record().metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
+    assert metrics.memory_used_mb is not None
+    assert metrics.memory_used_mb.max == 807
+    assert metrics.memory_used_mb.avg == 100
+
+
+def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
+    world = World()
+    world.group = lambda _: group(peak=500, is_empty=False)
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    assert world.run(60).record().metrics.memory_peak_source == "sampled"
+
+
+def test_the_mark_of_a_running_batch_is_the_kernels_peak_so_far() -> None:
+    world = World()
+    world.group = lambda _: group(peak=500)
+    world.run(60)
+    assert world.record("running", None).metrics.memory_peak_source == "kernel"
+    assert world.record("stopped", None).metrics.memory_peak_source == "sampled"
+
+
+def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
+    world = World()
+    world.group = lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)
+    world.run(19)
+    world.collector.on_batch_started(replace(BATCH, docker_id="c"))
+    metrics = world.run(40).record().metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
+    """The readings of a group, whether a process was seen alive before each, and the true peak.
+
+    The mark grows while processes are alive. After the end, the group loses counters and disappears.
+    """
+    peaks = sorted(draw(st.lists(st.integers(1, 900), min_size=1, max_size=6)))
+    is_v2 = draw(st.booleans())
+    readings: list[GroupReading | None] = []
+    alive = []
+    for peak in peaks[: draw(st.integers(0, len(peaks)))]:
+        whole = group(peak=peak, is_empty=False if is_v2 else None)
+        readings.append(draw(st.sampled_from([whole, None, replace(whole, peak_bytes=None)])))
+        alive.append(True)
+    after = group(used=0, peak=peaks[-1], is_empty=True if is_v2 else None)
+    for _ in range(draw(st.integers(0, 3))):
+        torn = st.sampled_from(
+            [after, None, replace(after, peak_bytes=None), replace(after, memory=None), GroupReading(cpu_ns=1)]
+        )
+        readings.append(draw(torn))
+        alive.append(False)
+    return readings, alive, peaks[-1]
+
+
+@given(lives(), st.sampled_from(["success", "failure", "stopped", "unknown"]))
+def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
+    life: tuple[list[GroupReading | None], list[bool], int], status: Status
+) -> None:
+    readings, alive, true_peak = life
+    world = World()
+    world.group = lambda at: readings[round(at) - 2] if at >= 2 else None
+    alive_processes = ProcessSnapshot(processes=(process(held=1),), main_pid=7)
+    world.snapshot = lambda at: alive_processes if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
+    metrics = world.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
+    was_read = any(
+        reading is not None and reading.has_mark and not is_alive
+        for reading, is_alive in zip(readings, alive, strict=True)
+    )
+    assert (metrics.memory_peak_source == "kernel") == was_read
+    if was_read:
+        assert metrics.max_memory_used_mb == true_peak
+
+
 def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
     world = World()
     world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=700),), main_pid=7)
@@ -308,6 +433,14 @@ def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
     world.collector.tick(force=True)
     assert world.process_reads == 2
     assert world.exit_waiter.watched == (7,)
+
+
+def test_the_thread_waits_for_the_groups_events() -> None:
+    world = World()
+    world.group = lambda _: group()
+    world.run(1)
+    assert world.exit_waiter.watched_files == (42,)
+    assert World().run(1).exit_waiter.watched_files == ()
 
 
 def test_an_unreadable_group_is_tried_a_few_times() -> None:

@@ -48,6 +48,7 @@ V2_FILES = {
     "memory.stat": f"anon {280 * MIB}\nfile {20 * MIB}\nshmem 0\ninactive_file {15 * MIB}\n",
     "memory.peak": f"{840 * MIB}\n",
     "memory.events": "low 0\nhigh 0\nmax 31\noom 2\noom_kill 2\noom_group_kill 0\n",
+    "cgroup.events": "populated 1\nfrozen 0\n",
     "cpu.stat": "usage_usec 4200000\nuser_usec 4000000\nsystem_usec 200000\n",
 }
 
@@ -103,9 +104,66 @@ def test_the_group_is_readable_without_processes_until_it_is_removed(tmp_path: P
     reading = group.read()
     assert reading is not None
     assert reading.peak_bytes == 900 * MIB
-    for path in (tmp_path / "elsewhere").iterdir():
-        path.unlink()
+    _empty(tmp_path / "elsewhere", *V2_FILES)
     assert group.read() is None
+    group.close()
+
+
+def _empty(folder: Path, *names: str) -> None:
+    """Remove the contents of files: the open files of a removed group cannot be read any more."""
+    for name in names:
+        (folder / name).write_text("")
+
+
+def test_a_reading_during_the_removal_lacks_some_counters(tmp_path: Path) -> None:
+    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
+    group = found(tmp_path)
+    whole = group.read()
+    _empty(top, "memory.peak")
+    without_mark = group.read()
+    (top / "memory.peak").write_text(V2_FILES["memory.peak"])
+    _empty(top, "memory.stat")
+    without_cache = group.read()
+    group.close()
+    assert whole is not None
+    assert without_mark is not None
+    assert without_cache is not None
+    assert (whole.has_mark, without_mark.has_mark, without_cache.has_mark) == (True, False, False)
+    assert without_mark.memory == whole.memory
+    assert without_cache.peak_bytes == whole.peak_bytes
+
+
+def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
+    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
+    group = found(tmp_path)
+    alive = group.read()
+    assert alive is not None
+    assert (alive.is_empty, group.events_descriptor is not None) == (False, True)
+    (top / "cgroup.events").write_text("populated 0\nfrozen 0\n")
+    ended = group.read()
+    assert ended is not None
+    assert (ended.is_empty, ended.has_mark) == (True, True)
+    assert group.events_descriptor is None
+    group.close()
+
+
+def test_a_removed_group_is_not_watched(tmp_path: Path) -> None:
+    """The kernel reports the file of a removed group as changed forever."""
+    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
+    group = found(tmp_path)
+    assert group.events_descriptor is not None
+    _empty(top, *V2_FILES)
+    assert group.read() is None
+    assert group.events_descriptor is None
+    group.close()
+
+
+def test_version_1_does_not_show_it(tmp_path: Path) -> None:
+    process(tmp_path, V1_CGROUP, V1_MOUNTS, V1_FILES)
+    group = found(tmp_path)
+    reading = group.read()
+    assert reading is not None
+    assert (reading.is_empty, reading.has_mark, group.events_descriptor) == (None, True, None)
     group.close()
 
 

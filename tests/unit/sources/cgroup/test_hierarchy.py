@@ -50,6 +50,17 @@ def test_version_2_in_a_container(tmp_path: Path) -> None:
     assert groups.oom_kills() == 2
 
 
+def test_the_kills_are_those_of_the_nearest_group_that_counts_memory(tmp_path: Path) -> None:
+    files = {
+        "sys/fs/cgroup/user.slice/memory.events": "oom_kill 3\n",
+        "sys/fs/cgroup/user.slice/job.scope/cgroup.procs": "1\n",
+    }
+    root = _machine(tmp_path, "0::/user.slice/job.scope\n", _V2_MOUNT, files)
+    assert read_own_cgroups(root).oom_kills() == 3
+    (root / "sys/fs/cgroup/user.slice/job.scope/memory.events").write_text("oom_kill 1\n")
+    assert read_own_cgroups(root).oom_kills() == 1
+
+
 def test_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
     files = {
         "sys/fs/cgroup/user.slice/cpu.max": "100000 100000\n",
