@@ -1,13 +1,13 @@
 """How much longer the same work would have taken with fewer vCPUs, from the vCPUs that it used over time.
 
-The formulas are those of docs/right-size.md. They give two bounds: ``min`` for work that is spread evenly within each
+The formulas are those of docs/measuring.md. They give two bounds: ``min`` for work that is spread evenly within each
 step, ``max`` for work that comes in bursts and does not overlap with waiting.
 """
 
 import math
 from collections.abc import Mapping
 
-from msgspec import Struct
+from profiler.record.model import SlowdownBounds
 
 # The sizes, in vCPU, for which the record gives bounds: those of Fargate.
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16)
@@ -23,49 +23,51 @@ _DIGITS = 3
 _MAX_LEVEL = 4096
 
 
-class SlowdownBounds(Struct, frozen=True, kw_only=True):
-    """The factor by which the time would have grown: at least ``min``, at most ``max``."""
-
-    min: float
-    max: float
-
-
 class CpuDemand:
     """Aggregates of the vCPUs that a task used, of constant size.
 
     A step is the vCPUs in use by all containers of the task, and how long.
+
+    Args:
+        vcpu_size: The size of the task, if it is known yet. The sizes of Fargate are always followed, so that the
+            size can also be found later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vcpu_size: float | None = None) -> None:
         self._time_ns = 0
         self._cpu_ns = 0.0
-        self._saturated_ns = 0
-        self._has_size = False
-        self._stretched_ns = dict.fromkeys(VCPU_SIZES, 0.0)
+        self._saturated_ns = dict.fromkeys((*VCPU_SIZES, vcpu_size) if vcpu_size else VCPU_SIZES, 0)
+        # How much longer than it was each step would have been.
+        self._longer_ns = dict.fromkeys(VCPU_SIZES, 0.0)
         self._max_vcpu = 0.0
         self._level_ns: dict[int, int] = {}
 
-    def add(self, vcpu_used: float, held_ns: int, *, vcpu_size: float | None) -> None:
-        """Count ``vcpu_used`` (0 or more) for ``held_ns`` nanoseconds, in a task of ``vcpu_size``."""
+    def add(self, vcpu_used: float, held_ns: int) -> None:
+        """Count ``vcpu_used`` (0 or more) for ``held_ns`` nanoseconds."""
         if held_ns <= 0:
             return
         self._time_ns += held_ns
         self._cpu_ns += vcpu_used * held_ns
         self._max_vcpu = max(self._max_vcpu, vcpu_used)
-        if vcpu_size:
-            self._has_size = True
-            self._saturated_ns += held_ns if vcpu_used >= _REACHED * vcpu_size else 0
+        for size in self._saturated_ns:
+            if vcpu_used >= _REACHED * size:
+                self._saturated_ns[size] += held_ns
         for size in VCPU_SIZES:
-            self._stretched_ns[size] += held_ns * max(1.0, vcpu_used / size)
+            if vcpu_used <= size:
+                break
+            self._longer_ns[size] += held_ns * (vcpu_used / size - 1)
         level = min(int(vcpu_used / _REACHED), _MAX_LEVEL)
         self._level_ns[level] = self._level_ns.get(level, 0) + held_ns
 
-    @property
-    def saturated_percent(self) -> float | None:
-        """The share of the time in which the task used at least 95 % of its vCPUs; None if the size is unknown."""
-        if not self._time_ns or not self._has_size:
+    def saturated_percent(self, vcpu_size: float | None) -> float | None:
+        """The share of the time in which the task used at least 95 % of its vCPUs, in percent.
+
+        None if no CPU was measured, and for a size that is neither one of Fargate nor the one of the constructor.
+        """
+        saturated_ns = self._saturated_ns.get(vcpu_size) if vcpu_size else None
+        if not self._time_ns or saturated_ns is None:
             return None
-        return 100 * self._saturated_ns / self._time_ns
+        return round(100 * saturated_ns / self._time_ns, _DIGITS)
 
     def slowdown(self, *, vcpu_size: float | None, max_threads: int | None) -> Mapping[float, SlowdownBounds] | None:
         """The bounds for each size that would have been slower; None if no CPU was measured.
@@ -80,7 +82,7 @@ class CpuDemand:
         mean_vcpu = self._cpu_ns / self._time_ns
         bounds = {}
         for size in VCPU_SIZES:
-            least = self._stretched_ns[size] / self._time_ns
+            least = 1 + self._longer_ns[size] / self._time_ns
             most = least
             if size < parallelism:
                 most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))

@@ -4,31 +4,69 @@ The buffer begins with steps of the sampling interval. When the run outgrows it,
 step doubles. CPU time is kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
-from msgspec import Struct
-
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.record.model import AverageAndMaximum, Series
+from profiler.record.units import MIB, as_number
 
 _SIGNIFICANT_DIGITS = 3
-_MIB = 1024 * 1024
+_DIGITS = 3
+_MEMORY_COLUMN = "memory_used_mb"
+_COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent")
 _Cell = TypeVar("_Cell")
 
+Column: TypeAlias = tuple[float | None, ...]
 
-class SeriesValues(Struct, frozen=True, kw_only=True):
-    """The series as plain values: one per step, None where nothing was measured.
 
-    ``vcpu_used`` is the mean of the step, ``memory_used_mb`` its maximum, the devices' utilization is the mean of all
-    readings of all devices in the step. A quantity that was never measured is None as a whole.
-    """
+class DeviceTotals:
+    """The readings of one quantity of all devices: their sum, number and maximum."""
 
-    started_ns: int
-    step_ms: float
-    vcpu_used: tuple[float | None, ...] | None = None
-    memory_used_mb: tuple[float | None, ...] | None = None
-    gpu_percent: tuple[float | None, ...] | None = None
-    neuron_percent: tuple[float | None, ...] | None = None
+    __slots__ = ("count", "maximum", "total")
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.count = 0
+        self.maximum: float | None = None
+
+    def add(self, value: float) -> None:
+        """Count one reading of one device."""
+        self.total += value
+        self.count += 1
+        self.maximum = value if self.maximum is None else max(self.maximum, value)
+
+    def merge(self, other: "DeviceTotals") -> None:
+        """Count the readings of another one, too."""
+        self.total += other.total
+        self.count += other.count
+        self.maximum = max_known(self.maximum, other.maximum)
+
+    def summary(self, *, per: float = 1) -> AverageAndMaximum | None:
+        """The mean and the maximum, divided by ``per``; None without a reading."""
+        if self.maximum is None:
+            return None
+        return AverageAndMaximum(
+            avg=round(self.total / self.count / per, _DIGITS), max=round(self.maximum / per, _DIGITS)
+        )
+
+
+class DeviceReadings:
+    """The readings of all devices since some moment."""
+
+    __slots__ = ("gpu_memory_bytes", "gpu_percent", "neuron_percent")
+
+    def __init__(self) -> None:
+        self.gpu_percent = DeviceTotals()
+        self.gpu_memory_bytes = DeviceTotals()
+        self.neuron_percent = DeviceTotals()
+
+    def merge(self, other: "DeviceReadings") -> None:
+        """Count the readings of another one, too."""
+        self.gpu_percent.merge(other.gpu_percent)
+        self.gpu_memory_bytes.merge(other.gpu_memory_bytes)
+        self.neuron_percent.merge(other.neuron_percent)
 
 
 class _Column(Generic[_Cell]):
@@ -81,35 +119,39 @@ class RunSeries:
             self._cpu.cells[index] = (used_ns + until_ns - spread_ns, covered_ns + cell_end_ns - cell_start_ns)
             spread_ns = until_ns
 
-    def add_memory(self, at_ns: int, size_bytes: int) -> None:
-        """Count a reading of the memory in use for the step of its time."""
-        index = self._index(at_ns)
-        self._memory.reach(index)
-        before = self._memory.cells[index]
-        self._memory.cells[index] = size_bytes if before is None else max(before, size_bytes)
+    def add_memory(self, at_ns: int, size_bytes: int, *, held_ns: int = 0) -> None:
+        """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at ``at_ns``."""
+        last = self._index(at_ns - 1 if held_ns else at_ns)
+        self._memory.reach(last)
+        for index in range(self._index(at_ns - held_ns), last + 1):
+            before = self._memory.cells[index]
+            self._memory.cells[index] = size_bytes if before is None else max(before, size_bytes)
 
-    def add_gpu(self, at_ns: int, percents: Sequence[float]) -> None:
-        """Count one reading of each GPU's utilization."""
-        self._add_devices(self._gpu, at_ns, percents)
+    def add_devices(self, at_ns: int, readings: DeviceReadings) -> None:
+        """Count the devices' utilization for the step of ``at_ns``."""
+        self._add_devices(self._gpu, at_ns, readings.gpu_percent)
+        self._add_devices(self._neuron, at_ns, readings.neuron_percent)
 
-    def add_neuron(self, at_ns: int, percents: Sequence[float]) -> None:
-        """Count one reading of each Neuron core's utilization."""
-        self._add_devices(self._neuron, at_ns, percents)
-
-    def values(self) -> SeriesValues | None:
-        """The series so far; None before the first measurement."""
+    def values(self, min_step_ms: float = 0) -> Series | None:
+        """The series so far; None before the first measurement. Steps shorter than ``min_step_ms`` are merged."""
+        while self._step_ns < min_step_ms * NS_PER_MS:
+            self._merge()
         length = max(len(column.cells) for column in (self._cpu, self._memory, self._gpu, self._neuron))
         if not length:
             return None
         for reach in (self._cpu.reach, self._memory.reach, self._gpu.reach, self._neuron.reach):
             reach(length - 1)
-        return SeriesValues(
-            started_ns=self._started_ns,
-            step_ms=self._step_ns / NS_PER_MS,
+        return Series(
+            started_at=format_ms(self._started_ns),
+            step_ms=as_number(self._step_ns / NS_PER_MS) or 0,
             vcpu_used=_optional(tuple(used / covered if covered else None for used, covered in self._cpu.cells)),
-            memory_used_mb=_optional(tuple(None if size is None else size / _MIB for size in self._memory.cells)),
-            gpu_percent=_optional(tuple(total / count if count else None for total, count in self._gpu.cells)),
-            neuron_percent=_optional(tuple(total / count if count else None for total, count in self._neuron.cells)),
+            memory_used_mb=_optional(tuple(None if size is None else size / MIB for size in self._memory.cells)),
+            gpu_utilization_percent=_optional(
+                tuple(total / count if count else None for total, count in self._gpu.cells)
+            ),
+            neuron_utilization_percent=_optional(
+                tuple(total / count if count else None for total, count in self._neuron.cells)
+            ),
         )
 
     @property
@@ -138,21 +180,60 @@ class RunSeries:
             max((size for size in pair if size is not None), default=None) for pair in _neighbours(self._memory.cells)
         ]
 
-    def _add_devices(self, column: _Column[tuple[float, int]], at_ns: int, percents: Sequence[float]) -> None:
-        if not percents:
+    def _add_devices(self, column: _Column[tuple[float, int]], at_ns: int, percents: DeviceTotals) -> None:
+        if not percents.count:
             return
         index = self._index(at_ns)
         column.reach(index)
         total, count = column.cells[index]
-        column.cells[index] = (total + sum(percents), count + len(percents))
+        column.cells[index] = (total + percents.total, count + percents.count)
+
+
+def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
+    """Replace columns of a series by those of another one of the same run.
+
+    Args:
+        series: The series; if it has longer steps, the other one is merged to these.
+        other: The other series. If it has longer steps, the columns that stay are averaged (memory: the maximum).
+        names: The names of the columns.
+    """
+    columns = other.values(0 if series is None else series.step_ms)
+    taken = {} if columns is None else {name: getattr(columns, name) for name in names}
+    taken = {name: values for name, values in taken.items() if values is not None}
+    if columns is None or not taken:
+        return series
+    if series is None:
+        return Series(started_at=columns.started_at, step_ms=columns.step_ms, **taken)
+    if series.started_at != columns.started_at:
+        return series
+    factor = round(columns.step_ms / series.step_ms)
+    kept = {
+        name: _coarsen(values, factor, use_maximum=name == _MEMORY_COLUMN)
+        for name in _COLUMNS
+        if name not in taken and (values := getattr(series, name)) is not None
+    }
+    length = max(len(values) for values in (*kept.values(), *taken.values()))
+    padded = {name: values + (None,) * (length - len(values)) for name, values in {**kept, **taken}.items()}
+    return Series(started_at=series.started_at, step_ms=columns.step_ms, **padded)
+
+
+def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
+    """Combine each ``factor`` values: to their maximum or their mean."""
+    parts = [values[index : index + factor] for index in range(0, len(values), factor)]
+    known = [[value for value in part if value is not None] for part in parts]
+    return tuple(_rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None for part in known)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
 
 
 def _neighbours(cells: Sequence[_Cell]) -> list[Sequence[_Cell]]:
     return [cells[index : index + 2] for index in range(0, len(cells), 2)]
 
 
-def _optional(values: tuple[float | None, ...]) -> tuple[float | None, ...] | None:
+def _optional(values: Column) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
     if all(value is None for value in values):
         return None
-    return tuple(None if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}") for value in values)
+    return tuple(None if value is None else _rounded(value) for value in values)

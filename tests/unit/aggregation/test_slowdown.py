@@ -5,16 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.slowdown import VCPU_SIZES, CpuDemand, SlowdownBounds
+from profiler.aggregation.slowdown import VCPU_SIZES, CpuDemand
+from profiler.record.model import SlowdownBounds
 from tests.fakes import seconds
 
 Step = tuple[float, int]
 
 
 def demand(steps: Sequence[Step], size: float | None = None) -> CpuDemand:
-    found = CpuDemand()
+    found = CpuDemand(size)
     for vcpu, held_ns in steps:
-        found.add(vcpu, held_ns, vcpu_size=size)
+        found.add(vcpu, held_ns)
     return found
 
 
@@ -26,7 +27,7 @@ def bounds(steps: Sequence[Step], size: float | None = None, threads: int | None
 
 def test_nothing_measured_has_no_bounds() -> None:
     assert CpuDemand().slowdown(vcpu_size=1, max_threads=None) is None
-    assert CpuDemand().saturated_percent is None
+    assert CpuDemand(1).saturated_percent(1) is None
     assert demand([(1, 0)]).slowdown(vcpu_size=1, max_threads=None) is None
 
 
@@ -67,9 +68,16 @@ def test_no_more_parallelism_than_threads() -> None:
 
 def test_saturated_is_95_percent_of_the_size() -> None:
     steps = [(0.95, seconds(1)), (0.94, seconds(3))]
-    assert demand(steps, 1).saturated_percent == 25
-    assert demand(steps, 2).saturated_percent == 0
-    assert demand(steps).saturated_percent is None
+    assert demand(steps, 1).saturated_percent(1) == 25
+    assert demand(steps, 2).saturated_percent(2) == 0
+    assert demand(steps, 0.98).saturated_percent(0.98) == 100
+    assert demand(steps).saturated_percent(None) is None
+
+
+def test_the_size_of_a_fargate_task_may_be_found_late() -> None:
+    steps = [(0.95, seconds(1)), (0.94, seconds(3))]
+    assert demand(steps, 64).saturated_percent(1) == 25
+    assert demand(steps, 64).saturated_percent(3) is None
 
 
 STEPS = st.lists(st.tuples(st.floats(0, 200), st.integers(1, seconds(1000))), min_size=1)
