@@ -20,6 +20,8 @@ Arguments = Literal["off", "redacted", "all"]
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_SECONDS = 86_400.0
+DEFAULT_SERIES_POINTS = 60
+MAX_SERIES_POINTS = 240
 _SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
 _ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
@@ -54,6 +56,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     log_stream: str | None = None
     stop_seconds: float = 25.0
+    series_points: int = DEFAULT_SERIES_POINTS
     accelerators: AcceleratorSettings = AcceleratorSettings()
     process_arguments: Arguments = "off"
     prices: PriceOverrides = PriceOverrides()
@@ -117,6 +120,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
         log_group=reader.text("LOG_GROUP"),
         log_stream=reader.text("LOG_STREAM"),
         stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
+        series_points=_series_points(reader),
         accelerators=_accelerators(reader),
         process_arguments=reader.parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
         prices=_prices(reader),
@@ -140,6 +144,19 @@ def read_price_settings(environment: Mapping[str, str]) -> tuple[PriceOverrides,
     reader = _EnvironmentReader(environment)
     prices = _prices(reader)
     return prices, tuple(reader.problems)
+
+
+def read_series_points(environment: Mapping[str, str]) -> tuple[int, tuple[str, ...]]:
+    """The points of the time series, which ``run`` uses, too, and the problems with the setting."""
+    reader = _EnvironmentReader(environment)
+    points = _series_points(reader)
+    return points, tuple(reader.problems)
+
+
+def _series_points(reader: _EnvironmentReader) -> int:
+    return reader.parsed(
+        "SERIES_POINTS", DEFAULT_SERIES_POINTS, _points, f"0 (none) or a whole number up to {MAX_SERIES_POINTS}"
+    )
 
 
 def _prices(reader: _EnvironmentReader) -> PriceOverrides:
@@ -225,3 +242,10 @@ def _port(value: str) -> int | None:
     if not 0 < port <= _MAX_PORT:
         raise ValueError
     return port
+
+
+def _points(value: str) -> int:
+    points = int(value)
+    if not 0 <= points <= MAX_SERIES_POINTS:
+        raise ValueError
+    return points

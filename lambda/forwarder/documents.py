@@ -16,7 +16,7 @@ from forwarder.task.run_log import FoundReport
 from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metrics import RunView, view_of
-from profiler.record.model import Record, Report
+from profiler.record.model import Record, Report, known_status
 from profiler.sizing.requirements import requirements_of
 
 Fields: TypeAlias = dict[str, Any]
@@ -77,7 +77,7 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Inv
     if len(identity.encode()) > _MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name are longer than {_MAX_ID_BYTES} bytes.")
     fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
-    has_unknown_end = not is_checkpoint and record.status == _UNKNOWN
+    has_unknown_end = not is_checkpoint and known_status(record) == _UNKNOWN
     return Document(
         index=f"{prefix}-{kind}-{began:%Y.%m}",
         id=identity,

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
 from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs import arn_part, cluster_name, task_id
 from profiler.core.timestamps import format_ms
 from profiler.record.model import (
@@ -26,6 +28,8 @@ from profiler.sources.linux.host import Host
 
 # cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
+# The time of the highest sample counts as the time of the peak if the sample reached this part of it.
+_SAMPLED_PEAK_FRACTION = 0.9
 
 
 class ResourceLimits(Struct, frozen=True, kw_only=True):
@@ -67,6 +71,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
         memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
+        max_memory_used_at=None if usage.memory_max_at_ns is None else format_ms(usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         network_rx_bytes=usage.network_rx_bytes,
         network_tx_bytes=usage.network_tx_bytes,
@@ -77,15 +82,40 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 
 
 def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
-    """Replace the memory peak of the samples by another one, also as the maximum of the distributions."""
+    """Replace the memory peak of the samples by another one, also as the maximum of the distributions.
+
+    A peak far above all samples has no time: it lies somewhere between two of them.
+    """
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
+    sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
+    has_time = peak_mb is not None and sampled_mb is not None and sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
     return replace(
         metrics,
         max_memory_used_mb=peak_mb,
+        max_memory_used_at=metrics.max_memory_used_at if has_time else None,
         memory_peak_source=source,
         memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
         memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
+    )
+
+
+def with_cpu_demand(
+    metrics: Metrics, demand: CpuDemand, *, vcpu_size: float | None, max_threads: int | None
+) -> Metrics:
+    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have been.
+
+    Args:
+        metrics: The metrics of the batch.
+        demand: The vCPUs that the task used.
+        vcpu_size: The size of the task, else of the container.
+        max_threads: The most threads that were seen in the task; None if unknown.
+    """
+    slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
+    return replace(
+        metrics,
+        vcpu_saturated_percent=demand.saturated_percent(vcpu_size),
+        slowdown_at_vcpu=None if slowdown is None else {f"{size:g}": bounds for size, bounds in slowdown.items()},
     )
 
 
@@ -103,6 +133,16 @@ def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: in
         cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
         memory_used_mb=totals.memory_bytes.distribution(per=MIB),
         memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+    )
+
+
+def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
+    """Add the devices' readings since the last checkpoint, over all devices."""
+    return replace(
+        numbers,
+        gpu_utilization_percent=readings.gpu_percent.summary(),
+        gpu_memory_used_mb=readings.gpu_memory_bytes.summary(per=MIB),
+        neuron_utilization_percent=readings.neuron_percent.summary(),
     )
 
 

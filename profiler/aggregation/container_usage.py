@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -52,10 +53,18 @@ class ContainerUsage:
     two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
     with an unchanged ``read`` is a duplicate. After a jump of the wall clock, the counters continue and
     this one step is left out of the rates.
+
+    ``last_vcpu`` is the vCPU of the last known step.
+
+    Args:
+        nominal_step_ns: The sampling interval.
+        series_points: Half the largest number of steps of the time series; 0 for none.
     """
 
-    def __init__(self, nominal_step_ns: int) -> None:
+    def __init__(self, nominal_step_ns: int, series_points: int = 0) -> None:
         self._nominal_step_ns = nominal_step_ns
+        self._series_points = series_points
+        self._clock_shift_ns = 0
         self._run = _UsageWindow()
         self._interval = _UsageWindow()
         self._cpu_ns = MonotonicCounter()
@@ -65,12 +74,16 @@ class ContainerUsage:
         self._carried_cpu_ns = 0
         self._docker_id: str | None = None
         self._received_ns: int | None = None
+        self.last_vcpu: float | None = None
+        self._ended_step_ns = 0
+        self.series: RunSeries | None = None
         self.last_read_ns: int | None = None
         self.samples = 0
         self.duplicates = 0
         self.replacements = 0
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = TimeWeightedMean()
+        self.memory_max_at_ns: int | None = None
         self.memory_usage_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
         self.memory_limit_hits: int | None = None
@@ -104,6 +117,9 @@ class ContainerUsage:
             return False
         if self._docker_id not in (None, docker_id):
             self._restart_counters(shares_network=shares_network)
+        if self._series_points and self.series is None:
+            start_ns = sample.read_ns if started_ns is None else started_ns
+            self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points)
         step_ns = self._step(sample, received_ns, started_ns)
         self._add_cpu(sample, step_ns, counts_from_start=self.last_read_ns is None and started_ns is not None)
         self._add_memory(sample, step_ns)
@@ -138,9 +154,10 @@ class ContainerUsage:
             return first_ns if first_ns > 0 else None
         step_ns = sample.read_ns - self.last_read_ns
         own_step_ns = received_ns - self._received_ns
-        if step_ns <= 0 or abs(step_ns - own_step_ns) > _CLOCK_JUMP_NS:
+        if abs(step_ns - own_step_ns) > _CLOCK_JUMP_NS:
+            self._clock_shift_ns += step_ns - own_step_ns
             return None
-        return step_ns
+        return step_ns if step_ns > 0 else None
 
     def _add_cpu(self, sample: ContainerSample, step_ns: int | None, *, counts_from_start: bool) -> None:
         if sample.cpu_ns is None:
@@ -159,6 +176,10 @@ class ContainerUsage:
             window.vcpu.add(growth_ns / step_ns, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
+        self.last_vcpu, self._ended_step_ns = growth_ns / step_ns, step_ns
+        if self.series is not None:
+            end_ns = sample.read_ns - self._clock_shift_ns
+            self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
         self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
@@ -167,7 +188,8 @@ class ContainerUsage:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
-        self.memory_max_bytes = max_known(self.memory_max_bytes, sample.memory_used_bytes)
+        if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
+            self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
         # A first value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = self._nominal_step_ns
         if step_ns is not None:
@@ -176,6 +198,24 @@ class ContainerUsage:
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
         if sample.memory_cache_bytes is not None:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
+        if self.series is not None:
+            held_ns = 0 if step_ns is None else weight_ns
+            self.series.add_memory(sample.read_ns - self._clock_shift_ns, sample.memory_used_bytes, held_ns=held_ns)
+
+    def take_ended_step_ns(self) -> int:
+        """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""
+        ended_ns, self._ended_step_ns = self._ended_step_ns, 0
+        return ended_ns
+
+    def add_devices(self, readings: DeviceReadings, now_ns: int) -> None:
+        """Add readings of devices, which ended at ``now_ns`` (monotonic), to the time series."""
+        if self.series is not None and self.last_read_ns is not None and self._received_ns is not None:
+            at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self._received_ns
+            self.series.add_devices(at_ns, readings)
+
+    def drop_series(self) -> None:
+        """Keep no time series."""
+        self._series_points, self.series = 0, None
 
     @property
     def cpu_seconds(self) -> float | None:

@@ -7,7 +7,7 @@ the total of a kernel counter across resets.
 
 from ddsketch import LogCollapsingLowestDenseDDSketch
 
-from profiler.record.model import AverageMax, Distribution
+from profiler.record.model import AverageAndMaximum, Distribution
 
 RELATIVE_ERROR = 0.01
 # 2048 bins at 1 % span 17 orders of magnitude, more than any quantity here. Beyond that the
@@ -95,12 +95,12 @@ class TimeWeightedMean:
             self._weight_ns += weight_ns
             self._maximum = max(self._maximum, value)
 
-    def summary(self, *, per: float = 1, digits: int = 3) -> AverageMax | None:
+    def summary(self, *, per: float = 1, digits: int = 3) -> AverageAndMaximum | None:
         """Mean and maximum, divided by ``per`` and rounded to ``digits``; None before the first value."""
         if not self._weight_ns:
             return None
         average = self._weighted_sum / self._weight_ns
-        return AverageMax(avg=round(average / per, digits), max=round(self._maximum / per, digits))
+        return AverageAndMaximum(avg=round(average / per, digits), max=round(self._maximum / per, digits))
 
 
 class MonotonicCounter:

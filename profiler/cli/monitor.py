@@ -26,6 +26,7 @@ TASK_PROFILER_CHECKPOINT_SECONDS  period of checkpoint lines, 0 = off (60)
 TASK_PROFILER_LOG_GROUP           destination of the report (the batch's
 TASK_PROFILER_LOG_STREAM          awslogs options)
 TASK_PROFILER_PROMETHEUS_PORT     live metrics for Prometheus (off)
+TASK_PROFILER_SERIES_POINTS       size of the time series, 0 = none (60)
 TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
 """
 

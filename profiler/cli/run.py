@@ -22,7 +22,7 @@ from profiler.local.labels import build_default_labels, git_commit, parse_labels
 from profiler.local.session import OnSample, RunContext, RunRequest, fan_out, run
 from profiler.record.json_line import encode_line
 from profiler.record.model import Report
-from profiler.settings import problems_message, read_price_settings
+from profiler.settings import problems_message, read_price_settings, read_series_points
 
 if TYPE_CHECKING:
     from profiler.local.live import LiveView
@@ -98,11 +98,13 @@ def command(
     gpu_listener = None if recorder is None else recorder.timeline.add_gpu
     found = local_collectors(os.environ, clock, interval_seconds, gpu_listener)
     prices, price_problems = read_price_settings(os.environ)
+    series_points, series_problems = read_series_points(os.environ)
     context = RunContext(
         find_labels=_find_labels,
         fetch_placement=task_lookup(os.environ),
         collectors=found.collectors,
         prices=prices,
+        series_points=series_points,
         pause=view.close if view is not None else lambda: None,
     )
     finished = run(request, os.environb, clock, fan_out(_listeners(recorder, view)), context)
@@ -110,7 +112,7 @@ def command(
         view.close()
     if finished.startup_error is not None:
         _write_all(_STDERR, f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
-    _warn((*found.problems, *_price_warnings(price_problems), *finished.warnings))
+    _warn((*found.problems, *_setting_warnings((*price_problems, *series_problems)), *finished.warnings))
     line = encode_line(finished.report)
     printed = line if output_format == "json" else _text_line(finished.report)
     _write_report(printed + b"\n", descriptor, output)
@@ -134,7 +136,7 @@ def _text_line(report: Report) -> bytes:
     return report_text(report).encode(errors="replace")
 
 
-def _price_warnings(problems: tuple[str, ...]) -> tuple[str, ...]:
+def _setting_warnings(problems: tuple[str, ...]) -> tuple[str, ...]:
     return (problems_message(problems),) if problems else ()
 
 

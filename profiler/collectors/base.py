@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import Record
@@ -68,6 +69,14 @@ class LiveReadings(Protocol):
         ...
 
 
+class DeviceCollector(Protocol):
+    """A collector of devices, for the time series and the intervals of the record."""
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        """Add the readings of all the batch's devices since the last call."""
+        ...
+
+
 class RequirableCollector(Protocol):
     """A collector that the settings can require (``on``)."""
 
@@ -87,6 +96,7 @@ class Collectors(Struct, frozen=True, kw_only=True):
     all: tuple[Collector, ...] = ()
     batch_listeners: tuple[BatchListener, ...] = ()
     live: tuple[LiveReadings, ...] = ()
+    devices: tuple[DeviceCollector, ...] = ()
     requirable: tuple[RequirableCollector, ...] = ()
     child_pids: tuple[Callable[[], int | None], ...] = ()
 
@@ -101,6 +111,14 @@ def final_readings(collectors: Iterable[Collector]) -> None:
     """Take one last reading of each collector before a report."""
     for collector in collectors:
         collector.final_reading(_FINAL_READING_SECONDS)
+
+
+def take_readings(collectors: Iterable[DeviceCollector]) -> DeviceReadings:
+    """Return the readings of all devices since the last call."""
+    readings = DeviceReadings()
+    for collector in collectors:
+        collector.take_readings(readings)
+    return readings
 
 
 def stop_collectors(collectors: Iterable[Collector]) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.page import round_significant, round_to, to_script_json
 from profiler.html_report.runs import Run, Step, downsample
-from profiler.record.model import Distribution, Gpu, Number, Record, TaskSize
+from profiler.record.model import Distribution, Gpu, Number, Record, TaskSize, known_status
 from profiler.record.units import MIB
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import LAST_RUNS, families_of
@@ -91,7 +91,7 @@ def build_page_data(
 
 def outcome(record: Record) -> str:
     """Return the status, or ``out of memory`` for a run that was probably killed for it."""
-    return "out of memory" if record.likely_out_of_memory else record.status
+    return "out of memory" if record.likely_out_of_memory else known_status(record)
 
 
 def _run_fields(run: Run) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from profiler.aggregation.build_record import (
     build_batch_record,
     container_limits,
     usage_metrics,
+    with_cpu_demand,
     with_peak,
 )
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import Outcome, OutOfMemory, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.core.ecs import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local.supervisor import CommandExit
@@ -137,6 +139,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     span: RunSpan
     ending: CommandExit
     usage: ContainerUsage
+    demand: CpuDemand
     cpu_ns: int
     peak: MemoryPeak
     group_peak_bytes: int | None = None
@@ -228,9 +231,10 @@ def build_run_record(
         started_at=format_ms(span.started_ns),
         finished_at=format_ms(span.finished_ns),
         sampling=sampling,
-        metrics=_metrics(observed, sizes),
+        metrics=_metrics(observed, sizes, None if facts.placement is None else facts.placement.task.vcpu_limit),
         processes=observed.processes,
         monitor=monitor,
+        series=None if observed.usage.series is None else observed.usage.series.values(),
     )
     if facts.placement is None:
         return record
@@ -304,10 +308,16 @@ def build_sampling(
     )
 
 
-def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
+def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float | None) -> Metrics:
     """The statistics of the samples, with the kernel's exact totals and peak where it has them."""
     peak = observed.peak
     measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
+    measured = with_cpu_demand(
+        measured,
+        observed.demand,
+        vcpu_size=sizes.vcpu if task_vcpu is None else task_vcpu,
+        max_threads=observed.usage.max_pids,
+    )
     reaped = observed.ending.reaped
     return replace(
         measured,

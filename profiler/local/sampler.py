@@ -1,10 +1,12 @@
 """Samples a command's process tree as one container, and passes the samples to the statistics."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.collectors.base import DeviceCollector, take_readings
 from profiler.core.optional_math import max_known
 from profiler.sources import Unavailable
 from profiler.sources.cgroup.command import CommandCgroup
@@ -160,10 +162,19 @@ class SampleBuffer:
     """Passes samples to the statistics with a delay of one, so that a short last step can be merged with it.
 
     A rate over a step of a few milliseconds is mostly rounding of the counters.
+
+    Args:
+        interval_ns: The sampling interval.
+        started_ns: The start of the command by the wall clock.
+        vcpu_size: The vCPUs that the command can use at most.
+        series_points: Half the largest number of steps of the time series; 0 for none.
     """
 
-    def __init__(self, interval_ns: int, started_ns: int) -> None:
-        self.usage = ContainerUsage(interval_ns)
+    def __init__(
+        self, interval_ns: int, started_ns: int, vcpu_size: float | None = None, series_points: int = 0
+    ) -> None:
+        self.usage = ContainerUsage(interval_ns, series_points)
+        self.demand = CpuDemand(vcpu_size)
         self.failures = 0
         self._interval_ns = interval_ns
         self._started_ns = started_ns
@@ -176,6 +187,11 @@ class SampleBuffer:
             return
         self._flush()
         self._pending = sample, received_ns
+
+    def add_devices(self, collectors: Sequence[DeviceCollector], now_ns: int) -> None:
+        """Add the devices' readings since the last call to the time series, once it has begun."""
+        if collectors and self.usage.samples:
+            self.usage.add_devices(take_readings(collectors), now_ns)
 
     def finish(self, final: ContainerSample, received_ns: int) -> None:
         """Add the counters at the end, if there was a sample before."""
@@ -193,4 +209,5 @@ class SampleBuffer:
         if self._pending is not None:
             sample, received_ns = self._pending
             self.usage.add(sample, docker_id="", received_ns=received_ns, started_ns=self._started_ns)
+            self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
             self._pending = None

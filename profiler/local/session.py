@@ -12,7 +12,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.collectors.base import Collectors, final_readings, start_collectors, with_collected
+from profiler.collectors.base import (
+    Collectors,
+    final_readings,
+    start_collectors,
+    with_collected,
+)
 from profiler.collectors.processes.commands import ProcessTotals
 from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock, Ticker
@@ -35,6 +40,7 @@ from profiler.local.launch import StartedCommand, StartFailure, launch, restore_
 from profiler.local.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
 from profiler.local.supervisor import HANDLED_SIGNALS, Supervisor, become_subreaper
 from profiler.record.model import Monitor, Report
+from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.prices import PriceOverrides
 from profiler.sources import Unavailable
 from profiler.sources.cgroup.command import make_command_cgroup
@@ -74,6 +80,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
         collectors: The collectors of accelerators. The caller stops them, because that may take a while and the report
             need not wait for it.
         prices: The prices of the settings.
+        series_points: Half the largest number of steps of the time series; 0 for none.
         pause: Called before the profiler stops because the terminal stopped the command.
     """
 
@@ -81,6 +88,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     fetch_placement: Callable[[], Placement | None] | None = None
     collectors: Collectors = Collectors()
     prices: PriceOverrides = PriceOverrides()
+    series_points: int = DEFAULT_SERIES_POINTS
     pause: Callable[[], None] = lambda: None
 
 
@@ -175,11 +183,7 @@ class _Session:
 
     def sample_until_exit(self, started: StartedCommand, on_sample: OnSample, context: RunContext) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
-        placement_call = (
-            None
-            if context.fetch_placement is None
-            else BackgroundCall(context.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
-        )
+        placement_call = self._start_placement_call(context)
         labels = merge_labels(context.find_labels(), self._identity.labels)
         floor_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
         unrelated_children = UnrelatedChildren(self._preexisting_children, context.collectors.child_pids)
@@ -189,13 +193,15 @@ class _Session:
             tree, self._own_cgroup, self._started_wall_ns, self._usable_cpus, startup_cpu_ns=started.startup_cpu_ns
         )
         start_collectors(context.collectors.all)
-        samples = SampleBuffer(self._interval_ns, self._started_wall_ns)
+        sizes = effective_sizes(self._cgroups.limits(), self._identity.host, self._usable_cpus)
+        samples = SampleBuffer(self._interval_ns, self._started_wall_ns, sizes.vcpu, context.series_points)
         totals = ProcessTotals()
         ticker = Ticker(self._started_ns, self._interval_ns)
         while not supervisor.wait_until_exit(self._next_tick(ticker)):
             now_ns = self._clock.monotonic_ns()
             sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns, supervisor.reaped.blocks)
             samples.add(sample, now_ns)
+            samples.add_devices(context.collectors.devices, now_ns)
             totals.add(source.processes)
             if not isinstance(sample, Unavailable):
                 on_sample(sample)
@@ -213,6 +219,7 @@ class _Session:
             ),
             ending=ending,
             usage=samples.usage,
+            demand=samples.demand,
             cpu_ns=source.cpu_ns,
             peak=resolve_peak(
                 source.peak_bytes,
@@ -228,8 +235,14 @@ class _Session:
             has_block_io=proc.read("/proc/self/io") is not None,
         )
         final_readings(context.collectors.all)
+        samples.add_devices(context.collectors.devices, finished_ns)
         facts = RunFacts(placement=None if placement_call is None else placement_call.result(), labels=labels)
         return self._finished(observed, samples.failures, ticker.missed, facts, context)
+
+    def _start_placement_call(self, context: RunContext) -> "BackgroundCall[Placement] | None":
+        if context.fetch_placement is None:
+            return None
+        return BackgroundCall(context.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
 
     def _finished(
         self, observed: RunObservation, failures: int, missed: int, facts: RunFacts, context: RunContext

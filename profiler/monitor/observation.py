@@ -1,8 +1,11 @@
 """The monitor's view of its task: the last metadata, and each container's usage so far."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.base import DeviceCollector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -18,6 +21,19 @@ _STALE_STEPS = 2
 _MAX_PROBLEMS_LOGGED = 20
 
 
+class BatchLoad:
+    """What concerns a batch beyond the usage of its container.
+
+    ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
+    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else what bounds the container.
+    """
+
+    def __init__(self, vcpu_size: float | None) -> None:
+        self.vcpu_size = vcpu_size
+        self.demand = CpuDemand(vcpu_size)
+        self.interval_devices = DeviceReadings()
+
+
 class Observation:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
@@ -27,6 +43,9 @@ class Observation:
         log: Gets a line for each change of state.
         interval_ns: The sampling interval.
         on_sample: Receives the container's name and each sample that is not a duplicate.
+        series_points: Half the largest number of steps of a batch's time series; 0 for none.
+        host_vcpu: The vCPUs of the host, which bound a task without limits.
+        devices: The collectors of devices.
     """
 
     def __init__(
@@ -36,8 +55,16 @@ class Observation:
         log: Log,
         interval_ns: int,
         on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None,
+        *,
+        series_points: int = 0,
+        host_vcpu: float | None = None,
+        devices: Sequence[DeviceCollector] = (),
     ) -> None:
         self._source = source
+        self._series_points = series_points
+        self._host_vcpu = host_vcpu
+        self._devices = devices
+        self._watched: Collection[str] = ()
         self._on_sample = on_sample
         self._clock = clock
         self._interval_ns = interval_ns
@@ -55,6 +82,7 @@ class Observation:
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
+        self.loads: dict[str, BatchLoad] = {}
         self.last_reading: StatsReading | None = None
         self.readings = 0
 
@@ -74,6 +102,8 @@ class Observation:
         ``watched`` are the containers whose end is awaited.
         """
         self._check_clock()
+        if watched and watched != self._watched:
+            self._follow_only(watched)
         reading = self._source.stats()
         if isinstance(reading, Unavailable):
             self._stats_health.on_failure(reading)
@@ -86,7 +116,24 @@ class Observation:
             self._log_problems("/task/stats", reading.problems)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._add_samples(reading)
+        self.add_device_readings()
         return refreshed
+
+    def add_device_readings(self) -> None:
+        """Add the devices' readings since the last call to the batches that have samples."""
+        if not self._devices or not self.loads:
+            return
+        readings, now_ns = take_readings(self._devices), self._clock.monotonic_ns()
+        for name, load in self.loads.items():
+            load.interval_devices.merge(readings)
+            self.usages[name].add_devices(readings, now_ns)
+
+    @property
+    def max_threads(self) -> int | None:
+        """The largest numbers of threads of all containers together; None if one of them is unknown."""
+        largest = [usage.max_pids for usage in self.usages.values()]
+        known = [pids for pids in largest if pids is not None]
+        return sum(known) if known and len(known) == len(largest) else None
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
@@ -148,13 +195,15 @@ class Observation:
 
     def _add_samples(self, reading: StatsReading) -> None:
         received_ns = self._clock.monotonic_ns()
+        present: list[ContainerUsage] = []
         for container in self._current:
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
                 continue
             usage = self.usages.get(container.name)
             if usage is None:
-                usage = self.usages[container.name] = ContainerUsage(self._interval_ns)
+                usage = self.usages[container.name] = self._new_usage(container)
+            present.append(usage)
             started_ns = None if container.restart_count else container.started_ns
             if usage.add(
                 sample,
@@ -165,6 +214,32 @@ class Observation:
             ):
                 self._last_fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)
+        self._add_demand(present)
+
+    def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
+        """The usage of a container; until the batches are known, each container may be one."""
+        if self._watched and container.name not in self._watched:
+            return ContainerUsage(self._interval_ns)
+        limits = (None if self.task is None else self.task.vcpu_limit, container.vcpu_limit, self._host_vcpu)
+        self.loads[container.name] = BatchLoad(next((limit for limit in limits if limit is not None), None))
+        return ContainerUsage(self._interval_ns, self._series_points)
+
+    def _follow_only(self, watched: Collection[str]) -> None:
+        """The batches are known: what only they need is dropped for all other containers."""
+        self._watched = watched
+        for name in self.loads.keys() - set(watched):
+            del self.loads[name]
+            self.usages[name].drop_series()
+
+    def _add_demand(self, present: Iterable[ContainerUsage]) -> None:
+        """Add the vCPUs of all present containers for the steps that the batches' samples have ended."""
+        task_vcpu: float | None = None
+        for name, load in self.loads.items():
+            held_ns = self.usages[name].take_ended_step_ns()
+            if held_ns:
+                if task_vcpu is None:
+                    task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
+                load.demand.add(task_vcpu, held_ns)
 
     def _check_clock(self) -> None:
         jumped_ns = self._clock_jumps.check()

@@ -10,9 +10,12 @@ from profiler.aggregation.build_record import (
     build_interval,
     build_other_container,
     container_limits,
+    with_cpu_demand,
+    with_devices,
 )
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import Outcome, running_outcome
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.base import Collector, with_collected
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
@@ -86,7 +89,12 @@ class Reporter:
         """The final line of a batch."""
         from profiler.sizing.advice import with_recommendation  # takes no memory while the batch runs
 
-        record = with_collected(self._record(container, task, outcome), self._collectors)
+        self._observation.add_device_readings()
+        record = self._record(container, task, outcome)
+        usage = self._observation.usages.get(container.name)
+        if usage is not None and usage.series is not None:
+            record = replace(record, series=usage.series.values())
+        record = with_collected(record, self._collectors)
         time = format_ms(self._clock.wall_ns())
         return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
 
@@ -99,6 +107,10 @@ class Reporter:
             started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
             sizes = container_limits(container, task, usage, self._host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
+            load = self._observation.loads.get(container.name)
+            if load is not None:
+                numbers = with_devices(numbers, load.interval_devices)
+                load.interval_devices = DeviceReadings()
             record = replace(record, interval=numbers)
             self._interval_started_ns[container.name] = now_ns
         return self._line("task.checkpoint", with_collected(record, self._collectors))
@@ -124,6 +136,12 @@ class Reporter:
         record = build_batch_record(
             container, task, usage, outcome, self._host, others=self._other_containers(container, task)
         )
+        load = self._observation.loads.get(container.name)
+        if load is not None:
+            metrics = with_cpu_demand(
+                record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._observation.max_threads
+            )
+            record = replace(record, metrics=metrics)
         target = log_target(container, task, self._settings)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)

@@ -18,7 +18,7 @@ MAX_GPUS = 32
 MAX_NEURON_CORES = 128
 MAX_PROCESSES = 10
 MAX_WARNINGS = 20
-MAX_WARNING_LENGTH = 2500  # enough for a warning that lists all settings, each with a bad value and the valid ones
+MAX_WARNING_LENGTH = 2800  # enough for a warning that lists all settings, each with a bad value and the valid ones
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
 # The limits of AWS; tags whose name begins with "aws:" do not count there.
@@ -28,6 +28,7 @@ MAX_TAG_VALUE_LENGTH = 256
 MAX_TAGS_BYTES = 20 * 1024  # of all tags together in JSON: enough for 50 of the longest ones in ASCII
 # The parts of a record that are removed from a line that is too long, the least important one first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
+    {"series": None},
     {"containers": ()},
     {"neuron": None},
     {"gpus": ()},

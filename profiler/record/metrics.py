@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model import (
-    AverageMax,
+    AverageAndMaximum,
     Cost,
     Distribution,
     Interval,
@@ -26,10 +26,12 @@ from profiler.record.model import (
     Number,
     Recommendation,
     Record,
+    SlowdownBounds,
+    known_status,
 )
 
 # MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
-Unit = Literal["ms", "s", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "text", "time"]
+Unit = Literal["ms", "s", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long"]
 
 _INDEX_TYPES: Mapping[Unit, IndexType] = {
@@ -42,9 +44,12 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
     "J": "double",
     "USD": "double",
     "count": "long",
+    "factor": "float",
     "text": "keyword",
     "time": "date",
 }
+# The sizes in vCPU with a slowdown in the search document.
+_SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8")
 # The record rounds its own numbers to three digits, too.
 _MEAN_DIGITS = 3
 _NO_INTERVAL, _NO_COST, _NO_RECOMMENDATION, _NO_MONITOR = Interval(), Cost(), Recommendation(), Monitor()
@@ -111,7 +116,7 @@ def view_of(record: Record) -> RunView:
 
 def _statistics(
     unit: Unit,
-    get: Callable[[RunView], Distribution | AverageMax | None],
+    get: Callable[[RunView], Distribution | AverageAndMaximum | None],
     *,
     document_field: str,
     record_path: str | None = None,
@@ -134,7 +139,7 @@ def _statistics(
 
 
 def _statistic(
-    get: Callable[[RunView], Distribution | AverageMax | None], name: str
+    get: Callable[[RunView], Distribution | AverageAndMaximum | None], name: str
 ) -> Callable[[RunView], float | None]:
     def read(run: RunView) -> float | None:
         distribution = get(run)
@@ -158,7 +163,7 @@ def _waste_usd(run: RunView) -> float | None:
 
 def _failed(run: RunView) -> int | None:
     """1 or 0, once for each run. A stopped run did not fail; if the end was not observed, the result is not known."""
-    status = run.record.status
+    status = known_status(run.record)
     return None if status in ("running", "unknown") else int(status == "failure")
 
 
@@ -166,6 +171,28 @@ def _out_of_memory(run: RunView) -> int | None:
     """1 or 0, once for each run."""
     likely = run.record.likely_out_of_memory
     return None if run.record.status == "running" or likely is None else int(likely)
+
+
+def _slowdowns(name: str, bound: Callable[[SlowdownBounds], float]) -> Iterator[Metric]:
+    """One row for each smaller size: a bound of the slowdown there."""
+    for size in _SLOWDOWN_SIZES:
+        yield Metric(
+            unit="factor",
+            get=_slowdown(size, bound),
+            document_field=f"usage.cpu.slowdown.{name}.v{size.replace('.', '_')}",
+        )
+
+
+def _slowdown(size: str, bound: Callable[[SlowdownBounds], float]) -> Callable[[RunView], float | None]:
+    def read(run: RunView) -> float | None:
+        """1 for a size that the record leaves out, because the run would not have been slower there."""
+        slowdown = run.metrics.slowdown_at_vcpu
+        if slowdown is None:
+            return None
+        bounds = slowdown.get(size)
+        return 1.0 if bounds is None else bound(bounds)
+
+    return read
 
 
 METRICS: tuple[Metric, ...] = (
@@ -232,6 +259,14 @@ METRICS: tuple[Metric, ...] = (
         text_labels={"avg": "Avg CPU"},
         emf_names={"max": "maxCpuUtilizationPercent"},
     ),
+    Metric(
+        unit="%",
+        get=lambda run: run.metrics.vcpu_saturated_percent,
+        record_path="metrics.vcpuSaturatedPercent",
+        document_field="usage.cpu.saturated_percent",
+    ),
+    *_slowdowns("min", lambda bounds: bounds.min),
+    *_slowdowns("max", lambda bounds: bounds.max),
     # Memory
     Metric(
         unit="MB",
@@ -348,6 +383,25 @@ METRICS: tuple[Metric, ...] = (
         record_path="interval.memoryUsedMB.max",
         document_field="interval.memory_mb",
         field_type="float",
+    ),
+    Metric(
+        unit="%",
+        get=_statistic(lambda run: run.interval.gpu_utilization_percent, "avg"),
+        record_path="interval.gpuUtilizationPercent.avg",
+        document_field="interval.gpu_percent",
+    ),
+    Metric(
+        unit="MB",
+        get=_statistic(lambda run: run.interval.gpu_memory_used_mb, "max"),
+        record_path="interval.gpuMemoryUsedMB.max",
+        document_field="interval.gpu_memory_mb",
+        field_type="float",
+    ),
+    Metric(
+        unit="%",
+        get=_statistic(lambda run: run.interval.neuron_utilization_percent, "avg"),
+        record_path="interval.neuronUtilizationPercent.avg",
+        document_field="interval.neuron_percent",
     ),
     # Cost and outcome
     Metric(

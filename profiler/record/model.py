@@ -2,18 +2,24 @@
 
 from collections.abc import Mapping
 from inspect import cleandoc
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard, get_args
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 RecordType = Literal["task.report", "task.checkpoint"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
 PeakSource = Literal["kernel", "sampled"]
 OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit"]
 Number = int | float
+
+# A newer writer may use words that this reader does not know: it keeps them and treats them as unknown. So the fields
+# below are any text for the decoder; the closed lists above are for writers.
+_AnyStatus = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(Status))})]
+_AnyPeakSource = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(PeakSource))})]
+_AnyEvidence = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(OutOfMemoryEvidence))})]
 
 _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
@@ -38,11 +44,18 @@ class Distribution(_Model, frozen=True, kw_only=True):
     max: float | None = None
 
 
-class AverageMax(_Model, frozen=True, kw_only=True):
-    """A quantity over the run: time-weighted mean and maximum."""
+class AverageAndMaximum(_Model, frozen=True, kw_only=True):
+    """The mean and the maximum of a quantity over the run, or of all readings of all devices."""
 
     avg: float | None = None
     max: float | None = None
+
+
+class SlowdownBounds(_Model, frozen=True, kw_only=True):
+    """How many times as long the same work would have taken with fewer vCPUs: at least ``min``, at most ``max``."""
+
+    min: float
+    max: float
 
 
 class Metrics(_Model, frozen=True, kw_only=True):
@@ -52,7 +65,10 @@ class Metrics(_Model, frozen=True, kw_only=True):
     of the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is
     needed: usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its
     largest value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method
-    by which ``maxMemoryUsedMB`` was measured.
+    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading.
+    ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 %
+    of its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left
+    out.
     """
 
     duration_ms: Number | None = None
@@ -66,9 +82,12 @@ class Metrics(_Model, frozen=True, kw_only=True):
     cpu_utilization_percent: Distribution | None = None
     memory_used_mb: Distribution | None = None
     memory_utilization_percent: Distribution | None = None
-    memory_cache_mb: AverageMax | None = None
-    memory_peak_source: PeakSource | None = None
+    memory_cache_mb: AverageAndMaximum | None = None
+    memory_peak_source: _AnyPeakSource | None = None
+    max_memory_used_at: str | None = None
     memory_usage_peak_mb: Number | None = None
+    vcpu_saturated_percent: float | None = None
+    slowdown_at_vcpu: Mapping[str, SlowdownBounds] | None = None
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
     block_read_bytes: int | None = None
@@ -88,6 +107,9 @@ class Interval(_Model, frozen=True, kw_only=True):
     cpu_utilization_percent: Distribution | None = None
     memory_used_mb: Distribution | None = None
     memory_utilization_percent: Distribution | None = None
+    gpu_utilization_percent: AverageAndMaximum | None = None
+    gpu_memory_used_mb: AverageAndMaximum | None = None
+    neuron_utilization_percent: AverageAndMaximum | None = None
 
 
 class Container(_Model, frozen=True, kw_only=True):
@@ -200,6 +222,21 @@ class Neuron(_Model, frozen=True, kw_only=True):
     restarts: int | None = None
 
 
+class Series(_Model, frozen=True, kw_only=True):
+    """The time series of the run: one value for each step of ``stepMs`` milliseconds from ``startedAt`` on.
+
+    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. The devices' utilization is the mean of all
+    readings of all devices. ``null`` stands for a step without a measurement.
+    """
+
+    started_at: str
+    step_ms: Number
+    vcpu_used: tuple[float | None, ...] | None = None
+    memory_used_mb: tuple[float | None, ...] | None = None
+    gpu_utilization_percent: tuple[float | None, ...] | None = None
+    neuron_utilization_percent: tuple[float | None, ...] | None = None
+
+
 class TaskSize(_Model, frozen=True, kw_only=True):
     """The limits of the task: the size that Fargate bills and that users can change."""
 
@@ -237,7 +274,8 @@ class Record(_Model, frozen=True, kw_only=True):
     """One run of one batch container.
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
-    requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). ``labels``
+    requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). A record
+    without a status, or with a word that is none of these, counts as ``unknown`` (:func:`known_status`). ``labels``
     are detected from the environment or set by the user. ``tags`` are those of the ECS task. ``truncated`` is
     true if lists or tags were cut to keep the line below 64 KiB. Lists and tags are the last fields, because Logs
     Insights reads a limited number of fields.
@@ -257,10 +295,10 @@ class Record(_Model, frozen=True, kw_only=True):
     container: Container
     log_group: str | None = None
     log_stream: str | None = None
-    status: Status
+    status: _AnyStatus = field(default_factory=lambda: "unknown")  # a plain default would be left out of the line
     exit_code: int | None = None
     likely_out_of_memory: bool | None = None
-    out_of_memory_evidence: OutOfMemoryEvidence | None = None
+    out_of_memory_evidence: _AnyEvidence | None = None
     memory_kills: MemoryKills | None = None
     started_at: str | None = None
     finished_at: str | None = None
@@ -277,6 +315,7 @@ class Record(_Model, frozen=True, kw_only=True):
     gpu_scope: str | None = None
     neuron: Neuron | None = None
     tags: Mapping[str, str] | None = None
+    series: Series | None = None
     truncated: bool | None = None
 
 
@@ -287,6 +326,25 @@ class Report(_Model, frozen=True, kw_only=True):
     type: RecordType
     schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
     record: Record
+
+
+def known_status(record: Record) -> Status:
+    """The status of a record; ``unknown`` for a word that only a newer version knows."""
+    return record.status if _is_status(record.status) else "unknown"
+
+
+def known_peak_source(metrics: Metrics) -> PeakSource | None:
+    """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
+    source = metrics.memory_peak_source
+    return source if source is not None and _is_peak_source(source) else None
+
+
+def _is_status(word: str) -> TypeGuard[Status]:
+    return word in get_args(Status)
+
+
+def _is_peak_source(word: str) -> TypeGuard[PeakSource]:
+    return word in get_args(PeakSource)
 
 
 _encoder = msgspec.json.Encoder()

@@ -12,7 +12,18 @@ from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
 from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
-from profiler.record.model import Distribution, Metrics, Number, OtherContainer, PeakSource, Record, Report, TaskSize
+from profiler.record.model import (
+    Distribution,
+    Metrics,
+    Number,
+    OtherContainer,
+    PeakSource,
+    Record,
+    Report,
+    TaskSize,
+    known_peak_source,
+    known_status,
+)
 
 _MAX_PLAUSIBLE = 1e12
 _NO_DISTRIBUTION = Distribution()
@@ -163,7 +174,7 @@ def facts_of(report: Report) -> RunFacts:
         family=record.family or record.container.name,
         began=began,
         began_ns=parse_ns(began) or 0,
-        status=record.status,
+        status=known_status(record),
         task=task_of(record, requirements),
         requirements=requirements,
         peak_mb=plausible(metrics.max_memory_used_mb),
@@ -172,7 +183,7 @@ def facts_of(report: Report) -> RunFacts:
         cpu_bound_vcpu=_cpu_bound_vcpu(metrics),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
-        peak_source=metrics.memory_peak_source,
+        peak_source=known_peak_source(metrics),
         stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
         billed_ms=plausible(metrics.billed_duration_ms),
         gpus_idle=_are_gpus_idle(record),

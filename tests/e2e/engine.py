@@ -22,7 +22,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0
 _COMMAND_SECONDS = 600.0
 _STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
-_CGROUP = "/task-profiler-e2e/daemon"  # for containers that have no parent of their own: those of image builds
+_CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
 
 
 class EngineMissingError(Exception):

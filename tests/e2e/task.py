@@ -130,7 +130,7 @@ class Task:
         return tuple(graphlib.TopologicalSorter(graph).static_order())
 
     def _placement(self, spec: ContainerSpec) -> Placement:
-        group = f"/task-profiler-e2e/{self.identity.docker_name(spec.name)}"
+        group = f"/e2e-task-profiler/{self.identity.docker_name(spec.name)}"
         return Placement(
             docker_name=self.identity.docker_name(spec.name),
             environment=self._environment(spec),

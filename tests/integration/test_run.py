@@ -454,6 +454,24 @@ def test_the_record() -> None:
     assert record.monitor.max_rss_mb
 
 
+def test_the_series_and_the_slowdown_of_a_busy_command() -> None:
+    record = _record(*_python("import time\nwhile time.process_time() < 1.5: pass"), options=("--interval", "0.1"))
+    metrics, series = record.metrics, record.series
+    assert series is not None
+    assert series.started_at == record.started_at
+    assert series.vcpu_used is not None
+    assert series.memory_used_mb is not None
+    seconds = series.step_ms / 1000
+    assert metrics.cpu_seconds is not None
+    # The last step is longer than the run.
+    total = sum(used * seconds for used in series.vcpu_used if used is not None)
+    assert metrics.cpu_seconds * 0.97 <= total <= metrics.cpu_seconds * 1.03 + seconds
+    assert metrics.slowdown_at_vcpu is not None
+    assert metrics.slowdown_at_vcpu["0.25"].min > 1.5
+    assert metrics.vcpu_saturated_percent is not None
+    assert metrics.max_memory_used_at is None or metrics.max_memory_used_at >= (record.started_at or "")
+
+
 def test_many_samples_of_a_tree_that_changes_all_the_time() -> None:
     words = ("sh", "-c", "i=0; while [ $i -lt 200 ]; do (/bin/true & /bin/true); i=$((i+1)); done; wait")
     record = _record(*words, options=("--interval", "0.02"))

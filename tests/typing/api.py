@@ -3,13 +3,14 @@
 from typing import Any, assert_type
 
 from profiler import Record, Report, __version__, decode, encode, json_schema
-from profiler.record.model import Metrics, Status
+from profiler.record.model import Metrics, Status, known_status
 
 report = decode(b"{}")
 assert_type(report, Report)
 assert_type(decode("{}"), Report)
 assert_type(report.record, Record)
-assert_type(report.record.status, Status)
+assert_type(report.record.status, str)
+assert_type(known_status(report.record), Status)
 assert_type(report.record.metrics, Metrics)
 assert_type(report.record.metrics.max_memory_used_mb, int | float | None)
 assert_type(encode(report), bytes)

@@ -10,6 +10,7 @@ from profiler.settings import (
     AcceleratorSettings,
     MonitorSettings,
     problems_message,
+    read_series_points,
     read_settings,
 )
 from profiler.sizing.prices import PriceOverrides
@@ -132,6 +133,22 @@ def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: 
     assert 1 <= settings.stop_seconds <= 86_400
 
 
+@pytest.mark.parametrize(("value", "points"), [("", 60), ("0", 0), ("1", 1), ("240", 240)])
+def test_the_points_of_the_series(value: str, points: int) -> None:
+    environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
+    settings = read_settings(environment)
+    assert (settings.series_points, settings.problems) == (points, ())
+    assert read_series_points(environment) == (points, ())
+
+
+@pytest.mark.parametrize("value", ["-1", "241", "1.5", "many", "1e400"])
+def test_bad_points_of_the_series_are_a_problem(value: str) -> None:
+    environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
+    problem = f"TASK_PROFILER_SERIES_POINTS='{value}' is not 0 (none) or a whole number up to 240"
+    assert read_settings(environment).problems == (problem,)
+    assert read_series_points(environment) == (60, (problem,))
+
+
 @pytest.mark.parametrize(
     ("value", "emf"), [("true", "report"), ("TRUE", "report"), ("live", "live"), ("false", "off"), ("", "off")]
 )
@@ -164,8 +181,8 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
 
 def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
     words = (
-        "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS PROCESS_ARGUMENTS EMF EMF_METRICS PROMETHEUS_PORT GPU NEURON "
-        "GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"
+        "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS SERIES_POINTS PROCESS_ARGUMENTS EMF EMF_METRICS "
+        "PROMETHEUS_PORT GPU NEURON GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"
     )
     bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in words.split()}
     message = problems_message(read_settings({**V4, **bad}).problems)

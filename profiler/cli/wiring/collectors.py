@@ -38,15 +38,17 @@ if TYPE_CHECKING:
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
 
 
-def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int) -> LazyProcessCollector:
+def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> LazyProcessCollector:
     """The collector of the batch's processes, which starts when these are seen."""
     return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
-        make_collector=lambda: _make_collector(arguments, clock, interval_ns),
+        make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points),
     )
 
 
-def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> SampleComparingCollector:
+def _make_collector(
+    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int
+) -> SampleComparingCollector:
     from profiler.collectors.processes.collector import ProcessAccess, ProcessCollector  # see the module's docstring
     from profiler.collectors.processes.reader import ContainerProcesses
     from profiler.sources.cgroup.container import find_container_cgroup, machine_oom_kills
@@ -61,7 +63,7 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int) -> Sam
         own_cpu_ns=time.thread_time_ns,
         exit_waiter=ProcessExitWaiter(),
     )
-    return ProcessCollector(machine, clock, interval_ns, _argument_formatter(arguments))
+    return ProcessCollector(machine, clock, interval_ns, _argument_formatter(arguments), series_points)
 
 
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
@@ -98,6 +100,7 @@ def task_collectors(
         all=(processes, *gpu, *neuron, *_tag_collectors(settings, clock)),
         batch_listeners=(processes, *gpu),
         live=(*gpu, *neuron),
+        devices=(*gpu, *neuron),
     )
 
 
@@ -132,7 +135,9 @@ def local_collectors(
     gpu, neuron = accelerators.gpu_collectors(make_scope, listener), accelerators.neuron_collectors()
     child_pids = tuple(_child_pid_getter(collector) for collector in neuron)
     return LocalCollectors(
-        collectors=Collectors(all=(*gpu, *neuron), requirable=(*gpu, *neuron), child_pids=child_pids),
+        collectors=Collectors(
+            all=(*gpu, *neuron), devices=(*gpu, *neuron), requirable=(*gpu, *neuron), child_pids=child_pids
+        ),
         problems=(problems_message(settings.problems),) if settings.problems else (),
     )
 

@@ -37,11 +37,20 @@ def run_monitor(stop: SignalHandler) -> int:
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
-    processes = batch_processes(settings.process_arguments, clock, interval_ns)
-    observation = Observation(source, clock, log, interval_ns, processes.on_sample)
-    runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
+    processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points)
     collectors = task_collectors(settings, os.environ, clock, log, processes)
     host = read_host()
+    observation = Observation(
+        source,
+        clock,
+        log,
+        interval_ns,
+        processes.on_sample,
+        series_points=settings.series_points,
+        host_vcpu=host.vcpu,
+        devices=collectors.devices,
+    )
+    runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
     swap = SwapTracker(read_swap_counters)
     swap.start()
     reporter = Reporter(

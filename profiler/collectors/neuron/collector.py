@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.base import with_source
 from profiler.collectors.neuron.reports import NeuronReport
 from profiler.collectors.neuron.usage import NeuronReadings, NeuronUsage
@@ -110,6 +111,10 @@ class NeuronCollector:
     def latest(self) -> NeuronReadings | None:
         """Return the devices at the last report; None before the first."""
         return self._usage.latest()
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        """Add the cores' utilization since the last call."""
+        self._usage.take_readings(into)
 
     def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.time_series import DeviceReadings, DeviceTotals
 from profiler.collectors.neuron.reports import Latency, NeuronReport, RuntimeReport
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_SECOND
@@ -78,6 +79,7 @@ class NeuronUsage:
         self._ecc: dict[int, MonotonicCounter] = {}
         self._ecc_uncorrected = 0
         self._latest = NeuronReadings(reports=0)
+        self._recent_percent = DeviceTotals()
 
     def add(self, report: NeuronReport) -> None:
         """Add the next report."""
@@ -86,6 +88,8 @@ class NeuronUsage:
                 report.runtimes or report.device_count or report.ecc_uncorrected
             )
             accepted = self._add_utilization(report.runtimes)
+            for percent in accepted.values():
+                self._recent_percent.add(percent)
             core_bytes, device_bytes = self._add_memory(report.runtimes)
             latency = Latency()
             for runtime in report.runtimes:
@@ -115,6 +119,12 @@ class NeuronUsage:
                 failed=self._failed,
                 ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
             )
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        """Add the cores' utilization since the last call."""
+        with self._lock:
+            into.neuron_percent.merge(self._recent_percent)
+            self._recent_percent = DeviceTotals()
 
     def record(self, restarts: int) -> Neuron | None:
         """The record's numbers so far; None if neither a device nor a runtime was ever reported."""

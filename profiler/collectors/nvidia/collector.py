@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.base import PeriodicReader, TimeWaiter, with_source
 from profiler.collectors.nvidia.ownership import GpuScope, resolve
 from profiler.collectors.nvidia.readings import GpuReading
@@ -213,6 +214,12 @@ class GpuCollector:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
         return GpuReadings(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        """Add the readings of the batches' GPUs since the last call."""
+        with self._lock:
+            selection = resolve(self._scope.selection_for_all(), self._usage.facts())
+            self._usage.take_readings(selection.selectors, into)
 
     def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
         """Sentences about missing numbers and their reasons."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.time_series import DeviceReadings, DeviceTotals
 from profiler.collectors.nvidia.ownership import match_uuids
 from profiler.collectors.nvidia.readings import GpuFacts, GpuReading, GpuSample, Xid
 from profiler.core.optional_math import mean_known, sum_known
@@ -115,6 +116,14 @@ class GpuUsage:
         """The GPUs of ``gpus(selectors)`` that the last reading contained, with its values."""
         return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
 
+    def take_readings(self, selectors: Collection[str] | None, into: DeviceReadings) -> None:
+        """Add the readings of the GPUs of ``gpus(selectors)`` since the last call; the others' are dropped."""
+        for gpu in self._selected(selectors):
+            into.gpu_percent.merge(gpu.recent_percent)
+            into.gpu_memory_bytes.merge(gpu.recent_memory_bytes)
+        for gpu in self._gpus.values():
+            gpu.recent_percent, gpu.recent_memory_bytes = DeviceTotals(), DeviceTotals()
+
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
         selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
         return sorted((self._gpus[uuid] for uuid in selected), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
@@ -146,6 +155,8 @@ class _GpuAggregate:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self.xids: list[int] = []
+        self.recent_percent = DeviceTotals()
+        self.recent_memory_bytes = DeviceTotals()
         self._utilization = TimeWeightedStatistics()
         self._memory = TimeWeightedStatistics()
         self._power = TimeWeightedStatistics()
@@ -171,6 +182,12 @@ class _GpuAggregate:
         ):
             if value is not None:
                 series.add(max(value, 0), weight_ns)
+        for recent, reading in (
+            (self.recent_percent, sample.utilization_percent),
+            (self.recent_memory_bytes, sample.memory_used_bytes),
+        ):
+            if reading is not None:
+                recent.add(max(reading, 0))
         if sample.power_watts is not None:
             self._power_observed_ns += step_ns
             self._power_joules += sample.power_watts * step_ns / NS_PER_SECOND

@@ -6,19 +6,39 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.build_record import ResourceLimits, build_interval, usage_metrics, with_peak
+from profiler.aggregation.build_record import (
+    ResourceLimits,
+    build_interval,
+    usage_metrics,
+    with_cpu_demand,
+    with_peak,
+)
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
 from profiler.aggregation.outcome import Outcome, out_of_memory
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.time_series import RunSeries, with_columns
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.model import Interval, MemoryKills, Metrics, Number, PeakSource, Process, Record, Sampling
+from profiler.record.model import (
+    Interval,
+    MemoryKills,
+    Metrics,
+    Number,
+    PeakSource,
+    Process,
+    Record,
+    Sampling,
+    Series,
+    known_status,
+)
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 from profiler.sources.cgroup.hierarchy import GroupPeak
 
 # The processes' time series replaces that of the task stats if these come at most half as often.
 _MIN_STEP_RATIO = 2
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
-_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent")
+_MEMORY_DISTRIBUTIONS = ("memory_used_mb", "memory_utilization_percent")
+_MEMORY_SERIES = (*_MEMORY_DISTRIBUTIONS, "max_memory_used_at")
 
 _T = TypeVar("_T", Metrics, Interval)
 
@@ -36,6 +56,7 @@ class ProcessMeasurements(Struct, frozen=True, kw_only=True):
     group_peak: GroupPeak
     processes: tuple[Process, ...]
     kills: MemoryKills | None
+    demand: CpuDemand
     agrees_on_cpu: bool = True
     agrees_on_memory: bool = True
     since_checkpoint: UsageTotals | None = None
@@ -49,7 +70,7 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         record = _with_series(record, measured, sizes)
     peak_bytes, source = _peak(record.metrics, measured, sizes)
     verdict = out_of_memory(
-        Outcome(status=record.status, exit_code=record.exit_code),
+        Outcome(status=known_status(record), exit_code=record.exit_code),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         limit_hits=1 if record.likely_out_of_memory else None,  # a finding of the task stats is kept
@@ -95,11 +116,30 @@ def _with_series(record: Record, measured: ProcessMeasurements, sizes: ResourceL
         part = part and numbers and _copy_fields(part, numbers, ("cpu_seconds", *_CPU_SERIES))
     if measured.agrees_on_memory:
         metrics = _copy_fields(metrics, finer, _MEMORY_SERIES)
-        part = part and numbers and _copy_fields(part, numbers, _MEMORY_SERIES)
+        part = part and numbers and _copy_fields(part, numbers, _MEMORY_DISTRIBUTIONS)
     sampling = record.sampling
     if sampling is not None and (measured.agrees_on_cpu or measured.agrees_on_memory):
         sampling = replace(sampling, samples=measured.usage.samples)
-    return replace(record, metrics=metrics, interval=part, sampling=sampling)
+    if measured.agrees_on_cpu and metrics.slowdown_at_vcpu is None:
+        vcpu_size = record.task_size.vcpu if record.task_size is not None else None
+        metrics = with_cpu_demand(
+            metrics, measured.demand, vcpu_size=vcpu_size or metrics.vcpu_size, max_threads=metrics.max_pids
+        )
+    return replace(
+        record,
+        metrics=metrics,
+        interval=part,
+        sampling=sampling,
+        series=_finer_series(record, measured, measured.usage.series),
+    )
+
+
+def _finer_series(record: Record, measured: ProcessMeasurements, finer: RunSeries | None) -> Series | None:
+    """The time series of a report with the columns of the processes; checkpoints have none."""
+    if finer is None or record.status == "running":
+        return record.series
+    sources = (("vcpu_used", measured.agrees_on_cpu), ("memory_used_mb", measured.agrees_on_memory))
+    return with_columns(record.series, finer, [name for name, agrees in sources if agrees])
 
 
 def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:

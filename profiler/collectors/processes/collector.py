@@ -157,9 +157,18 @@ class ProcessCollector:
         clock: Places the ticks.
         interval_ns: The distance of the ticks.
         show_arguments: How the arguments of a process are shown in the record.
+        series_points: Half the largest number of steps of a batch's time series; 0 for none.
     """
 
-    def __init__(self, machine: ProcessAccess, clock: Clock, interval_ns: int, show_arguments: ShowArguments) -> None:
+    def __init__(
+        self,
+        machine: ProcessAccess,
+        clock: Clock,
+        interval_ns: int,
+        show_arguments: ShowArguments,
+        series_points: int = 0,
+    ) -> None:
+        self._series_points = series_points
         self._machine = machine
         self._clock = clock
         self._interval_ns = interval_ns
@@ -225,6 +234,7 @@ class ProcessCollector:
                 kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
                 agrees_on_cpu=batch.comparison.cpu_agrees,
                 agrees_on_memory=batch.comparison.memory_agrees,
+                demand=batch.demand,
                 since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
             )
             return with_source(with_processes(record, measured), name, batch.comparison.warnings())
@@ -260,7 +270,7 @@ class ProcessCollector:
         )
 
     def _track(self, name: str) -> _TrackedContainer:
-        tracked = _TrackedContainer(BatchProcesses(self._interval_ns, self._show_arguments))
+        tracked = _TrackedContainer(BatchProcesses(self._interval_ns, self._show_arguments, self._series_points))
         with self._lock:
             self._tracked[name] = tracked
         return tracked

@@ -8,6 +8,7 @@ from collections import deque
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.processes.commands import OomKillCounts, OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.core.optional_math import max_known
@@ -159,7 +160,7 @@ class BatchProcesses:
     CPU time and memory come from the control group if it is readable, else from the processes.
     """
 
-    def __init__(self, interval_ns: int, show_arguments: ShowArguments) -> None:
+    def __init__(self, interval_ns: int, show_arguments: ShowArguments, series_points: int = 0) -> None:
         self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
         self._incarnation: str | None = None
         self._tree_cpu = TreeCpu()
@@ -176,7 +177,8 @@ class BatchProcesses:
         self._max_high_water_bytes: int | None = None
         self._group_used_bytes: int | None = None
         self.has_data = False
-        self.usage = ContainerUsage(interval_ns)
+        self.usage = ContainerUsage(interval_ns, series_points)
+        self.demand = CpuDemand()
         self.totals = ProcessTotals(show_arguments)
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
@@ -285,3 +287,4 @@ class BatchProcesses:
         self.usage.add(
             sample, docker_id=context.incarnation, received_ns=context.monotonic_ns, started_ns=context.started_ns
         )
+        self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

@@ -14,7 +14,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import exited_outcome, running_outcome, unknown_outcome
 from profiler.core.ecs import arn_part, task_id
 from profiler.record.model import (
-    AverageMax,
+    AverageAndMaximum,
     Container,
     Distribution,
     Interval,
@@ -93,6 +93,7 @@ USED = Metrics(
     memory_used_mb=steady(100.0),
     memory_utilization_percent=steady(25.0),
     memory_peak_source="sampled",
+    max_memory_used_at="2025-11-20T00:53:21.000Z",
 )
 
 
@@ -109,7 +110,7 @@ def test_usage_is_relative_to_the_limits() -> None:
     )
     assert usage_metrics(usage, SIZES) == replace(
         USED,
-        memory_cache_mb=AverageMax(avg=30, max=30),
+        memory_cache_mb=AverageAndMaximum(avg=30, max=30),
         memory_usage_peak_mb=150,
         network_rx_bytes=1,
         network_tx_bytes=2,
@@ -147,14 +148,22 @@ def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> No
     assert with_peak(USED, 123456789, "kernel", SIZES) == replace(
         USED,
         max_memory_used_mb=117.738,
+        max_memory_used_at=None,
         memory_peak_source="kernel",
         memory_used_mb=replace(steady(100.0), max=117.738),
         memory_utilization_percent=replace(steady(25.0), max=29.434),
     )
 
 
+@pytest.mark.parametrize(
+    ("peak_mib", "at"), [(100, USED.max_memory_used_at), (111, USED.max_memory_used_at), (112, None), (200, None)]
+)
+def test_a_peak_has_a_time_if_a_sample_was_near_it(peak_mib: int, at: str | None) -> None:
+    assert with_peak(USED, peak_mib * MIB, "kernel", SIZES).max_memory_used_at == at
+
+
 def test_a_peak_that_is_not_known_leaves_the_distributions_alone() -> None:
-    unknown = replace(USED, max_memory_used_mb=None, memory_peak_source=None)
+    unknown = replace(USED, max_memory_used_mb=None, max_memory_used_at=None, memory_peak_source=None)
     assert with_peak(USED, None, None, SIZES) == unknown
 
 

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.record.model import AverageMax
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.record.model import AverageAndMaximum, Series
 from profiler.sources.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
@@ -13,8 +14,8 @@ MIB = 1024 * 1024
 class Feed:
     """Feeds samples whose ``read`` moves with the monotonic clock, by default."""
 
-    def __init__(self, started: float | None = 0) -> None:
-        self.usage = ContainerUsage(seconds(1))
+    def __init__(self, started: float | None = 0, *, series_points: int = 0) -> None:
+        self.usage = ContainerUsage(seconds(1), series_points)
         self.started_ns = None if started is None else START_NS + seconds(started)
 
     def add(
@@ -140,7 +141,7 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
     feed.add(2, memory_mib=100, memory_cache_bytes=500 * MIB)
     feed.add(12, memory_mib=200, memory_cache_bytes=50 * MIB)
     cache = feed.usage.memory_cache_bytes.summary(per=MIB)
-    assert cache == AverageMax(avg=round((500 * 1 + 50 * 10) / 11, 3), max=500)
+    assert cache == AverageAndMaximum(avg=round((500 * 1 + 50 * 10) / 11, 3), max=500)
 
 
 def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent() -> None:
@@ -225,12 +226,16 @@ samples = st.builds(
 def test_any_order_of_any_samples_gives_no_negative_number(
     feed: list[tuple[ContainerSample, int, str]], started_ns: int | None
 ) -> None:
-    usage = ContainerUsage(seconds(1))
+    usage = ContainerUsage(seconds(1), 3)
     received_ns = 0
     for taken, own_step_ns, docker_id in feed:
         received_ns += own_step_ns
         usage.add(taken, docker_id=docker_id, received_ns=received_ns, started_ns=started_ns)
     assert usage.samples + usage.duplicates == len(feed)
+    series = None if usage.series is None else usage.series.values()
+    for column in (series.vcpu_used, series.memory_used_mb) if series is not None else ():
+        assert all(value is None or value >= 0 for value in column or ())
+        assert len(column or ()) <= 6
     for value in (
         usage.cpu_seconds,
         usage.network_rx_bytes,
@@ -243,3 +248,73 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     assert cache is None or (cache.avg is not None and cache.max is not None and 0 <= cache.avg <= cache.max + 0.001)
     vcpu = usage.run.vcpu.distribution()
     assert vcpu is None or (vcpu.avg is not None and vcpu.max is not None and 0 <= vcpu.avg <= vcpu.max)
+
+
+def series_of(feed: Feed) -> Series:
+    assert feed.usage.series is not None
+    found = feed.usage.series.values()
+    assert found is not None
+    return found
+
+
+def test_the_series_has_the_mean_cpu_and_the_largest_memory_of_each_step() -> None:
+    feed = Feed(series_points=5)
+    feed.add(1.5, cpu=1.5, memory_mib=100)
+    feed.add(2, cpu=1.5, memory_mib=300)
+    feed.add(4, cpu=3.5, memory_mib=200)
+    found = series_of(feed)
+    assert (found.started_at, found.step_ms) == ("2025-11-20T00:53:20.000Z", 1000)
+    assert found.vcpu_used == (1, 0.5, 1, 1)
+    assert found.memory_used_mb == (100, 300, 200, 200)
+
+
+def test_without_a_known_start_the_series_begins_with_the_first_sample() -> None:
+    feed = Feed(started=None, series_points=5)
+    feed.add(7, cpu=100, memory_mib=50)
+    feed.add(8, cpu=100.5, memory_mib=60)
+    found = series_of(feed)
+    assert found.started_at == "2025-11-20T00:53:27.000Z"
+    assert (found.vcpu_used, found.memory_used_mb) == ((0.5,), (60,))
+
+
+def test_a_clock_that_was_set_does_not_stretch_the_series() -> None:
+    feed = Feed(series_points=5)
+    feed.add(1, cpu=0.5, memory_mib=10)
+    feed.add(1_000_002, cpu=1.0, memory_mib=20, received=2)
+    feed.add(1_000_003, cpu=1.5, memory_mib=30, received=3)
+    found = series_of(feed)
+    assert found.step_ms == 1000
+    assert found.vcpu_used == (0.5, None, 0.5)
+    assert found.memory_used_mb == (10, None, 30)
+
+
+def test_the_highest_reading_has_a_time() -> None:
+    feed = Feed()
+    feed.add(1)
+    assert feed.usage.memory_max_at_ns is None
+    for at, memory_mib in ((2, 10), (3, 30), (4, 30), (5, 20)):
+        feed.add(at, memory_mib=memory_mib)
+    assert feed.usage.memory_max_at_ns == START_NS + seconds(3)
+
+
+def test_a_step_is_taken_once() -> None:
+    feed = Feed()
+    assert feed.usage.take_ended_step_ns() == 0
+    feed.add(1, cpu=0.25)
+    assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, seconds(1))
+    feed.add(1, cpu=0.25)
+    assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, 0)
+
+
+def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:
+    feed = Feed(series_points=5)
+    readings = DeviceReadings()
+    readings.gpu_percent.add(50)
+    feed.usage.add_devices(readings, seconds(1))
+    feed.add(1, cpu=0.5, received=1.2)
+    feed.usage.add_devices(readings, seconds(3.5))
+    assert series_of(feed).gpu_utilization_percent == (None, None, None, 50)
+    feed.usage.drop_series()
+    feed.add(2, cpu=0.5)
+    feed.usage.add_devices(readings, seconds(4))
+    assert feed.usage.series is None

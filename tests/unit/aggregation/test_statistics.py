@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
-from profiler.record.model import AverageMax
+from profiler.record.model import AverageAndMaximum
 
 # Within the 17 orders of magnitude that the bins span (see MAX_BINS).
 values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
@@ -59,7 +59,7 @@ def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
     series.add(1000, 9)
     series.add(11_000, 1)
     series.add(50_000, 0)
-    assert series.summary(per=1000) == AverageMax(avg=2.0, max=11.0)
+    assert series.summary(per=1000) == AverageAndMaximum(avg=2.0, max=11.0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**50), weights), min_size=1))

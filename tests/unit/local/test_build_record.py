@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.build_record import ResourceLimits
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.local.build_record import (
     MemoryPeak,
     RunIdentity,
@@ -287,6 +288,7 @@ def _observed(
         span=RunSpan(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
         ending=ending,
         usage=ContainerUsage(10**9),
+        demand=CpuDemand(),
         cpu_ns=1_234_567_000,
         peak=MemoryPeak(),
         shared_oom_kills=shared_oom_kills,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.base import with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.delivery import Delivery
@@ -68,6 +69,21 @@ class FakeCollector:
         return with_source(replace(record, gpus=(Gpu(uuid="GPU-a"),)), "fake", ("A warning.",))
 
 
+class FakeDevices:
+    """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %; counts reads."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.reads = 0
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        self.reads += 1
+        for percent, gibibytes in ((20, 1), (self._clock.now_ns / seconds(1), 3)):
+            into.gpu_percent.add(percent)
+            into.gpu_memory_bytes.add(gibibytes * 1024 * MIB)
+        into.neuron_percent.add(7)
+
+
 class FakeExporter:
     """Notes its calls with the second of the fake clock."""
 
@@ -108,6 +124,7 @@ class World:
         self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
         self.others: tuple[ContainerMetadata, ...] = ()
         self.collectors: tuple[FakeCollector, ...] = ()
+        self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: FakeExporter | None = None
         self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
@@ -169,9 +186,18 @@ class World:
 
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
-        observation = Observation(self.source, self.clock, self.log, interval_ns, self.on_sample)
-        ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
+        self.observation = observation = Observation(
+            self.source,
+            self.clock,
+            self.log,
+            interval_ns,
+            self.on_sample,
+            series_points=self.settings.series_points,
+            host_vcpu=host.vcpu,
+            devices=self.devices,
+        )
+        ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
         reporter = Reporter(
             self.settings,
             observation,
@@ -830,3 +856,73 @@ def test_a_value_that_is_left_out_is_logged_once_with_its_reason() -> None:
         ("A value of /task/stats cannot be right and is left out", "pids_stats.current is not a count"),
         ("A value of /task cannot be right and is left out", "Limits.Memory is 9e+18 MiB"),
     ]
+
+
+def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
+    world = World(batch_ends=100.5, checkpoint_seconds=60.0, series_points=4)
+    world.memory_mib = lambda at: 100 if at <= 50 else 200
+    record = world.run().report()
+    assert record["series"] == {
+        "startedAt": "2025-11-20T00:53:20.000Z",
+        "stepMs": 16_000,
+        "vcpuUsed": [0.5] * 7,
+        "memoryUsedMB": [100.0] * 3 + [200.0] * 4,
+    }
+    assert record["metrics"]["maxMemoryUsedAt"] == "2025-11-20T00:54:11.000Z"
+    assert all("series" not in line["record"] for line in world.printed())
+
+
+def test_the_series_can_be_switched_off() -> None:
+    record = World(batch_ends=10.5, series_points=0).run().report()
+    assert "series" not in record
+    assert record["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
+
+
+def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:
+    """The batch uses half a vCPU, the proxy 0.45 for 8 of 20 s: the task of 1 vCPU is full for 40 % of the time."""
+    world = World(batch_ends=20.5)
+    world.others = (ContainerMetadata(name="proxy", docker_id="p", known_status="RUNNING", started_ns=START_NS),)
+
+    def stats_at(at: float) -> StatsReading:
+        proxy = sample(START_NS + seconds(at), 0.46 * min(at, 8), MIB, pids=3)
+        samples = {**world.usual_stats(at).samples, "p": proxy}
+        return StatsReading(samples=samples, without_stats=frozenset(), refused={})
+
+    world.settings = replace(world.settings, container="batch")
+    world.stats_at = stats_at
+    metrics = world.run().report()["metrics"]
+    assert metrics["vcpuSaturatedPercent"] == 40.0
+    slowdown = metrics["slowdownAtVcpu"]
+    assert set(slowdown) == {"0.25", "0.5"}
+    # With 0.5 vCPU: 8 s at 0.961 and 12 s at 0.501, of which the monitor uses 0.001.
+    assert slowdown["0.5"]["min"] == pytest.approx((8 * 0.961 / 0.5 + 12 * 0.501 / 0.5) / 20, abs=1e-3)
+    assert slowdown["0.5"]["max"] == pytest.approx(1 + (0.961 * 8 + 0.501 * 12) / 20, abs=1e-3)
+
+
+def test_a_task_without_a_cpu_limit_is_measured_against_the_host() -> None:
+    world = World(batch_ends=20.5)
+    world.task_at = lambda at: replace(world.usual_task(at), vcpu_limit=None)
+    metrics = world.run().report()["metrics"]
+    assert (metrics["vcpuSize"], metrics["vcpuSaturatedPercent"]) == (4, 0)
+
+
+def test_containers_that_are_no_batch_keep_no_series() -> None:
+    world = World(batch_ends=20.5).run()
+    observation = world.observation
+    assert set(observation.loads) == {"batch"}
+    assert observation.usages["batch"].series is not None
+    assert observation.usages["task-monitor"].series is None
+
+
+def test_devices_are_in_the_interval_and_in_the_series() -> None:
+    world = World(batch_ends=100.5, checkpoint_seconds=40.0, series_points=2)
+    world.devices = (FakeDevices(world.clock),)
+    record = world.run().report()
+    first, second = (line["record"]["interval"] for line in world.printed())
+    assert first["gpuUtilizationPercent"] == {"avg": 20.25, "max": 40.0}
+    assert second["gpuUtilizationPercent"] == {"avg": 40.25, "max": 80.0}
+    assert second["gpuMemoryUsedMB"] == {"avg": 2048.0, "max": 3072.0}
+    assert second["neuronUtilizationPercent"] == {"avg": 7.0, "max": 7.0}
+    assert record["series"]["stepMs"] == 32_000
+    assert record["series"]["gpuUtilizationPercent"] == [18.0, 33.8, 49.8, 59.4]
+    assert record["series"]["neuronUtilizationPercent"] == [7.0] * 4

@@ -11,7 +11,7 @@ from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.emf import EMF_METRICS
 from profiler.record.metrics import METRICS, IndexType, Metric, view_of
 from profiler.record.model import (
-    AverageMax,
+    AverageAndMaximum,
     Container,
     Cost,
     Distribution,
@@ -24,6 +24,7 @@ from profiler.record.model import (
     Recommendation,
     Record,
     Report,
+    SlowdownBounds,
     encode,
 )
 from profiler.record.text_line import report_text
@@ -67,8 +68,13 @@ FULL = Record(
         cpu_utilization_percent=distribution(),
         memory_used_mb=distribution(),
         memory_utilization_percent=distribution(),
-        memory_cache_mb=AverageMax(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
+        memory_cache_mb=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
         memory_peak_source="kernel",
+        vcpu_saturated_percent=float(next(NUMBERS)),
+        slowdown_at_vcpu={
+            size: SlowdownBounds(min=float(next(NUMBERS)), max=float(next(NUMBERS)))
+            for size in ("0.25", "0.5", "1", "2", "4", "8", "16")
+        },
         memory_usage_peak_mb=next(NUMBERS),
         network_rx_bytes=next(NUMBERS),
         network_tx_bytes=next(NUMBERS),
@@ -82,6 +88,9 @@ FULL = Record(
         cpu_utilization_percent=distribution(),
         memory_used_mb=distribution(),
         memory_utilization_percent=distribution(),
+        gpu_utilization_percent=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
+        gpu_memory_used_mb=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
+        neuron_utilization_percent=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
     ),
     cost=Cost(usd=float(next(NUMBERS))),
     recommendation=Recommendation(vcpu=next(NUMBERS), memory_mb=next(NUMBERS), saving_percent=float(next(NUMBERS))),
@@ -178,3 +187,20 @@ def test_neuron_cores_are_combined_and_the_memory_is_that_of_the_devices() -> No
     )
     assert neuron_totals(Neuron()) == NeuronTotals(cores=0)
     assert neuron_totals(None) is None
+
+
+def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> None:
+    slowdown = {"0.25": SlowdownBounds(min=2.0, max=3.5)}
+    measured = Record(
+        task_id="1", container=Container(name="x"), status="success", metrics=Metrics(slowdown_at_vcpu=slowdown)
+    )
+    factors = {
+        metric.document_field: metric.get(view_of(measured))
+        for metric in METRICS
+        if (metric.document_field or "").startswith("usage.cpu.slowdown.")
+    }
+    sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8")
+    assert set(factors) == {f"usage.cpu.slowdown.{name}.{size}" for name in ("min", "max") for size in sizes}
+    assert factors.pop("usage.cpu.slowdown.min.v0_25") == 2.0
+    assert factors.pop("usage.cpu.slowdown.max.v0_25") == 3.5
+    assert set(factors.values()) == {1.0}

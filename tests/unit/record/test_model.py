@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,10 +31,14 @@ from profiler.record.model import (
     Record,
     Report,
     Sampling,
+    Series,
     decode,
     encode,
     json_schema,
+    known_peak_source,
+    known_status,
 )
+from profiler.settings import MAX_SERIES_POINTS
 
 SCHEMA_FILE = Path(record_module.__file__).parents[1] / "schema" / "task-report.v1.json"
 FULL = Distribution(avg=1.125, p50=2.25, p95=3.5, p99=4.75, max=123456.789)
@@ -55,7 +60,7 @@ def test_names_are_those_of_the_contract() -> None:
     gpu = Gpu(uuid="GPU-1", sm_clock_mhz=FULL)
     document = json.loads(encode(report(metrics=metrics, gpus=(gpu,), monitor=Monitor(max_rss_mb=27.1, restarts=0))))
     assert list(document) == ["time", "type", "schemaVersion", "record"]
-    assert document["schemaVersion"] == "1.0"
+    assert document["schemaVersion"] == "1.1"
     assert set(document["record"]["metrics"]) == {
         "durationMs", "memorySizeMB", "maxMemoryUsedMB", "vcpuSize", "memoryUsedMB", "networkRxBytes",
     }  # fmt: skip
@@ -103,6 +108,37 @@ def test_readers_ignore_unknown_fields_and_bear_missing_ones() -> None:
     assert decoded.record.monitor == Monitor()
 
 
+def line_of(**record: Any) -> str:
+    """A line of schema 1.0."""
+    fields = {"taskId": "t", "container": {"name": "batch"}, **record}
+    return json.dumps({"time": "x", "type": "task.report", "schemaVersion": "1.0", "record": fields})
+
+
+@pytest.mark.parametrize(
+    ("status", "known"),
+    [("success", "success"), ("stopped", "stopped"), ("unknown", "unknown"), ("paused", "unknown"), ("", "unknown")],
+)
+def test_a_status_that_is_not_known_is_kept_and_counts_as_unknown(status: str, known: str) -> None:
+    decoded = decode(line_of(status=status))
+    assert decoded.record.status == status
+    assert known_status(decoded.record) == known
+    assert json.loads(encode(decoded))["record"]["status"] == status
+
+
+def test_a_report_without_a_status_counts_as_unknown() -> None:
+    decoded = decode(line_of())
+    assert (decoded.schema_version, decoded.record.status) == ("1.0", "unknown")
+    assert json.loads(encode(decoded))["record"]["status"] == "unknown"
+
+
+def test_other_words_that_are_not_known_are_kept_and_count_as_unknown() -> None:
+    record = decode(line_of(outOfMemoryEvidence="psychic", metrics={"memoryPeakSource": "guessed"})).record
+    assert (record.out_of_memory_evidence, record.metrics.memory_peak_source) == ("psychic", "guessed")
+    assert known_peak_source(record.metrics) is None
+    assert known_peak_source(Metrics()) is None
+    assert known_peak_source(Metrics(memory_peak_source="kernel")) == "kernel"
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -131,6 +167,9 @@ def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
         memory_kills=MemoryKills(count=1, processes=(Process(name="worker"),)),
         monitor=Monitor(version="1", warnings=("careful",)),
         tags={"team": "data", "empty": ""},
+        series=Series(
+            started_at="2026-03-01T00:00:00.000Z", step_ms=1000, vcpu_used=(0.5, None), memory_used_mb=(1.0,)
+        ),
     )
     line = encode_line(full)
     Draft202012Validator(json_schema()).validate(json.loads(line))
@@ -140,10 +179,37 @@ def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
 def test_the_lists_come_last() -> None:
     """Logs Insights reads the first 200 fields of a line, and each container or GPU has thirty."""
     names = list(json_schema()["$defs"]["Record"]["properties"])
-    lists = ["processes", "containers", "gpus", "neuron"]
+    lists = ["processes", "containers", "gpus", "neuron", "series"]
     assert min(map(names.index, lists)) > max(
         map(names.index, ["metrics", "taskSize", "cost", "recommendation", "status"])
     )
+
+
+_LONGEST_COLUMN = (1.23e-12,) * (2 * MAX_SERIES_POINTS)
+LONGEST_SERIES = Series(
+    started_at="2026-03-01T00:00:00.000Z",
+    step_ms=1048576000.125,
+    vcpu_used=_LONGEST_COLUMN,
+    memory_used_mb=_LONGEST_COLUMN,
+    gpu_utilization_percent=_LONGEST_COLUMN,
+    neuron_utilization_percent=_LONGEST_COLUMN,
+)
+
+
+def test_the_longest_series_fits_with_eight_gpus_and_three_containers() -> None:
+    metrics = Metrics(
+        vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
+    )
+    record = report(
+        metrics=metrics,
+        containers=tuple(OtherContainer(name=f"c{index}", metrics=metrics) for index in range(3)),
+        gpus=tuple(
+            Gpu(uuid=f"GPU-{index}", utilization_percent=FULL, memory_used_mb=FULL, power_watts=FULL, sm_clock_mhz=FULL)
+            for index in range(8)
+        ),
+        series=LONGEST_SERIES,
+    )
+    assert decode(encode_line(record)) == record
 
 
 def test_a_small_record_is_not_cut() -> None:
@@ -179,10 +245,10 @@ def test_all_tags_that_aws_allows_in_ascii_are_kept() -> None:
 
 @given(
     containers=st.integers(0, 300), gpus=st.integers(0, 70), cores=st.integers(0, 400), warnings=st.integers(0, 60),
-    long=st.integers(0, 100_000), processes=st.integers(0, 30),
+    long=st.integers(0, 100_000), processes=st.integers(0, 30), series=st.sampled_from([None, LONGEST_SERIES]),
 )  # fmt: skip
 def test_a_line_stays_below_its_limit_whatever_the_task(
-    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int
+    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int, series: Series | None
 ) -> None:
     metrics = Metrics(
         vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
@@ -201,6 +267,7 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
         ),
         monitor=Monitor(warnings=tuple("é" * long for _ in range(warnings))),
         processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
+        series=series,
     )
     line = encode_line(huge)
     assert len(line) < MAX_LINE_BYTES
@@ -209,5 +276,6 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
     assert record.metrics == metrics
     lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20 or processes > 10
     warnings_are_cut = warnings and (long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS)
+    assert record.truncated or record.series == huge.record.series
     cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH)
     assert record.truncated or not cut

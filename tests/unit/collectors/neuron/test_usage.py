@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.reports import Latency, NeuronReport, decode_report
 from profiler.collectors.neuron.usage import NeuronReadings, NeuronUsage
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.model import (
+    AverageAndMaximum,
     Container,
     Distribution,
     Neuron,
@@ -320,3 +322,15 @@ def test_the_latest_report_of_unused_devices_has_only_counters() -> None:
     usage.add(parsed(report()))
     latest = usage.latest()
     assert latest == NeuronReadings(reports=2, device_memory_size_bytes=32 * GIB, completed=10, failed=0)
+
+
+def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
+    usage = NeuronUsage(1)
+    usage.add(parsed(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
+    usage.add(parsed(report()))
+    readings = DeviceReadings()
+    usage.take_readings(readings)
+    assert readings.neuron_percent.summary() == AverageAndMaximum(avg=50, max=80)
+    again = DeviceReadings()
+    usage.take_readings(again)
+    assert again.neuron_percent.summary() is None

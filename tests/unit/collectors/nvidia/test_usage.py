@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.readings import GpuFacts, GpuReading, GpuSample, Xid
 from profiler.collectors.nvidia.usage import THROTTLE_REASONS, GpuUsage
 from profiler.record.accelerators import idle_advice, is_idle
-from profiler.record.model import Distribution, Gpu
+from profiler.record.model import AverageAndMaximum, Distribution, Gpu
 from tests.fakes import START_NS, seconds
 
 MIB = 1024 * 1024
@@ -278,3 +279,24 @@ def test_a_gpu_that_the_last_reading_did_not_find_is_not_among_the_latest() -> N
     usage.add(GpuReading(lost=(FACTS,)), seconds(1), START_NS)
     assert usage.latest(None) == ()
     assert len(usage.gpus(None)) == 1
+
+
+def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:
+    usage = GpuUsage(seconds(1))
+    other = GpuFacts(uuid="GPU-b", index=1, name="NVIDIA A10G")
+    for second, percent in enumerate((10.0, 30.0)):
+        samples = (
+            GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=int(percent)),
+            GpuSample(facts=other, utilization_percent=99.0),
+        )
+        usage.add(GpuReading(samples=samples), seconds(second), START_NS)
+    taken, again = DeviceReadings(), DeviceReadings()
+    usage.take_readings({"GPU-a"}, taken)
+    assert taken.gpu_percent.summary() == AverageAndMaximum(avg=20, max=30)
+    assert taken.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
+    usage.take_readings(None, again)
+    assert again.gpu_percent.summary() is None
+    usage.add(GpuReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
+    usage.take_readings(None, again)
+    assert again.gpu_percent.summary() == AverageAndMaximum(avg=50, max=50)
+    assert again.gpu_memory_bytes.summary() is None

@@ -12,7 +12,19 @@ from msgspec.structs import replace
 from profiler.collectors.base import with_source
 from profiler.collectors.processes.collector import CgroupSource, ProcessAccess, ProcessCollector
 from profiler.collectors.processes.reader import ProcessSnapshot
-from profiler.record.model import Container, Distribution, Interval, Metrics, Monitor, Record, Sampling, Status
+from profiler.record.model import (
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    Monitor,
+    Record,
+    Sampling,
+    Series,
+    SlowdownBounds,
+    Status,
+    TaskSize,
+)
 from profiler.sources.cgroup.container import GroupReading
 from profiler.sources.cgroup.hierarchy import MemoryReading
 from profiler.sources.ecs.task_metadata import ContainerMetadata
@@ -112,7 +124,7 @@ class World:
             own_cpu_ns=self._own_cpu_ns,
             exit_waiter=self.exit_waiter,
         )
-        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None)
+        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
         self.collector.on_batch_started(BATCH)
 
     @property
@@ -495,3 +507,28 @@ def test_the_aggregates_take_constant_memory() -> None:
     finally:
         tracemalloc.stop()
     assert sizes_bytes[1] - sizes_bytes[0] < 100_000
+
+
+def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
+    coarse = Series(
+        started_at="2025-11-20T00:53:20.000Z",
+        step_ms=1000,
+        vcpu_used=(0.4,) * 60,
+        memory_used_mb=(90.0,) * 60,
+        gpu_utilization_percent=(7.0,) * 60,
+    )
+    record = World().run(60).record(series=coarse)
+    assert record.series == replace(coarse, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
+    assert record.metrics.max_memory_used_at == "2025-11-20T00:53:21.000Z"
+
+
+def test_a_checkpoint_has_no_series() -> None:
+    assert World().run(60).record("running", None).series is None
+
+
+def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> None:
+    record = World().run(5).record(task_size=TaskSize(vcpu=0.5), sampling=Sampling(samples=0))
+    assert record.series is not None
+    assert record.series.vcpu_used == (0.5,) * 5
+    assert record.metrics.vcpu_saturated_percent == 100
+    assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}

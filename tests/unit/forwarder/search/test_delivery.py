@@ -229,7 +229,7 @@ class KeepingStore:
 def test_one_payload_from_its_lines_to_the_counts() -> None:
     record = '{"taskId":"1","container":{"name":"b"},"status":"success"}'
     good = f'{{"time":"2026-03-01T10:00:03Z","type":"task.report","record":{record}}}'
-    broken = good.replace('"status":"success"', '"status":"odd"')
+    broken = good.replace('"status":"success"', '"status":7')
     rejected = good.replace('"taskId":"1"', '"taskId":"9"')
     payload = Payload(
         message_type="DATA_MESSAGE",

@@ -1,0 +1,107 @@
+"""How much longer the same work would have taken with fewer vCPUs, from the vCPUs that it used over time.
+
+The formulas are those of docs/measuring.md. They give two bounds: ``min`` for work that is spread evenly within each
+step, ``max`` for work that comes in bursts and does not overlap with waiting.
+"""
+
+import math
+from collections.abc import Mapping
+
+from profiler.record.model import SlowdownBounds
+
+# The sizes, in vCPU, for which the record gives bounds: those of Fargate.
+VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16)
+# A task uses all of a size from this share of it on, and exceeds it above the inverse margin.
+_REACHED = 0.95
+_EXCEEDED = 1.05
+# A level of parallelism counts if it was reached for this share of the time.
+_MIN_TIME_SHARE = 0.05
+# A slowdown up to this factor counts as none.
+_NO_SLOWDOWN = 1.001
+_DIGITS = 3
+# More levels of parallelism than any machine has; what is above counts as the highest.
+_MAX_LEVEL = 4096
+
+
+class CpuDemand:
+    """Aggregates of the vCPUs that a task used, of constant size.
+
+    A step is the vCPUs in use by all containers of the task, and how long.
+
+    Args:
+        vcpu_size: The size of the task, if it is known yet. The sizes of Fargate are always followed, so that the
+            size can also be found later.
+    """
+
+    def __init__(self, vcpu_size: float | None = None) -> None:
+        self._time_ns = 0
+        self._cpu_ns = 0.0
+        self._saturated_ns = dict.fromkeys((*VCPU_SIZES, vcpu_size) if vcpu_size else VCPU_SIZES, 0)
+        # How much longer than it was each step would have been.
+        self._longer_ns = dict.fromkeys(VCPU_SIZES, 0.0)
+        self._max_vcpu = 0.0
+        self._level_ns: dict[int, int] = {}
+
+    def add(self, vcpu_used: float, held_ns: int) -> None:
+        """Count ``vcpu_used`` (0 or more) for ``held_ns`` nanoseconds."""
+        if held_ns <= 0:
+            return
+        self._time_ns += held_ns
+        self._cpu_ns += vcpu_used * held_ns
+        self._max_vcpu = max(self._max_vcpu, vcpu_used)
+        for size in self._saturated_ns:
+            if vcpu_used >= _REACHED * size:
+                self._saturated_ns[size] += held_ns
+        for size in VCPU_SIZES:
+            if vcpu_used <= size:
+                break
+            self._longer_ns[size] += held_ns * (vcpu_used / size - 1)
+        level = min(int(vcpu_used / _REACHED), _MAX_LEVEL)
+        self._level_ns[level] = self._level_ns.get(level, 0) + held_ns
+
+    def saturated_percent(self, vcpu_size: float | None) -> float | None:
+        """The share of the time in which the task used at least 95 % of its vCPUs, in percent.
+
+        None if no CPU was measured, and for a size that is neither one of Fargate nor the one of the constructor.
+        """
+        saturated_ns = self._saturated_ns.get(vcpu_size) if vcpu_size else None
+        if not self._time_ns or saturated_ns is None:
+            return None
+        return round(100 * saturated_ns / self._time_ns, _DIGITS)
+
+    def slowdown(self, *, vcpu_size: float | None, max_threads: int | None) -> Mapping[float, SlowdownBounds] | None:
+        """The bounds for each size that would have been slower; None if no CPU was measured.
+
+        Args:
+            vcpu_size: The task's size, the most that it could use; None if unknown.
+            max_threads: The most threads that were seen in the task; None if unknown.
+        """
+        if not self._time_ns:
+            return None
+        parallelism = self._parallelism(vcpu_size, max_threads)
+        mean_vcpu = self._cpu_ns / self._time_ns
+        bounds = {}
+        for size in VCPU_SIZES:
+            least = 1 + self._longer_ns[size] / self._time_ns
+            most = least
+            if size < parallelism:
+                most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
+            if most > _NO_SLOWDOWN:
+                bounds[size] = SlowdownBounds(min=round(least, _DIGITS), max=round(most, _DIGITS))
+        return bounds
+
+    def _parallelism(self, vcpu_size: float | None, max_threads: int | None) -> float:
+        """The number of vCPUs that the task used when it computed: p of the formulas."""
+        limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
+        level = self._sustained_level()
+        wanted = float(level) if level is not None else (vcpu_size or max(self._max_vcpu, 1.0))
+        return min([wanted, *limits])
+
+    def _sustained_level(self) -> int | None:
+        """The smallest whole number that was never exceeded, if it was reached for 5 % of the time.
+
+        A larger number was reached for less time, so none qualifies if this one does not.
+        """
+        level = max(1, math.ceil(self._max_vcpu / _EXCEEDED))
+        reached_ns = sum(held_ns for reached, held_ns in self._level_ns.items() if reached >= level)
+        return level if reached_ns >= _MIN_TIME_SHARE * self._time_ns else None

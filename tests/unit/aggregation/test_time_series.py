@@ -1,0 +1,173 @@
+import math
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.aggregation.time_series import DeviceReadings, RunSeries, with_columns
+from profiler.record.model import Series
+from tests.fakes import seconds
+
+START_NS = seconds(1_700_000_000)
+MIB = 1024 * 1024
+
+
+def series(points: int = 2) -> RunSeries:
+    return RunSeries(START_NS, seconds(1), points)
+
+
+def values(of: RunSeries) -> Series:
+    found = of.values()
+    assert found is not None
+    return found
+
+
+def devices(gpus: Iterable[float] = (), cores: Iterable[float] = ()) -> DeviceReadings:
+    readings = DeviceReadings()
+    for percent in gpus:
+        readings.gpu_percent.add(percent)
+    for percent in cores:
+        readings.neuron_percent.add(percent)
+    return readings
+
+
+def test_nothing_measured_is_no_series() -> None:
+    assert series().values() is None
+
+
+def test_a_step_is_the_mean_of_its_cpu_and_the_maximum_of_its_memory() -> None:
+    run = series()
+    run.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
+    run.add_cpu(START_NS + seconds(3), START_NS + seconds(4), seconds(2))
+    for at, size in ((0.2, 10), (0.7, 30), (0.9, 20), (3.5, 5)):
+        run.add_memory(START_NS + seconds(at), size * MIB)
+    found = values(run)
+    assert (found.step_ms, found.started_at) == (1000, "2023-11-14T22:13:20.000Z")
+    assert found.vcpu_used == (0.5, 0.5, None, 2.0)
+    assert found.memory_used_mb == (30, None, None, 5)
+    assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == (None, None)
+
+
+def test_neighbours_merge_when_the_run_outgrows_the_buffer() -> None:
+    run = series(points=2)
+    for second in range(9):
+        run.add_cpu(START_NS + seconds(second), START_NS + seconds(second + 1), seconds(second))
+        run.add_memory(START_NS + seconds(second), second * MIB)
+    found = values(run)
+    assert found.step_ms == 4000
+    assert found.vcpu_used == (1.5, 5.5, 8.0)
+    assert found.memory_used_mb == (3, 7, 8)
+
+
+def test_a_reading_of_memory_holds_since_the_one_before() -> None:
+    run = series(points=3)
+    run.add_memory(START_NS + seconds(3), 10 * MIB, held_ns=seconds(2))
+    run.add_memory(START_NS + seconds(4), 5 * MIB, held_ns=seconds(20))
+    assert values(run).memory_used_mb == (5, 10, 10, 5)
+
+
+def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
+    run = series(points=1)
+    run.add_devices(START_NS, devices(gpus=[0, 100]))
+    run.add_devices(START_NS + seconds(2), devices())
+    run.add_devices(START_NS + seconds(3), devices(gpus=[20], cores=[7]))
+    found = values(run)
+    assert found.gpu_utilization_percent == (50, 20)
+    assert found.neuron_utilization_percent == (None, 7)
+
+
+def test_three_significant_digits() -> None:
+    run = series()
+    run.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
+    run.add_memory(START_NS, 123_456 * MIB)
+    found = values(run)
+    assert found.vcpu_used == (0.333, 0.333, 0.333)
+    assert found.memory_used_mb == (123_000, None, None)
+
+
+def test_what_was_measured_before_the_start_counts_from_the_start() -> None:
+    run = series()
+    run.add_cpu(START_NS - seconds(5), START_NS + seconds(1), seconds(1))
+    run.add_cpu(START_NS - seconds(5), START_NS - seconds(4), seconds(1))
+    run.add_memory(START_NS - seconds(5), 7 * MIB)
+    assert values(run).vcpu_used == (1,)
+    assert values(run).memory_used_mb == (7,)
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**11), st.integers(0, 10**12)), min_size=1)
+
+
+@given(steps=STEPS, points=st.integers(1, 240), step_ms=st.integers(1, 10_000))
+def test_merging_loses_no_cpu_time_and_the_buffer_keeps_its_size(
+    steps: list[tuple[int, int, int]], points: int, step_ms: int
+) -> None:
+    run = RunSeries(START_NS, step_ms * 1_000_000, points)
+    for offset_ns, length_ns, cpu_ns in steps:
+        run.add_cpu(START_NS + offset_ns, START_NS + offset_ns + length_ns, cpu_ns)
+    assert run.cpu_ns == sum(cpu_ns for _, _, cpu_ns in steps)
+    found = values(run)
+    assert found.vcpu_used is not None
+    assert len(found.vcpu_used) <= 2 * points
+    assert math.log2(found.step_ms / step_ms).is_integer()
+
+
+@given(readings=st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 2**50)), min_size=1))
+def test_the_largest_memory_is_in_the_series(readings: list[tuple[int, int]]) -> None:
+    run = series(points=30)
+    for offset_ns, size_bytes in readings:
+        run.add_memory(START_NS + offset_ns, size_bytes)
+    sizes = values(run).memory_used_mb
+    assert sizes is not None
+    largest_mb = max(size_bytes for _, size_bytes in readings) / MIB
+    assert max(size for size in sizes if size is not None) == float(f"{largest_mb:.3g}")
+
+
+def test_finer_columns_replace_those_of_a_series_with_the_same_steps() -> None:
+    run, finer = series(), series()
+    for second in range(4):
+        run.add_cpu(START_NS, START_NS + seconds(4), seconds(1))
+        run.add_devices(START_NS + seconds(second), devices(gpus=[second]))
+    finer.add_cpu(START_NS, START_NS + seconds(2), seconds(4))
+    found = with_columns(values(run), finer, ["vcpu_used", "memory_used_mb"])
+    assert found == Series(
+        started_at=values(run).started_at,
+        step_ms=1000,
+        vcpu_used=(2, 2, None, None),
+        gpu_utilization_percent=(0, 1, 2, 3),
+    )
+
+
+def test_the_finer_columns_are_merged_to_longer_steps() -> None:
+    run, finer = series(), series()
+    run.add_devices(START_NS + seconds(7), devices(gpus=[50]))
+    finer.add_cpu(START_NS, START_NS + seconds(1), seconds(1))
+    finer.add_cpu(START_NS + seconds(1), START_NS + seconds(4), 0)
+    found = with_columns(values(run), finer, ["vcpu_used"])
+    assert found is not None
+    assert (found.step_ms, found.vcpu_used) == (2000, (0.5, 0, None, None))
+
+
+def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> None:
+    run, finer = series(), series()
+    run.add_memory(START_NS, 5 * MIB)
+    run.add_memory(START_NS + seconds(1), 7 * MIB)
+    for second, percent in ((1, 10), (2, 20), (3, 40)):
+        run.add_devices(START_NS + seconds(second), devices(gpus=[percent]))
+    finer.add_cpu(START_NS, START_NS + seconds(5), seconds(5))
+    found = with_columns(values(run), finer, ["vcpu_used"])
+    assert found is not None
+    assert (found.step_ms, found.vcpu_used) == (2000, (1, 1, 1))
+    assert (found.memory_used_mb, found.gpu_utilization_percent) == ((7, None, None), (10, 30, None))
+
+
+def test_without_another_series_the_finer_columns_are_the_series() -> None:
+    finer = series()
+    assert with_columns(None, finer, ["vcpu_used"]) is None
+    finer.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
+    finer.add_memory(START_NS, MIB)
+    alone = with_columns(None, finer, ["vcpu_used"])
+    assert alone == Series(started_at=values(finer).started_at, step_ms=1000, vcpu_used=(0.5, 0.5))
+    assert with_columns(alone, finer, []) == alone
+    other_start = RunSeries(START_NS + 1_000_000, seconds(1), 2)
+    other_start.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
+    assert with_columns(alone, other_start, ["vcpu_used"]) == alone
