@@ -14,11 +14,13 @@ _MAX_REASON_CHARS = 300
 class Unavailable(Struct, frozen=True):
     """No reading this time, with the reason in a few words.
 
-    ``timed_out`` marks timeouts, after which the source is read less often.
+    ``timed_out`` marks timeouts, after which the source is read less often. Failures of one ``kind`` are logged as one,
+    although their reasons differ in a detail, such as the position of the first wrong byte.
     """
 
     reason: str
     timed_out: bool = False
+    kind: str | None = None
 
 
 class SourceHealth:
@@ -30,7 +32,7 @@ class SourceHealth:
     def __init__(self, source: str, log: Log) -> None:
         self._source = source
         self._log = log
-        self._reason: str | None = None
+        self._failure: str | None = None
         self._failures_since_change = 0
         self.failures = 0
 
@@ -39,14 +41,15 @@ class SourceHealth:
         self.failures += 1
         self._failures_since_change += 1
         reason = failure.reason[:_MAX_REASON_CHARS]
-        if reason != self._reason:
-            self._reason = reason
+        kind = failure.kind or reason
+        if kind != self._failure:
+            self._failure = kind
             self._failures_since_change = 1
             self._log.warning(f"{self._source} cannot be read and is tried again", reason=reason)
 
     def on_success(self) -> None:
         """Record a read that succeeded."""
-        if self._reason is not None:
+        if self._failure is not None:
             self._log.info(f"{self._source} can be read again", failures=self._failures_since_change)
-            self._reason = None
+            self._failure = None
             self._failures_since_change = 0

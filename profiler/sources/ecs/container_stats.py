@@ -132,7 +132,9 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
     try:
         entries = _answer_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Unavailable(f"/task/stats answered with something else than a JSON object: {error}")
+        return Unavailable(
+            f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
+        )
     samples: dict[str, ContainerSample] = {}
     refused: dict[str, str] = {}
     without_stats: set[str] = set()

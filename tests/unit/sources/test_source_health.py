@@ -20,3 +20,12 @@ def test_a_failing_source_is_logged_once_per_change_of_state() -> None:
         ("info", {"failures": 2}),
         ("warning", {"reason": "HTTP 500"}),
     ]
+
+
+def test_failures_of_one_kind_are_logged_once_whatever_their_detail() -> None:
+    log = FakeLog()
+    health = SourceHealth("/task", log)
+    for position in (0, 11, 25):
+        health.on_failure(Unavailable(f"not JSON (byte {position})", kind="not JSON"))
+    assert health.failures == 3
+    assert [fields for _, _, fields in log.lines] == [{"reason": "not JSON (byte 0)"}]
