@@ -1,17 +1,17 @@
 """Builds the client of the task metadata endpoint.
 
-The client imports http.client, which `run` outside of ECS does without.
+The client imports http.client, which `run` outside of ECS does without; the monitor does without the modules of `run`.
 """
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from profiler.core.clock import Clock
-from profiler.local.build_record import Placement
 from profiler.settings import endpoint_address
 from profiler.sources import Unavailable
 
 if TYPE_CHECKING:
+    from profiler.local.build_record import Placement
     from profiler.sources.ecs.client import StopSignal, TaskMetadataSource
 
 _TIMEOUT_SECONDS = 1.0
@@ -52,7 +52,7 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
     return read_tags
 
 
-def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None] | None:
+def task_lookup(environment: Mapping[str, str]) -> "Callable[[], Placement | None] | None":
     """A function that reads the ECS task of this process; None outside of ECS.
 
     The read may take up to a second, so the caller runs it in a background thread.
@@ -62,8 +62,9 @@ def task_lookup(environment: Mapping[str, str]) -> Callable[[], Placement | None
         return None
     address, version = endpoint
 
-    def read_placement() -> Placement | None:
+    def read_placement() -> "Placement | None":
         from profiler.core.clock import SystemClock
+        from profiler.local.build_record import Placement
 
         source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
         task, own = source.task(), source.own_container()
