@@ -160,7 +160,7 @@ def test_a_poison_document_does_not_hold_up_the_others(
         bad = [
             report("1", startedAt="2026-05-01T00:00:00Z"),
             report("t" * 600),
-            report("3").replace('"success"', '"odd"'),
+            report("3").replace('"success"', "7"),
         ]
         assert forward(event(*bad, report("2")), Context()) == {"indexed": 1, "skipped": 0, "failed": 3}
         messages = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10)["Messages"]
@@ -168,7 +168,7 @@ def test_a_poison_document_does_not_hold_up_the_others(
     reasons = " ".join(failure["reason"] for failure in kept)
     assert len(kept) == 3
     assert "longer than 512 bytes" in reasons
-    assert "Invalid enum value 'odd'" in reasons
+    assert "Expected `str" in reasons
     assert "parsing_exception" in reasons
     assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["2/batch"]
 
