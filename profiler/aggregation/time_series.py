@@ -87,7 +87,8 @@ class RunSeries:
     """Collects the series of one run.
 
     Args:
-        started_ns: The start of the run (wall clock); measurements before it count for the first step.
+        started_ns: The start of the run (wall clock). Memory and devices read before it count for the first step; CPU
+            time counts from the start on.
         step_ns: The first step, the sampling interval.
         points: Half the largest number of steps; at least 1.
     """
@@ -103,7 +104,10 @@ class RunSeries:
         self._neuron: _Column[tuple[float, int]] = _Column((0.0, 0))
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
-        """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding."""
+        """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.
+
+        A step that began before the run counts from the start of the run; one that ended before it is ignored.
+        """
         start_ns = max(start_ns, self._started_ns)
         if end_ns <= start_ns:
             return
