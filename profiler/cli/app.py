@@ -12,7 +12,7 @@ from profiler.core.errors import TaskProfilerError
 _COMMANDS = {
     "monitor": "profiler.cli.monitor",
     "run": "profiler.cli.run",
-    "taskdef": "profiler.cli.taskdef",
+    "taskdef": "profiler.cli.taskdef.commands",
     "replay": "profiler.cli.replay",
     "notify": "profiler.cli.notify",
     "kibana": "profiler.cli.kibana",

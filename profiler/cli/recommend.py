@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from profiler.cli.definition_files import DefinitionFile, apply_size, read_definition_file
 from profiler.cli.options import history_option, search_options
 from profiler.cli.output import UNKNOWN, plain_table, printable, render, warn, write_out
+from profiler.cli.taskdef.definition_files import DefinitionFile, apply_size, read_definition_file
 from profiler.cli.wiring.run_sources import PastRuns, RunQuery, find_families
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError

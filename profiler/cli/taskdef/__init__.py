@@ -1,0 +1,1 @@
+"""``task-profiler taskdef``: task definitions in files, standard input and Amazon ECS."""
