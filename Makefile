@@ -9,7 +9,7 @@ TARGET ?= monitor
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e e2e-cgroup2 search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes hashes audit bench-monitor scale pictures coverage mutants clean
+.PHONY: help demo test e2e e2e-cgroup2 search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,10 @@ bench-prometheus: $(VENV)/.dev ## Measure what live metrics and a scrape of them
 
 bench-processes: $(VENV)/.dev ## Measure what reading the batch's processes costs (needs root)
 	$(BIN)/python -m benchmarks.processes
+
+bench-slowdown: $(VENV)/.dev ## Compare slowdownAtVcpu with real programs under CPU limits (needs Docker; 25 minutes; QUICK=1: eight)
+	mkdir -p build/bench
+	$(BIN)/python -m benchmarks.slowdown --json build/bench/slowdown.json $(if $(QUICK),--quick)
 
 scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
 	mkdir -p build/bench
