@@ -43,9 +43,7 @@ class MemoryReadings:
 
     def reach(self, end_ns: int | None) -> bool:
         """Whether there are at least three readings, the last one within 3 s of the end; False if that is unknown."""
-        return (
-            end_ns is not None and self._count >= _MIN_READINGS and abs(end_ns - self._last_ns) <= _MAX_UNOBSERVED_NS
-        )
+        return end_ns is not None and self._count >= _MIN_READINGS and abs(end_ns - self._last_ns) <= _MAX_UNOBSERVED_NS
 
 
 class OutOfMemory(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ _DIGITS = 3
 _MEMORY_COLUMN = "memory_used_mb"
 _COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent")
 _Cell = TypeVar("_Cell")
+_Total = TypeVar("_Total", int, float)
 
 Column: TypeAlias = tuple[float | None, ...]
 
@@ -172,14 +173,9 @@ class RunSeries:
 
     def _merge(self) -> None:
         self._step_ns *= 2
-        self._cpu.cells = [
-            (sum(used for used, _ in pair), sum(covered for _, covered in pair))
-            for pair in _neighbours(self._cpu.cells)
-        ]
-        for column in (self._gpu, self._neuron):
-            column.cells = [
-                (sum(total for total, _ in pair), sum(count for _, count in pair)) for pair in _neighbours(column.cells)
-            ]
+        self._cpu.cells = _merged_sums(self._cpu.cells)
+        self._gpu.cells = _merged_sums(self._gpu.cells)
+        self._neuron.cells = _merged_sums(self._neuron.cells)
         self._memory.cells = [
             max((size for size in pair if size is not None), default=None) for pair in _neighbours(self._memory.cells)
         ]
@@ -234,6 +230,11 @@ def _rounded(value: float) -> float:
 
 def _neighbours(cells: Sequence[_Cell]) -> list[Sequence[_Cell]]:
     return [cells[index : index + 2] for index in range(0, len(cells), 2)]
+
+
+def _merged_sums(cells: Sequence[tuple[_Total, int]]) -> list[tuple[_Total, int]]:
+    """Add up the sums and counts of neighbouring cells."""
+    return [(sum(total for total, _ in part), sum(count for _, count in part)) for part in _neighbours(cells)]
 
 
 def _optional(values: Column) -> Column | None:

@@ -16,7 +16,7 @@ from profiler.collectors.base import (
     Collectors,
     final_readings,
     start_collectors,
-    with_collected,
+    with_contributions,
 )
 from profiler.collectors.processes.commands import ProcessTotals
 from profiler.core.background import BackgroundCall
@@ -262,7 +262,7 @@ class _Session:
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
         record = with_recommendation(
-            with_collected(record, context.collectors.all), context.prices, time=format_ms(now_ns)
+            with_contributions(record, context.collectors.all), context.prices, time=format_ms(now_ns)
         )
         startup_errors = tuple(
             collector.startup_error

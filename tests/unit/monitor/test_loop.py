@@ -205,7 +205,7 @@ class World:
             clock=self.clock,
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            collectors=self.collectors,
+            contributors=self.collectors,
             notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
