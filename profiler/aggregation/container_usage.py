@@ -67,7 +67,7 @@ class ContainerUsage:
         self._series_points = series_points
         self._clock_shift_ns = 0
         self._run = _UsageWindow()
-        self._interval = _UsageWindow()
+        self._interval: _UsageWindow | None = _UsageWindow()
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
         self._steps_ms = TimeWeightedStatistics()
@@ -175,11 +175,12 @@ class ContainerUsage:
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
         self._carried_ns = self._carried_cpu_ns = 0
-        for window in (self._run, self._interval):
-            window.vcpu.add(growth_ns / step_ns, step_ns)
+        vcpu = growth_ns / step_ns
+        for window in self._windows():
+            window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
-        self.last_vcpu, self._ended_step_ns = growth_ns / step_ns, step_ns
+        self.last_vcpu, self._ended_step_ns = vcpu, step_ns
         if self.series is not None:
             end_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
@@ -198,7 +199,7 @@ class ContainerUsage:
         weight_ns = self._nominal_step_ns
         if step_ns is not None:
             weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
-        for window in (self._run, self._interval):
+        for window in self._windows():
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
         if sample.memory_cache_bytes is not None:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
@@ -217,9 +218,12 @@ class ContainerUsage:
             at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self._received_ns
             self.series.add_devices(at_ns, readings)
 
-    def drop_series(self) -> None:
-        """Keep no time series."""
-        self._series_points, self.series = 0, None
+    def keep_totals_only(self) -> None:
+        """Keep no time series and, until the next call of :meth:`end_interval`, no interval: this is no batch."""
+        self._series_points, self.series, self._interval = 0, None, None
+
+    def _windows(self) -> tuple[_UsageWindow, ...]:
+        return (self._run,) if self._interval is None else (self._run, self._interval)
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -234,7 +238,7 @@ class ContainerUsage:
 
     def end_interval(self) -> UsageTotals:
         """End the current interval; returns the totals since the last call."""
-        totals = self._interval.totals()
+        totals = (self._interval or _UsageWindow()).totals()
         self._interval = _UsageWindow()
         return totals
 

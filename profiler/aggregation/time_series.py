@@ -81,7 +81,8 @@ class _Column(Generic[_Cell]):
 
     def reach(self, index: int) -> None:
         """Append empty cells up to ``index``."""
-        self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
+        if index >= len(self.cells):
+            self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
 
 
 class RunSeries:
@@ -115,6 +116,10 @@ class RunSeries:
         last = self._index(end_ns - 1)  # first: it may merge
         first = self._index(start_ns)
         self._cpu.reach(last)
+        if first == last:  # nearly always, once the steps have doubled a few times
+            used_ns, covered_ns = self._cpu.cells[last]
+            self._cpu.cells[last] = (used_ns + cpu_ns, covered_ns + end_ns - start_ns)
+            return
         length_ns, spread_ns = end_ns - start_ns, 0
         for index in range(first, last + 1):
             cell_start_ns = max(start_ns, self._started_ns + index * self._step_ns)
@@ -166,10 +171,11 @@ class RunSeries:
 
     def _index(self, at_ns: int) -> int:
         """The step of a moment. Merges until the buffer reaches it."""
-        elapsed_ns = max(at_ns - self._started_ns, 0)
-        while elapsed_ns // self._step_ns >= self._capacity:
+        index = (at_ns - self._started_ns) // self._step_ns
+        while index >= self._capacity:
             self._merge()
-        return elapsed_ns // self._step_ns
+            index = (at_ns - self._started_ns) // self._step_ns
+        return max(index, 0)
 
     def _merge(self) -> None:
         self._step_ns *= 2

@@ -22,7 +22,7 @@ _DEVICE_MAPPER = "device-mapper"
 _BLOCK_DEVICES_HEADING = "Block devices:"
 _MAX_PROBLEMS = 8
 _MAX_DEVICE_DIGITS = 10
-# The operations of block I/O by their names: cgroup v1 writes ``Read``, v2 ``read``. The others are sums or no transfer.
+# The operations of block I/O by their names: cgroup v1 writes ``Read``, v2 ``read``. The others are not counted.
 _OPERATIONS = {"read": "read", "write": "write", "Read": "read", "Write": "write"}
 _OTHER_OPERATIONS = frozenset(("Sync", "Async", "Discard", "Total"))
 
