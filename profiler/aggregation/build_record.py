@@ -205,6 +205,7 @@ def build_batch_record(
         memory_max_bytes=usage.memory_max_bytes if usage else None,
         memory_size_bytes=sizes.memory_bytes,
         limit_hits=usage.memory_limit_hits if usage else None,
+        is_end_covered=usage is not None and usage.memory_readings.reach(end.until_ns),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 

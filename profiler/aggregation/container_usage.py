@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from profiler.aggregation.outcome import MemoryReadings
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
@@ -66,7 +67,7 @@ class ContainerUsage:
         self._series_points = series_points
         self._clock_shift_ns = 0
         self._run = _UsageWindow()
-        self._interval = _UsageWindow()
+        self._interval: _UsageWindow | None = _UsageWindow()
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
         self._steps_ms = TimeWeightedStatistics()
@@ -81,6 +82,7 @@ class ContainerUsage:
         self.samples = 0
         self.duplicates = 0
         self.replacements = 0
+        self.memory_readings = MemoryReadings()
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = TimeWeightedMean()
         self.memory_max_at_ns: int | None = None
@@ -142,6 +144,7 @@ class ContainerUsage:
 
     def _restart_counters(self, *, shares_network: bool) -> None:
         self.replacements += 1
+        self.memory_readings = MemoryReadings()
         self._cpu_ns.restart()
         for name, counter in self._counters.items():
             if not (shares_network and name in _NETWORK):
@@ -172,11 +175,12 @@ class ContainerUsage:
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
         self._carried_ns = self._carried_cpu_ns = 0
-        for window in (self._run, self._interval):
-            window.vcpu.add(growth_ns / step_ns, step_ns)
+        vcpu = growth_ns / step_ns
+        for window in self._windows():
+            window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
-        self.last_vcpu, self._ended_step_ns = growth_ns / step_ns, step_ns
+        self.last_vcpu, self._ended_step_ns = vcpu, step_ns
         if self.series is not None:
             end_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
@@ -188,13 +192,14 @@ class ContainerUsage:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
+        self.memory_readings.add(sample.read_ns)
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
         # A first value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = self._nominal_step_ns
         if step_ns is not None:
             weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
-        for window in (self._run, self._interval):
+        for window in self._windows():
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
         if sample.memory_cache_bytes is not None:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
@@ -213,9 +218,12 @@ class ContainerUsage:
             at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self._received_ns
             self.series.add_devices(at_ns, readings)
 
-    def drop_series(self) -> None:
-        """Keep no time series."""
-        self._series_points, self.series = 0, None
+    def keep_totals_only(self) -> None:
+        """Keep no time series and, until the next call of :meth:`end_interval`, no interval: this is no batch."""
+        self._series_points, self.series, self._interval = 0, None, None
+
+    def _windows(self) -> tuple[_UsageWindow, ...]:
+        return (self._run,) if self._interval is None else (self._run, self._interval)
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -230,7 +238,7 @@ class ContainerUsage:
 
     def end_interval(self) -> UsageTotals:
         """End the current interval; returns the totals since the last call."""
-        totals = self._interval.totals()
+        totals = (self._interval or _UsageWindow()).totals()
         self._interval = _UsageWindow()
         return totals
 

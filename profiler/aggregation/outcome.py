@@ -2,11 +2,16 @@
 
 from msgspec import Struct
 
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import OutOfMemoryEvidence, Status
 
 _SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
 _LIKELY_FRACTION = 0.9
 _UNLIKELY_FRACTION = 0.5
+# Sampled memory counts as low until the end from this many readings on, if the last one is this close to the end.
+# Later, or between rarer readings, a batch has the time to fill its limit unseen.
+_MIN_READINGS = 3
+_MAX_UNOBSERVED_NS = 3 * NS_PER_SECOND
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -20,6 +25,25 @@ class Outcome(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     until_ns: int | None = None
     finished_ns: int | None = None
+
+
+class MemoryReadings:
+    """The number and the last time of the memory readings of one run."""
+
+    __slots__ = ("_count", "_last_ns")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last_ns = 0
+
+    def add(self, read_ns: int) -> None:
+        """Count a reading, taken at ``read_ns`` (wall clock)."""
+        self._count += 1
+        self._last_ns = read_ns
+
+    def reach(self, end_ns: int | None) -> bool:
+        """Whether there are at least three readings, the last one within 3 s of the end; False if that is unknown."""
+        return end_ns is not None and self._count >= _MIN_READINGS and abs(end_ns - self._last_ns) <= _MAX_UNOBSERVED_NS
 
 
 class OutOfMemory(Struct, frozen=True, kw_only=True):
@@ -72,12 +96,14 @@ def likely_out_of_memory(
     memory_max_bytes: float | None,
     memory_size_bytes: float | None,
     limit_hits: int | None,
+    is_end_covered: bool,
 ) -> bool | None:
     """Whether the kernel probably killed the batch for lack of memory; None if unknown.
 
     True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
     of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
-    None: memory can grow from there to the limit within one sampling period.
+    None: memory can grow from there to the limit within one sampling period. A lower peak gives None,
+    too, if the exit code is unknown or the measurement of the peak does not cover the end (``is_end_covered``).
     """
     if end.status == "running":
         return None
@@ -90,7 +116,8 @@ def likely_out_of_memory(
     share = memory_max_bytes / memory_size_bytes
     if share >= _LIKELY_FRACTION:
         return True
-    return False if share < _UNLIKELY_FRACTION else None
+    is_excluded = is_end_covered and end.exit_code is not None and share < _UNLIKELY_FRACTION
+    return False if is_excluded else None
 
 
 def out_of_memory(
@@ -99,12 +126,17 @@ def out_of_memory(
     memory_max_bytes: float | None,
     memory_size_bytes: float | None,
     limit_hits: int | None,
+    is_end_covered: bool,
     memory_kills: int | None = None,
 ) -> OutOfMemory:
     """As :func:`likely_out_of_memory`, but a kill that the kernel counted (``memory_kills``) is decisive."""
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
     likely = likely_out_of_memory(
-        end, memory_max_bytes=memory_max_bytes, memory_size_bytes=memory_size_bytes, limit_hits=limit_hits
+        end,
+        memory_max_bytes=memory_max_bytes,
+        memory_size_bytes=memory_size_bytes,
+        limit_hits=limit_hits,
+        is_end_covered=is_end_covered,
     )
     return OutOfMemory(likely=likely, evidence="exit-137-at-limit" if likely else None)

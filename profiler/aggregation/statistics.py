@@ -38,6 +38,7 @@ class TimeWeightedStatistics:
         self._sketch.add(value, weight_ns)
         self._weighted_sum += value * weight_ns
         self._weight_ns += weight_ns
+        # Cheaper than min() and max(), several times for each container and tick.
         self._minimum = min(self._minimum, value)
         self._maximum = max(self._maximum, value)
 

@@ -17,6 +17,7 @@ _DIGITS = 3
 _MEMORY_COLUMN = "memory_used_mb"
 _COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent")
 _Cell = TypeVar("_Cell")
+_Total = TypeVar("_Total", int, float)
 
 Column: TypeAlias = tuple[float | None, ...]
 
@@ -80,7 +81,8 @@ class _Column(Generic[_Cell]):
 
     def reach(self, index: int) -> None:
         """Append empty cells up to ``index``."""
-        self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
+        if index >= len(self.cells):
+            self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
 
 
 class RunSeries:
@@ -114,6 +116,10 @@ class RunSeries:
         last = self._index(end_ns - 1)  # first: it may merge
         first = self._index(start_ns)
         self._cpu.reach(last)
+        if first == last:  # nearly always, once the steps have doubled a few times
+            used_ns, covered_ns = self._cpu.cells[last]
+            self._cpu.cells[last] = (used_ns + cpu_ns, covered_ns + end_ns - start_ns)
+            return
         length_ns, spread_ns = end_ns - start_ns, 0
         for index in range(first, last + 1):
             cell_start_ns = max(start_ns, self._started_ns + index * self._step_ns)
@@ -165,21 +171,17 @@ class RunSeries:
 
     def _index(self, at_ns: int) -> int:
         """The step of a moment. Merges until the buffer reaches it."""
-        elapsed_ns = max(at_ns - self._started_ns, 0)
-        while elapsed_ns // self._step_ns >= self._capacity:
+        index = (at_ns - self._started_ns) // self._step_ns
+        while index >= self._capacity:
             self._merge()
-        return elapsed_ns // self._step_ns
+            index = (at_ns - self._started_ns) // self._step_ns
+        return max(index, 0)
 
     def _merge(self) -> None:
         self._step_ns *= 2
-        self._cpu.cells = [
-            (sum(used for used, _ in pair), sum(covered for _, covered in pair))
-            for pair in _neighbours(self._cpu.cells)
-        ]
-        for column in (self._gpu, self._neuron):
-            column.cells = [
-                (sum(total for total, _ in pair), sum(count for _, count in pair)) for pair in _neighbours(column.cells)
-            ]
+        self._cpu.cells = _merged_sums(self._cpu.cells)
+        self._gpu.cells = _merged_sums(self._gpu.cells)
+        self._neuron.cells = _merged_sums(self._neuron.cells)
         self._memory.cells = [
             max((size for size in pair if size is not None), default=None) for pair in _neighbours(self._memory.cells)
         ]
@@ -234,6 +236,11 @@ def _rounded(value: float) -> float:
 
 def _neighbours(cells: Sequence[_Cell]) -> list[Sequence[_Cell]]:
     return [cells[index : index + 2] for index in range(0, len(cells), 2)]
+
+
+def _merged_sums(cells: Sequence[tuple[_Total, int]]) -> list[tuple[_Total, int]]:
+    """Add up the sums and counts of neighbouring cells."""
+    return [(sum(total for total, _ in part), sum(count for _, count in part)) for part in _neighbours(cells)]
 
 
 def _optional(values: Column) -> Column | None:

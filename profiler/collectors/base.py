@@ -2,7 +2,7 @@
 
 Each collector reads in a thread of its own (:mod:`profiler.collectors.base`), so that a driver that hangs costs
 only its own numbers. :class:`Collector` is what all collectors do. The other protocols are what some of them do in
-addition; :class:`Collectors` lists who does what.
+addition; :class:`Collectors` lists who does what. A :class:`RecordContributor` adds to the records without collecting.
 """
 
 import threading
@@ -28,8 +28,16 @@ _FINAL_READING_SECONDS = 0.3
 _STOP_SECONDS = 1.5
 
 
-class Collector(Protocol):
-    """Measures one kind of resource from ``start`` to ``stop``."""
+class RecordContributor(Protocol):
+    """Adds to the records of a batch."""
+
+    def add_to_record(self, record: Record) -> Record:
+        """Return the record with what is known so far: values, the name of the source, and warnings."""
+        ...
+
+
+class Collector(RecordContributor, Protocol):
+    """Measures one kind of resource from ``start`` to ``stop``, and adds its numbers to the records."""
 
     def start(self) -> None:
         """Start measuring; returns at once."""
@@ -41,10 +49,6 @@ class Collector(Protocol):
 
     def stop(self, max_seconds: float) -> None:
         """Stop measuring and end the collector's thread and child process, within ``max_seconds``."""
-        ...
-
-    def add_to_record(self, record: Record) -> Record:
-        """Return the record with this collector's numbers, its source name and its warnings."""
         ...
 
 
@@ -127,10 +131,10 @@ def stop_collectors(collectors: Iterable[Collector]) -> None:
         collector.stop(_STOP_SECONDS)
 
 
-def with_collected(record: Record, collectors: Iterable[Collector]) -> Record:
-    """Return the record with the numbers, sources and warnings of all collectors, in their order."""
-    for collector in collectors:
-        record = collector.add_to_record(record)
+def with_contributions(record: Record, contributors: Iterable[RecordContributor]) -> Record:
+    """Return the record with the values, sources and warnings of all contributors, in their order."""
+    for contributor in contributors:
+        record = contributor.add_to_record(record)
     return record
 
 

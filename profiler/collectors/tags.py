@@ -4,13 +4,12 @@ One request to the metadata endpoint, in a thread of its own: the endpoint asks 
 seconds to answer. Neither the sampling nor the report waits for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from profiler.collectors.base import with_source
 from profiler.core.background import BackgroundCall
-from profiler.core.clock import Clock
 from profiler.record.model import Record
 from profiler.sources import Unavailable
 
@@ -18,33 +17,19 @@ _RUNNING = "running"
 _NOT_ANSWERED = "/taskWithTags had not answered when the run ended"
 
 
-class TagCollector:
-    """Reads the tags once, and adds them to the records, or the reason why they are missing.
+class TaskTags:
+    """Adds the tags to the records, or the reason why they are missing.
 
     Args:
-        fetch: Reads the tags; called in a thread that is abandoned if the call does not return.
-        clock: The clock of the thread.
+        request: The request for the tags, which was sent when the monitor started.
     """
 
-    def __init__(self, fetch: Callable[[], Mapping[str, str] | Unavailable], clock: Clock) -> None:
-        self._fetch = fetch
-        self._clock = clock
-        self._call: BackgroundCall[Mapping[str, str] | Unavailable] | None = None
-
-    def start(self) -> None:
-        """Send the request. Only the first call does."""
-        if self._call is None:
-            self._call = BackgroundCall(self._fetch, self._clock, 0)
-
-    def final_reading(self, max_seconds: float) -> None:
-        """Do nothing: tags are read once, and the report does not wait for them."""
-
-    def stop(self, max_seconds: float) -> None:
-        """Do nothing: a request in progress does not keep the process alive."""
+    def __init__(self, request: BackgroundCall[Mapping[str, str] | Unavailable]) -> None:
+        self._request = request
 
     def add_to_record(self, record: Record) -> Record:
         """Return the record with the tags, or with a warning. A checkpoint without an answer yet has neither."""
-        found = None if self._call is None else self._call.result_so_far()
+        found = self._request.result_so_far()
         if found is None:
             reason = None if record.status == _RUNNING else _NOT_ANSWERED
         elif isinstance(found, Unavailable):

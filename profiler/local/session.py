@@ -16,7 +16,7 @@ from profiler.collectors.base import (
     Collectors,
     final_readings,
     start_collectors,
-    with_collected,
+    with_contributions,
 )
 from profiler.collectors.processes.commands import ProcessTotals
 from profiler.core.background import BackgroundCall
@@ -230,6 +230,7 @@ class _Session:
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
+            was_memory_read_to_end=samples.memory_readings.reach(self._read_ns(finished_ns)),
             shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
             processes=totals.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
@@ -261,7 +262,7 @@ class _Session:
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
         record = with_recommendation(
-            with_collected(record, context.collectors.all), context.prices, time=format_ms(now_ns)
+            with_contributions(record, context.collectors.all), context.prices, time=format_ms(now_ns)
         )
         startup_errors = tuple(
             collector.startup_error

@@ -219,7 +219,9 @@ class Observation:
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
         if self._watched and container.name not in self._watched:
-            return ContainerUsage(self._interval_ns)
+            usage = ContainerUsage(self._interval_ns)
+            usage.keep_totals_only()
+            return usage
         limits = (None if self.task is None else self.task.vcpu_limit, container.vcpu_limit, self._host_vcpu)
         self.loads[container.name] = BatchLoad(next((limit for limit in limits if limit is not None), None))
         return ContainerUsage(self._interval_ns, self._series_points)
@@ -229,7 +231,7 @@ class Observation:
         self._watched = watched
         for name in self.loads.keys() - set(watched):
             del self.loads[name]
-            self.usages[name].drop_series()
+            self.usages[name].keep_totals_only()
 
     def _add_demand(self, present: Iterable[ContainerUsage]) -> None:
         """Add the vCPUs of all present containers for the steps that the batches' samples have ended."""

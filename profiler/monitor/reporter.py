@@ -16,7 +16,7 @@ from profiler.aggregation.build_record import (
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.outcome import Outcome, running_outcome
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.base import Collector, with_collected
+from profiler.collectors.base import RecordContributor, with_contributions
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
 from profiler.monitor.delivery import log_target
@@ -71,7 +71,7 @@ class Reporter:
         clock: Clock,
         host: Host,
         read_own_usage: Callable[[], OwnUsage],
-        collectors: Sequence[Collector] = (),
+        contributors: Sequence[RecordContributor] = (),
         notes: Callable[[TaskMetadata], Sequence[str]] = lambda _: (),
     ) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class Reporter:
         self._clock = clock
         self._host = host
         self._own_usage = read_own_usage
-        self._collectors = collectors
+        self._contributors = contributors
         self._notes = notes
         self._interval_started_ns: dict[str, int] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
@@ -94,7 +94,7 @@ class Reporter:
         usage = self._observation.usages.get(container.name)
         if usage is not None and usage.series is not None:
             record = replace(record, series=usage.series.values())
-        record = with_collected(record, self._collectors)
+        record = with_contributions(record, self._contributors)
         time = format_ms(self._clock.wall_ns())
         return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
 
@@ -113,7 +113,7 @@ class Reporter:
                 load.interval_devices = DeviceReadings()
             record = replace(record, interval=numbers)
             self._interval_started_ns[container.name] = now_ns
-        return self._line("task.checkpoint", with_collected(record, self._collectors))
+        return self._line("task.checkpoint", with_contributions(record, self._contributors))
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())

@@ -60,6 +60,7 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
     record = world.run().report()
     assert record["metrics"]["cpuSeconds"] == days * DAY_SECONDS / 2
     assert record["sampling"]["samples"] > 0.99 * days * DAY_SECONDS / 10
+    assert 60 < len(record["series"]["memoryUsedMB"]) <= 120
     assert rss_bytes[days - 1] - rss_bytes[1] < MIB
 
 

@@ -1,4 +1,4 @@
-"""Builds the collectors of GPUs, Neuron devices, processes and tags.
+"""Builds the collectors of GPUs, Neuron devices and processes, and what adds the task's tags to its records.
 
 The modules of a collector are imported only if this machine has its devices or visible processes, or if the settings
 enable it.
@@ -16,6 +16,7 @@ from profiler.collectors.base import Collectors
 from profiler.collectors.neuron import find_neuron_monitor
 from profiler.collectors.nvidia.library import is_driver_present
 from profiler.collectors.processes.discovery import LazyProcessCollector, SampleComparingCollector, pids_of
+from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock
 from profiler.core.log import Log, NullLog
 from profiler.core.timestamps import NS_PER_SECOND
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from profiler.collectors.neuron.collector import NeuronCollector
     from profiler.collectors.nvidia.collector import GpuCollector, GpuListener
     from profiler.collectors.nvidia.ownership import GpuScope
-    from profiler.collectors.tags import TagCollector
+    from profiler.collectors.tags import TaskTags
     from profiler.sources.linux.process_tree import ProcessReading
 
 # The driver's own averaging window for utilization is no shorter.
@@ -85,7 +86,7 @@ class LocalCollectors(Struct, frozen=True, kw_only=True):
 def task_collectors(
     settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log, processes: LazyProcessCollector
 ) -> Collectors:
-    """The collectors of the monitor: the batch's processes first, then the accelerators and the tags of its task."""
+    """The collectors of the monitor: the batch's processes first, then the accelerators."""
 
     def make_scope() -> "GpuScope":
         from profiler.collectors.nvidia.ownership import GpuScope  # see the module's docstring
@@ -97,19 +98,21 @@ def task_collectors(
     accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns)
     gpu, neuron = accelerators.gpu_collectors(make_scope), accelerators.neuron_collectors()
     return Collectors(
-        all=(processes, *gpu, *neuron, *_tag_collectors(settings, clock)),
+        all=(processes, *gpu, *neuron),
         batch_listeners=(processes, *gpu),
         live=(*gpu, *neuron),
         devices=(*gpu, *neuron),
     )
 
 
-def _tag_collectors(settings: MonitorSettings, clock: Clock) -> "tuple[TagCollector, ...]":
+def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
+    """Request the tags of the task, if the settings enable them."""
     if not settings.tags:
         return ()
-    from profiler.collectors.tags import TagCollector  # only where it is enabled
+    from profiler.collectors.tags import TaskTags  # only where it is enabled
 
-    return (TagCollector(tag_lookup(settings.endpoint_address, settings.endpoint_version, clock), clock),)
+    read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
+    return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
 
 
 def local_collectors(

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
-from profiler.cli.wiring.collectors import batch_processes, task_collectors
+from profiler.cli.wiring.collectors import batch_processes, requested_tags, task_collectors
 from profiler.cli.wiring.ecs import metadata_source
 from profiler.collectors.base import LiveReadings
 from profiler.core.background import run_with_timeout
@@ -60,7 +60,7 @@ def run_monitor(stop: SignalHandler) -> int:
         clock=clock,
         host=host,
         read_own_usage=read_own_usage,
-        collectors=collectors.all,
+        contributors=(*collectors.all, *requested_tags(settings, clock)),
         notes=swap.notes,
     )
     delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, run_with_timeout)

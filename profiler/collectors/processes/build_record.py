@@ -18,7 +18,7 @@ from profiler.aggregation.outcome import Outcome, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import RunSeries, with_columns
 from profiler.core.optional_math import max_known
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.model import (
     Interval,
     MemoryKills,
@@ -74,6 +74,9 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         limit_hits=1 if record.likely_out_of_memory else None,  # a finding of the task stats is kept
+        is_end_covered=record.likely_out_of_memory is False
+        or source == "kernel"
+        or measured.usage.memory_readings.reach(parse_ns(record.finished_at)),
         memory_kills=None if measured.kills is None else measured.kills.count,
     )
     return replace(

@@ -267,6 +267,7 @@ def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: T
         ({}, 120 * MIB, None),
         ({}, None, None),
         ({"memory_limit_hits": 1}, None, True),
+        ({}, GIB, None),  # one reading does not exclude a kill
         (None, 110 * MIB, None),
     ],
 )

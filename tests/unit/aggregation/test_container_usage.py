@@ -50,6 +50,16 @@ def test_the_first_step_runs_from_the_start_and_rates_are_over_the_real_step() -
     assert feed.usage.cpu_seconds == 6.0
 
 
+def test_memory_readings_of_a_replaced_container_say_nothing_about_the_new_one() -> None:
+    feed = Feed()
+    for at in (1, 2, 3):
+        feed.add(at, memory_mib=10)
+    feed.add(3.5)
+    assert feed.usage.memory_readings.reach(START_NS + seconds(4))
+    feed.add(4, memory_mib=10, docker_id="b")
+    assert not feed.usage.memory_readings.reach(START_NS + seconds(4))
+
+
 def test_a_short_first_step_is_joined_with_the_next() -> None:
     """The counter holds the container runtime's work from before the start: 0.06 s of CPU in 0.03 s."""
     feed = Feed()
@@ -314,7 +324,19 @@ def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:
     feed.add(1, cpu=0.5, received=1.2)
     feed.usage.add_devices(readings, seconds(3.5))
     assert series_of(feed).gpu_utilization_percent == (None, None, None, 50)
-    feed.usage.drop_series()
+    feed.usage.keep_totals_only()
     feed.add(2, cpu=0.5)
     feed.usage.add_devices(readings, seconds(4))
     assert feed.usage.series is None
+
+
+def test_a_container_that_is_no_batch_keeps_its_totals_and_no_interval() -> None:
+    feed = Feed(series_points=5)
+    feed.usage.keep_totals_only()
+    feed.add(1, cpu=0.5, memory_mib=10)
+    feed.add(2, cpu=1.0, memory_mib=20)
+    assert feed.usage.run.cpu_seconds == 1.0
+    assert feed.usage.memory_max_bytes == 20 * MIB
+    assert feed.usage.end_interval().cpu_seconds is None
+    feed.add(3, cpu=1.2, memory_mib=20)
+    assert feed.usage.end_interval().cpu_seconds == pytest.approx(0.2)

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Mapping
 
-from profiler.collectors.tags import TagCollector
+from profiler.collectors.tags import TaskTags
+from profiler.core.background import BackgroundCall
 from profiler.core.clock import SystemClock
 from profiler.record.model import Container, Monitor, Record
 from profiler.sources import Unavailable
@@ -14,10 +15,9 @@ REPORT = Record(task_id="1", container=Container(name="batch"), status="success"
 
 
 def after_answer(answer: Mapping[str, str] | Unavailable, record: Record = REPORT) -> Record:
-    collector = TagCollector(lambda: answer, SystemClock())
-    collector.start()
-    wait_until(lambda: collector.add_to_record(CHECKPOINT) != CHECKPOINT or answer == {}, 10, "the answer")
-    return collector.add_to_record(record)
+    request: BackgroundCall[Mapping[str, str] | Unavailable] = BackgroundCall(lambda: answer, SystemClock(), 10)
+    assert request.result() == answer
+    return TaskTags(request).add_to_record(record)
 
 
 def warnings(record: Record) -> tuple[str, ...]:
@@ -32,16 +32,8 @@ def test_the_tags_are_in_reports_and_checkpoints() -> None:
 
 
 def test_a_task_without_tags_has_neither_tags_nor_a_warning() -> None:
-    done = threading.Event()
-
-    def fetch() -> Mapping[str, str]:
-        done.set()
-        return {}
-
-    collector = TagCollector(fetch, SystemClock())
-    collector.start()
-    assert done.wait(10)
-    wait_until(lambda: collector.add_to_record(REPORT) == REPORT, 10, "the answer")
+    for record in (CHECKPOINT, REPORT):
+        assert after_answer({}, record) == record
 
 
 def test_a_failure_is_one_warning() -> None:
@@ -50,21 +42,17 @@ def test_a_failure_is_one_warning() -> None:
     assert warnings(found) == ("a.", "The task's tags are missing: /taskWithTags answered HTTP 429.")
 
 
-def test_nothing_waits_for_a_request_that_hangs_and_it_is_sent_once() -> None:
+def test_nothing_waits_for_a_request_that_hangs() -> None:
     over, sent = threading.Event(), []
 
-    def hang() -> Mapping[str, str]:
+    def hang() -> Mapping[str, str] | Unavailable:
         sent.append(threading.current_thread())
         over.wait(30)
         return {}
 
-    collector = TagCollector(hang, SystemClock())
-    collector.start()
-    collector.start()
-    collector.final_reading(0)
-    collector.stop(0)
-    assert collector.add_to_record(CHECKPOINT) == CHECKPOINT
-    assert warnings(collector.add_to_record(REPORT))[1:] == (
+    tags = TaskTags(BackgroundCall(hang, SystemClock(), 0))
+    assert tags.add_to_record(CHECKPOINT) == CHECKPOINT
+    assert warnings(tags.add_to_record(REPORT))[1:] == (
         "The task's tags are missing: /taskWithTags had not answered when the run ended.",
     )
     assert not over.is_set()

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -325,6 +326,23 @@ def test_a_kill_in_a_shared_group_explains_a_command_that_failed(exit_code: int,
 def test_the_victim_of_a_kill_in_a_shared_group_is_unknown_if_the_command_succeeds(*, is_stop_requested: bool) -> None:
     record = _record(_observed(shared_oom_kills=1, is_stop_requested=is_stop_requested))
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "likely"),
+    [
+        ({}, None),
+        ({"was_memory_read_to_end": True}, False),
+        ({"memory_kills": 0}, False),
+        ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
+    ],
+)
+def test_low_memory_of_a_killed_command_excludes_a_memory_kill_if_the_end_was_measured(
+    facts: dict[str, Any], *, likely: bool | None
+) -> None:
+    sampled = MemoryPeak(size_bytes=10 * _MIB, source="sampled")
+    observed = replace(_observed(exit_code=137), **{"peak": sampled, **facts})
+    assert _record(observed).likely_out_of_memory is likely
 
 
 def test_a_command_that_fails_without_a_kill_did_not_run_out_of_memory() -> None:

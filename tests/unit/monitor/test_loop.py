@@ -205,7 +205,7 @@ class World:
             clock=self.clock,
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            collectors=self.collectors,
+            contributors=self.collectors,
             notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
@@ -430,6 +430,31 @@ def test_a_batch_that_is_killed_near_its_limit() -> None:
     world.memory_mib = lambda at: 100 + int(at) * 90
     record = world.run().report()
     assert (record["status"], record["likelyOutOfMemory"]) == ("failure", True)
+
+
+@pytest.mark.parametrize(("batch_ends", "likely"), [(1.5, None), (2.5, None), (3.5, False), (60.5, False)])
+def test_low_memory_in_one_early_sample_does_not_exclude_a_memory_kill(
+    *, batch_ends: float, likely: bool | None
+) -> None:
+    record = World(batch_ends=batch_ends, exit_code=137).run().report()
+    assert record["sampling"]["samples"] == int(batch_ends)
+    assert record.get("likelyOutOfMemory") is likely
+
+
+def test_low_memory_long_before_the_end_does_not_exclude_a_memory_kill() -> None:
+    world = World(batch_ends=60.5, exit_code=137)
+    world.stats_at = lambda at: Unavailable("timed out", timed_out=True) if at > 50 else world.usual_stats(at)
+    record = world.run().report()
+    assert record["sampling"]["samples"] == 50
+    assert "likelyOutOfMemory" not in record
+
+
+def test_stats_of_every_ten_seconds_do_not_exclude_a_memory_kill() -> None:
+    world = World(batch_ends=69.5, exit_code=137)
+    world.stats_at = lambda at: world.usual_stats(max(at // 10 * 10, 1))
+    record = world.run().report()
+    assert record["sampling"]["samples"] == 7
+    assert "likelyOutOfMemory" not in record
 
 
 def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from profiler.collectors.base import with_collected
+from profiler.collectors.base import with_contributions
 from profiler.collectors.neuron.collector import NeuronCollector
 from profiler.collectors.neuron.reports import NeuronReport, decode_report
 from profiler.local.sampler import UnrelatedChildren
@@ -61,7 +61,7 @@ class World:
             self.sources[0].report(one)
 
     def record(self) -> Record:
-        return with_collected(RECORD, (self.collector,))
+        return with_contributions(RECORD, (self.collector,))
 
 
 def test_the_record_has_what_was_reported() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.base import with_collected
+from profiler.collectors.base import with_contributions
 from profiler.collectors.nvidia.collector import GpuCollector
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.ownership import GpuScope, GpuSelection, own_selection, parse_visible_devices, resolve
@@ -81,7 +81,7 @@ class World:
 
     def record_of(self, record: Record) -> Record:
         return with_recommendation(
-            with_collected(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
+            with_contributions(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
         )
 
     def warnings(self) -> tuple[str, ...]:

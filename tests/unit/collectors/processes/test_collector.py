@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from profiler.collectors.base import with_source
 from profiler.collectors.processes.collector import CgroupSource, ProcessAccess, ProcessCollector
 from profiler.collectors.processes.reader import ProcessSnapshot
+from profiler.core.timestamps import format_ms
 from profiler.record.model import (
     Container,
     Distribution,
@@ -425,7 +426,26 @@ def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> Non
     world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=980),), main_pid=7)
     record = world.run(60).record("failure", 137)
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
-    assert World().run(60).record("failure", 137).likely_out_of_memory is False
+
+
+@pytest.mark.parametrize(
+    ("ends", "of_the_stats", "likely"),
+    [(60.5, None, False), (60.5, False, False), (64.0, None, None), (64.0, False, False), (None, None, None)],
+)
+def test_low_memory_excludes_a_kill_if_a_source_read_it_until_the_end(
+    *, ends: float | None, of_the_stats: bool | None, likely: bool | None
+) -> None:
+    finished_at = None if ends is None else format_ms(START_NS + seconds(ends))
+    record = World().run(60).record("failure", 137, finished_at=finished_at, likely_out_of_memory=of_the_stats)
+    assert record.likely_out_of_memory is likely
+
+
+def test_a_low_mark_of_the_whole_batch_excludes_a_memory_kill() -> None:
+    world = World()
+    world.group = lambda at: group(used=100, peak=120, is_empty=at >= 2)
+    record = world.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
+    assert record.metrics.memory_peak_source == "kernel"
+    assert record.likely_out_of_memory is False
 
 
 def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
