@@ -98,6 +98,7 @@ def _index(budget: InvocationTime) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         prefix=settings.index_prefix,
+        period=settings.index_period,
         writer=Delivery(cluster, budget, random.random),
         compare=_comparison(cluster, settings.index_prefix),
     )
