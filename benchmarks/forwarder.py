@@ -30,7 +30,7 @@ from benchmarks.subscription import Invocation, event, install_templates, load_h
 from forwarder.settings import ForwarderSettings
 from forwarder.subscription import (
     classify_lines,  # benchmarks.subscription adds lambda/ to the path
-    decode_payload,
+    decode_event,
 )
 from profiler.record.model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
@@ -58,7 +58,8 @@ def measure_decode_and_map(reports: int) -> tuple[float, float]:
     settings = ForwarderSettings()
     started_at = time.process_time()
     for payload in events:
-        classify_lines(decode_payload(payload), settings)
+        for decoded in decode_event(payload):
+            classify_lines(decoded, settings)
     ours = reports / (time.process_time() - started_at)
     started_at = time.process_time()
     for payload in events:

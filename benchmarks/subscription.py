@@ -29,7 +29,7 @@ class Invocation:
         return round((self._end - time.monotonic()) * 1000)
 
 
-def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, int]]:
+def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, object]]:
     """Import the forwarder's handler. It reads its settings from the environment at its first event."""
     import handler
 

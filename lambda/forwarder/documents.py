@@ -30,7 +30,7 @@ _UNKNOWN = "unknown"
 _EVENT_OWNED_FIELDS = ("status", "exit_code")
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
-_MAX_ID_BYTES = 512
+MAX_ID_BYTES = 512
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -81,8 +81,8 @@ def report_document(
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
-    if len(identity.encode()) > _MAX_ID_BYTES:
-        return InvalidReport(f"Task id and container name are longer than {_MAX_ID_BYTES} bytes.")
+    if len(identity.encode()) > MAX_ID_BYTES:
+        return InvalidReport(f"Task id and container name are longer than {MAX_ID_BYTES} bytes.")
     fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
     has_unknown_end = not is_checkpoint and known_status(record) == _UNKNOWN
     return Document(

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.search
 
 TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
 SECRET = "hunter2-hunter2"
+TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
 
 
 class Context:
@@ -179,10 +180,11 @@ def test_ordinary_lines_stand_next_to_the_report(
     monkeypatch.setenv("FORWARD_LOG_LINES", "true")
     reset()
     for _ in range(2):
-        assert forward(event("starting", report(), "done"), Context())["indexed"] == 3
+        payload = event("starting", report(), "done", stream=f"ecs/batch/{TASK_ID}")
+        assert forward(payload, Context())["indexed"] == 3
     hits = search(search_server, "task-logs-*", sort=["@timestamp"])["hits"]["hits"]
     assert sorted((hit["_id"], hit["_source"]["message"]) for hit in hits) == [("e0", "starting"), ("e2", "done")]
-    assert {hit["_source"]["task"]["id"] for hit in hits} == {"0123"}
+    assert {hit["_source"]["task"]["id"] for hit in hits} == {TASK_ID}
 
 
 def test_a_later_part_of_a_document_does_not_erase_the_earlier(forward: Forward, search_server: SearchServer) -> None:

@@ -40,6 +40,7 @@ FORWARDER_ROOMS = (
     ("search",),
     ("notices",),
     ("subscription", "task_stopped"),
+    ("stream",),
     ("preview", "handler"),
 )
 FORWARDER_LEVELS = {room: level for level, rooms in enumerate(FORWARDER_ROOMS) for room in rooms}
