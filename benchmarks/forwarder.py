@@ -4,7 +4,8 @@
 
 Decode and map: CPU time from compressed payload to documents. The baseline is ``json.loads`` of the same lines.
 Import: wall time of ``import handler`` in a new process, from the unpacked zip.
-Delivery: reports into a real Elasticsearch that is killed and restarted halfway.
+Delivery: reports into a real Elasticsearch that is killed and restarted halfway, in events of a subscription and in
+events of a data stream.
 """
 
 import argparse
@@ -19,21 +20,23 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import requests
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.fleet import Fleet, runs
-from benchmarks.subscription import Invocation, event, install_templates, load_handler
+from benchmarks.subscription import Invocation, event, install_templates, load_handler, stream_event
 from forwarder.settings import ForwarderSettings
 from forwarder.subscription import (
     classify_lines,  # benchmarks.subscription adds lambda/ to the path
-    decode_payload,
+    decode_event,
 )
 from profiler.record.model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
+from tests.search.server import SearchServer
 from tools import lambda_zip
 
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
@@ -58,7 +61,8 @@ def measure_decode_and_map(reports: int) -> tuple[float, float]:
     settings = ForwarderSettings()
     started_at = time.process_time()
     for payload in events:
-        classify_lines(decode_payload(payload), settings)
+        for decoded in decode_event(payload):
+            classify_lines(decoded, settings)
     ours = reports / (time.process_time() - started_at)
     started_at = time.process_time()
     for payload in events:
@@ -84,27 +88,51 @@ def measure_cold_import(modules: str) -> float:
     return statistics.median(float(run.stdout) for run in runs)
 
 
-def measure_delivery(reports: int) -> tuple[float, int]:
-    """Send reports to an Elasticsearch that is killed halfway. Returns reports per second and the final documents."""
+def as_subscription(lines: Sequence[str]) -> dict[str, Any]:
+    """One event of a subscription, with all lines in one log stream."""
+    return event(lines, stream="ecs/batch/0123", timestamp_ms=0)
+
+
+def as_stream(lines: Sequence[str]) -> dict[str, Any]:
+    """One event of a data stream, with a record for each line."""
+    return stream_event(lines, timestamp_ms=0)
+
+
+def measure_deliveries(reports: int) -> dict[str, tuple[float, int]]:
+    """Send reports to an Elasticsearch that is killed halfway, in both kinds of events.
+
+    Returns:
+        Reports per second and the final number of documents, by kind of event.
+    """
     lines = encode_reports(reports)
+    results = {}
     with running_elasticsearch(VERSION_8) as server:
         install_templates(server.url)
         os.environ["ELASTICSEARCH_URL"] = server.url
-        forward = load_handler()
-        # restart() kills the server first.
-        restart = threading.Thread(target=server.restart)
-        started_at = time.monotonic()
-        for first in range(0, reports, _EVENTS_PER_REQUEST):
-            if first <= reports // 2 < first + _EVENTS_PER_REQUEST:
-                restart.start()
-            forward(
-                event(lines[first : first + _EVENTS_PER_REQUEST], stream="ecs/batch/0123", timestamp_ms=0), Invocation()
-            )
-        restart.join()
-        elapsed_seconds = time.monotonic() - started_at
-        requests.post(f"{server.url}/task-reports-*/_refresh", timeout=60).raise_for_status()
-        count = requests.get(f"{server.url}/task-reports-*/_count", timeout=60).json()["count"]
-    return reports / elapsed_seconds, int(count)
+        for way, make_event in (("subscription", as_subscription), ("data stream", as_stream)):
+            elapsed_seconds = _send_through_a_crash(server, lines, make_event)
+            requests.post(f"{server.url}/task-reports-*/_refresh", timeout=60).raise_for_status()
+            count = requests.get(f"{server.url}/task-reports-*/_count", timeout=60).json()["count"]
+            results[way] = (reports / elapsed_seconds, int(count))
+            for index in requests.get(f"{server.url}/task-*", timeout=60).json():
+                requests.delete(f"{server.url}/{index}", timeout=60).raise_for_status()
+    return results
+
+
+def _send_through_a_crash(
+    server: SearchServer, lines: Sequence[str], make_event: Callable[[Sequence[str]], dict[str, Any]]
+) -> float:
+    forward = load_handler()
+    restart = threading.Thread(target=server.restart)  # restart() kills the server first
+    started_at = time.monotonic()
+    for first in range(0, len(lines), _EVENTS_PER_REQUEST):
+        if first <= len(lines) // 2 < first + _EVENTS_PER_REQUEST:
+            restart.start()
+        response = forward(make_event(lines[first : first + _EVENTS_PER_REQUEST]), Invocation())
+        if response.get("failed") or response.get("batchItemFailures"):
+            raise SystemExit(f"The forwarder did not index all lines: {response}.")
+    restart.join()
+    return time.monotonic() - started_at
 
 
 def measure(reports: int) -> tuple[Figure, ...]:
@@ -112,7 +140,7 @@ def measure(reports: int) -> tuple[Figure, ...]:
     ours, baseline = measure_decode_and_map(_MAPPED_REPORTS)
     handler_seconds = measure_cold_import("handler")
     client_seconds = measure_cold_import("handler, forwarder.search.elasticsearch")
-    rate, count = measure_delivery(reports)
+    delivered = measure_deliveries(reports)
     return (
         Figure(
             name="decode and map", value=ours, unit="reports/s per core", digits=0, at_least=_MIN_REPORTS_PER_SECOND
@@ -125,15 +153,25 @@ def measure(reports: int) -> tuple[Figure, ...]:
             unit="s",
             note="imported at the first event",
         ),
+        *(
+            figure
+            for way, (rate, count) in delivered.items()
+            for figure in _delivery_figures(way, rate, count, reports)
+        ),
+    )
+
+
+def _delivery_figures(way: str, rate: float, count: int, reports: int) -> tuple[Figure, ...]:
+    return (
         Figure(
-            name="delivery to a real Elasticsearch that is killed halfway",
+            name=f"delivery by {way} to a real Elasticsearch that is killed halfway",
             value=rate,
             unit="reports/s",
             digits=0,
             note="handler, server and restart share the cores",
         ),
         Figure(
-            name="documents lost or duplicated",
+            name=f"documents lost or duplicated, by {way}",
             value=abs(count - reports),
             unit=f"of {reports:,}",
             digits=0,

@@ -50,11 +50,24 @@ def scaling_limits(measured: Measured = MEASURED, assumed: Assumed = ASSUMED) ->
     limits = [
         ScalingLimit(
             limit=f"GetLogEvents, {inputs.GET_LOG_EVENTS_PER_SECOND} to 25 a second by Region, not adjustable",
-            formula="one read per task: quota × 86,400 / B",
-            runs_per_day=inputs.GET_LOG_EVENTS_PER_SECOND * at_peak_rate,
+            formula="one read per task whose report is not in the cluster: quota / 0.02 × 86,400 / B",
+            runs_per_day=inputs.GET_LOG_EVENTS_PER_SECOND / assumed.log_read_share * at_peak_rate,
             change="Restrict task_stopped to the clusters that need notices (`ClusterArns`), and set "
             "`ReportWaitSeconds=0`. After a throttled read the notice lacks the report's numbers; the document has "
             "them",
+        ),
+        ScalingLimit(
+            limit="With `Ingestion=direct`, a bulk request per report: "
+            f"{measured.direct_requests_per_second:.0f} a second on two cores",
+            formula="requests × 86,400 / B",
+            runs_per_day=measured.direct_requests_per_second * at_peak_rate,
+            change="`Ingestion=stream`: up to 500 reports per bulk request. Or more nodes",
+        ),
+        ScalingLimit(
+            limit=f"One shard of the data stream, {inputs.STREAM_RECORDS_PER_SECOND:,} deliveries a second",
+            formula="quota × 86,400 / B",
+            runs_per_day=inputs.STREAM_RECORDS_PER_SECOND * at_peak_rate,
+            change="Set `StreamShards`, without checkpoints to R × B / 86,400 / 1,000",
         ),
         ScalingLimit(
             limit=f"CreateLogStream, {inputs.CREATE_STREAMS_PER_SECOND} a second",

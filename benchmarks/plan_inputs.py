@@ -17,13 +17,14 @@ class Measured(Struct, frozen=True, kw_only=True):
     checkpoint_disk_bytes: float
     slowest_panel_seconds_per_million: float
     documents_per_second: float
+    direct_requests_per_second: float
 
 
 class Assumed(Struct, frozen=True, kw_only=True):
     """Assumptions. Replace them by your own numbers.
 
-    ``task_stopped_share`` is the share of tasks for which task_stopped runs. ``reports_per_event`` is above 1 only with
-    a data stream.
+    ``task_stopped_share`` is the share of tasks for which task_stopped runs, ``log_read_share`` the share of tasks
+    whose report it does not find in the cluster. ``reports_per_event`` is above 1 only with a data stream.
     """
 
     peak_factor: float = 10  # load of the busiest minute, as a multiple of the mean
@@ -33,6 +34,7 @@ class Assumed(Struct, frozen=True, kw_only=True):
         0.7  # at 512 MB, if the report is available at once: ECS, CloudWatch Logs, cluster, Slack
     )
     task_stopped_share: float = 1
+    log_read_share: float = 0.02
     memory_gb: float = 0.5
     retention_days: float = 400  # kibana/lifecycle
     copies: float = 2  # primary and one replica
@@ -49,6 +51,7 @@ MEASURED = Measured(
     checkpoint_disk_bytes=1220,
     slowest_panel_seconds_per_million=2.2,
     documents_per_second=1400,
+    direct_requests_per_second=180,
 )
 ASSUMED = Assumed()
 _COMPRESSED_DISK_BYTES = 1190

@@ -2,9 +2,10 @@
 
     python -m benchmarks.scale [--sizes 10000,100000,1000000] [--codec CODEC] [--json FILE]
 
-The cluster is empty at the start of each size. All lines go through the Lambda handler in this process. The first
-thousand events contain one report each, as subscriptions deliver them (each run has its own log stream). The others
-contain 500 lines, the size of one bulk request. One run in fifty includes its checkpoints.
+The cluster is empty at the start of each size. All lines go through the Lambda handler in this process. Each run has
+its own log stream. So a subscription delivers one report per event: this is measured with the first thousand reports.
+All others arrive as from a data stream: events of 500 records with one report each. One run in fifty includes its
+checkpoints, in events of their own.
 """
 
 import argparse
@@ -26,7 +27,8 @@ from benchmarks.fleet import Fleet, runs
 from benchmarks.fleet_record import checkpoints
 from benchmarks.machine import describe
 from benchmarks.panels import DashboardView, PanelTime, time_panels
-from benchmarks.subscription import Invocation, event, install_templates, load_handler
+from benchmarks.subscription import BulkRequests, Invocation, install_templates, load_handler, stream_event
+from benchmarks.subscription import event as subscription_event
 from profiler.record.model import Report, encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 
@@ -37,6 +39,7 @@ _CHECKPOINTS_EVERY = 50
 _LONG_RUN_MS = 600_000
 _PROGRESS_EVERY = 50_000
 _TIMEOUT_SECONDS = 1800
+_TIMESTAMP_MS = 1_793_491_200_000
 # A node of a small production cluster. The test server has 256 MB and no optimising compiler.
 _JAVA_OPTIONS = ("-Xms2g", "-Xmx2g", "-XX:-UsePerfData")
 
@@ -54,15 +57,41 @@ class IndexSize(Struct, frozen=True, kw_only=True):
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
-    """The results of one size. ``bulk_rate`` is in documents per second of wall time, ``bulk_cpu_rate`` of CPU time."""
+    """The results of one size.
+
+    ``*_rate`` are documents per second of the handler's wall time, ``stream_cpu_rate`` of its CPU time, and
+    ``*_requests`` bulk requests per second. ``direct`` is one report per event, ``stream`` 500 records per event.
+    """
 
     reports: int
     single_event_ms: float
     single_event_cpu_ms: float
-    bulk_rate: float
-    bulk_cpu_rate: float
+    direct_rate: float
+    direct_requests: float
+    stream_rate: float
+    stream_cpu_rate: float
+    stream_requests: float
     indices: tuple[IndexSize, ...]
     panels: tuple[PanelTime, ...]
+
+
+class _Sent(Struct, frozen=True):
+    """The documents and bulk requests of some events, and the handler's time for them."""
+
+    documents: int
+    requests: int
+    wall_seconds: float
+    cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Documents per second."""
+        return self.documents / self.wall_seconds
+
+    @property
+    def requests_per_second(self) -> float:
+        """Bulk requests per second."""
+        return self.requests / self.wall_seconds
 
 
 class _Forwarder:
@@ -70,38 +99,42 @@ class _Forwarder:
 
     def __init__(self) -> None:
         self._handler = load_handler()
+        self._requests = BulkRequests()
         self.lines = {"reports": 0, "checkpoints": 0}
         self.bytes = {"reports": 0, "checkpoints": 0}
         self.example: Report | None = None
 
-    def send(self, kind: str, lines: Sequence[str]) -> None:
+    def send(self, kind: str, lines: Sequence[str], event: Mapping[str, Any], complete: Mapping[str, object]) -> None:
         """Send one event. Raises SystemExit if the handler does not index all lines."""
-        response = self._handler(event(lines, stream="ecs/batch/0123", timestamp_ms=1_793_491_200_000), Invocation())
-        if response != {"indexed": len(lines), "skipped": 0, "failed": 0}:
+        response = self._handler(event, Invocation())
+        if response != complete:
             raise SystemExit(f"The forwarder did not index all of {len(lines)} {kind}: {response}.")
         self.lines[kind] += len(lines)
         self.bytes[kind] += sum(len(line) for line in lines)
 
-    def send_single(self, reports: Iterable[Report]) -> tuple[float, float]:
-        """Send one report per event. Returns the handler's median wall time and mean CPU time, in milliseconds."""
-        times, started_cpu = [], time.process_time()
+    def send_direct(self, reports: Iterable[Report]) -> tuple[_Sent, float]:
+        """Send one report per event. Returns what was sent, and the handler's median wall time in milliseconds."""
+        times, cpu, before = [], 0.0, self._requests.count
         for report in reports:
             line = encode(report).decode()
-            started_at = time.perf_counter()
-            self.send("reports", [line])
-            times.append(1000 * (time.perf_counter() - started_at))
-        return statistics.median(times), 1000 * (time.process_time() - started_cpu) / len(times)
-
-    def send_bulk(self, reports: Iterable[Report]) -> tuple[float, float]:
-        """Send many reports per event. Returns documents per second of the handler's wall time and of its CPU time."""
-        wall = cpu = 0.0
-        before = sum(self.lines.values())
-        for kind, lines in self._batches(reports):
+            one = subscription_event([line], stream="ecs/batch/0123", timestamp_ms=_TIMESTAMP_MS)
             started_at, started_cpu = time.perf_counter(), time.process_time()
-            self.send(kind, lines)
+            self.send("reports", [line], one, {"indexed": 1, "skipped": 0, "failed": 0})
+            times.append(time.perf_counter() - started_at)
+            cpu += time.process_time() - started_cpu
+        sent = _Sent(len(times), self._requests.count - before, sum(times), cpu)
+        return sent, 1000 * statistics.median(times)
+
+    def send_stream(self, reports: Iterable[Report]) -> _Sent:
+        """Send events of a data stream. Returns what was sent."""
+        wall = cpu = 0.0
+        lines_before, requests_before = sum(self.lines.values()), self._requests.count
+        for kind, lines in self._batches(reports):
+            records = stream_event(lines, timestamp_ms=_TIMESTAMP_MS)
+            started_at, started_cpu = time.perf_counter(), time.process_time()
+            self.send(kind, lines, records, {"batchItemFailures": []})
             wall, cpu = wall + time.perf_counter() - started_at, cpu + time.process_time() - started_cpu
-        sent = sum(self.lines.values()) - before
-        return sent / wall, sent / cpu
+        return _Sent(sum(self.lines.values()) - lines_before, self._requests.count - requests_before, wall, cpu)
 
     def _batches(self, reports: Iterable[Report]) -> Iterator[tuple[str, list[str]]]:
         numbered = enumerate(reports)
@@ -128,8 +161,8 @@ def measure(url: str, reports: int) -> Measurement:
     fleet = Fleet(runs_per_day=max(reports // _DAYS, 1), days=_DAYS)
     month = runs(fleet)
     forwarder = _Forwarder()
-    single_ms, single_cpu_ms = forwarder.send_single(itertools.islice(month, _SINGLE_EVENTS))
-    rate, cpu_rate = forwarder.send_bulk(month)
+    direct, median_ms = forwarder.send_direct(itertools.islice(month, _SINGLE_EVENTS))
+    stream = forwarder.send_stream(month)
     _request("POST", f"{url}/task-*/_flush")
     _request("POST", f"{url}/task-*/_refresh")
     example = forwarder.example
@@ -139,10 +172,13 @@ def measure(url: str, reports: int) -> Measurement:
     panels = tuple(time_panels(url, view))
     return Measurement(
         reports=forwarder.lines["reports"],
-        single_event_ms=single_ms,
-        single_event_cpu_ms=single_cpu_ms,
-        bulk_rate=rate,
-        bulk_cpu_rate=cpu_rate,
+        single_event_ms=median_ms,
+        single_event_cpu_ms=1000 * direct.cpu_seconds / direct.documents,
+        direct_rate=direct.rate,
+        direct_requests=direct.requests_per_second,
+        stream_rate=stream.rate,
+        stream_cpu_rate=stream.documents / stream.cpu_seconds,
+        stream_requests=stream.requests_per_second,
         panels=panels,
         indices=tuple(
             _size(url, kind, forwarder.bytes[kind] / max(count, 1)) for kind, count in forwarder.lines.items()
@@ -184,15 +220,15 @@ def table(measurements: Sequence[Measurement]) -> str:
     """Format the results as a Markdown table with a column for each size."""
     head = ["", *(f"{measurement.reports:,} reports" for measurement in measurements)]
     rows = [
-        [
-            "one report per event, handler, median ms",
-            *(f"{measurement.single_event_ms:.1f}" for measurement in measurements),
-        ],
-        ["500 per event, documents/s", *(f"{measurement.bulk_rate:,.0f}" for measurement in measurements)],
-        [
-            "500 per event, documents/s of the handler's CPU time",
-            *(f"{measurement.bulk_cpu_rate:,.0f}" for measurement in measurements),
-        ],
+        [name, *(f"{getattr(measurement, field):,.{digits}f}" for measurement in measurements)]
+        for name, field, digits in (
+            ("one report per event: handler, median ms", "single_event_ms", 1),
+            ("one report per event: documents/s", "direct_rate", 0),
+            ("one report per event: bulk requests/s", "direct_requests", 0),
+            ("500 records per event: documents/s", "stream_rate", 0),
+            ("500 records per event: documents/s of the handler's CPU time", "stream_cpu_rate", 0),
+            ("500 records per event: bulk requests/s", "stream_requests", 1),
+        )
     ]
     for index in range(len(measurements[0].indices)):
         sizes = [measurement.indices[index] for measurement in measurements]

@@ -29,7 +29,23 @@ class Invocation:
         return round((self._end - time.monotonic()) * 1000)
 
 
-def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, int]]:
+class BulkRequests:
+    """Counts the bulk requests of the Elasticsearch client in this process."""
+
+    def __init__(self) -> None:
+        from elasticsearch import Elasticsearch
+
+        self.count = 0
+        bulk = Elasticsearch.bulk
+
+        def counting(client: Elasticsearch, **arguments: Any) -> Any:  # noqa: ANN401  passed on unchanged
+            self.count += 1
+            return bulk(client, **arguments)
+
+        Elasticsearch.bulk = counting  # type: ignore[method-assign, assignment]
+
+
+def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, object]]:
     """Import the forwarder's handler. It reads its settings from the environment at its first event."""
     import handler
 
@@ -41,6 +57,29 @@ def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, 
     events = [{"id": str(number), "timestamp": timestamp_ms, "message": text} for number, text in enumerate(lines)]
     document = {"messageType": "DATA_MESSAGE", "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode(), 6)).decode()}}
+
+
+def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
+    """The event of a Kinesis data stream: each record is a payload of one line, because each run has its own stream."""
+    payloads = (event([line], stream=f"ecs/batch/{number:032x}", timestamp_ms=timestamp_ms)
+                for number, line in enumerate(lines))  # fmt: skip
+    return {
+        "Records": [
+            {
+                "kinesis": {
+                    "kinesisSchemaVersion": "1.0",
+                    "partitionKey": f"ecs/batch/{number:032x}",
+                    "sequenceNumber": f"{number:056d}",
+                    "data": payload["awslogs"]["data"],
+                    "approximateArrivalTimestamp": timestamp_ms / 1000,
+                },
+                "eventSource": "aws:kinesis",
+                "eventID": f"shardId-000000000000:{number:056d}",
+                "eventSourceARN": "arn:aws:kinesis:us-east-1:111122223333:stream/reports",
+            }
+            for number, payload in enumerate(payloads)
+        ]
+    }
 
 
 def install_templates(url: str, codec: str | None = None) -> None:

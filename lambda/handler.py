@@ -17,7 +17,15 @@ from forwarder.notices.channel import NoticeChannel, run_idempotently
 from forwarder.notices.notice import Notice, compare
 from forwarder.notices.slack_settings import read_targets
 from forwarder.search.cluster import Cluster
-from forwarder.search.delivery import Delivery, DeliveryResult, Failure, FailureStore, NoFailureStore, SqsFailureStore
+from forwarder.search.delivery import (
+    MAX_LOGGED_REASON_LENGTH,
+    Delivery,
+    DeliveryResult,
+    Failure,
+    FailureStore,
+    LogFailureStore,
+    SqsFailureStore,
+)
 from forwarder.settings import (
     Credentials,
     ForwarderSettings,
@@ -27,32 +35,38 @@ from forwarder.settings import (
     read_notice_settings,
     read_settings,
 )
-from forwarder.subscription import Counts, decode_payload, forward
+from forwarder.stream import forward_records, is_stream_event
+from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.event import parse_stopped_task
 from forwarder.task.run_log import LogTail, ReportFinder
 from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
 
 _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LOGGED_REASONS = 10
-_MAX_LOGGED_REASON_LENGTH = 300
 
 
-def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, int]:
-    """CloudWatch Logs subscription: index the reports of one log stream.
+def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+    """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions: index the reports.
 
     Returns:
-        ``{"indexed": n, "skipped": n, "failed": n}``.
+        ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``.
 
     Raises:
         ForwarderError: the event cannot be decoded, or Lambda must retry it.
     """
     configure_library_logging()
-    payload = decode_payload(event)
-    if not payload.lines:
+    if is_stream_event(event):
+        settings = _settings()
+        writer, store = _LazyDelivery(settings, context), _failure_store(settings.failed_items_queue_url)
+        result = forward_records(event, settings, writer, store, _warn)
+        _log({"level": "info", "event": "Records of a stream were forwarded.", **result.counts.as_response()})
+        return result.as_response()
+    payloads = decode_event(event)
+    if not any(payload.lines or payload.damaged for payload in payloads):
         return Counts().as_response()
     settings = _settings()
-    store = _LoggingFailureStore(_failure_store(settings.failed_items_queue_url))
-    return forward(payload, settings, _LazyDelivery(settings, context), store).as_response()
+    store = _failure_store(settings.failed_items_queue_url)
+    return forward(payloads, settings, _LazyDelivery(settings, context), store, _warn).as_response()
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -98,6 +112,7 @@ def _index(budget: InvocationTime) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         prefix=settings.index_prefix,
+        period=settings.index_period,
         writer=Delivery(cluster, budget, random.random),
         compare=_comparison(cluster, settings.index_prefix),
     )
@@ -173,7 +188,7 @@ class _LoggingFailureStore:
 
     def keep(self, failures: list[Failure]) -> None:
         """See ``FailureStore``."""
-        reasons = sorted({failure.reason[:_MAX_LOGGED_REASON_LENGTH] for failure in failures})
+        reasons = sorted({failure.reason[:MAX_LOGGED_REASON_LENGTH] for failure in failures})
         _log(
             {
                 "level": "error",
@@ -227,7 +242,7 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 @cache
 def _failure_store(queue_url: str | None) -> FailureStore:
     if queue_url is None:
-        return NoFailureStore()
+        return LogFailureStore(_log)
     import boto3  # needed only with a queue
 
-    return SqsFailureStore(queue_url, boto3.client("sqs"))
+    return _LoggingFailureStore(SqsFailureStore(queue_url, boto3.client("sqs")))

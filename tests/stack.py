@@ -51,6 +51,7 @@ class Stack(MotoStack):
                 filterName=properties["FilterName"],
                 filterPattern=properties["FilterPattern"],
                 destinationArn=properties["DestinationArn"],
+                **({"roleArn": properties["RoleArn"]} if "RoleArn" in properties else {}),
             )
         for properties in self.resources("AWS::Lambda::EventInvokeConfig").values():
             boto3.client("lambda").put_function_event_invoke_config(**properties)

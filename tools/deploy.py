@@ -82,6 +82,8 @@ def commands(zip_file: Path, bucket: str, key: str, stack: str, overrides: Seque
         ["s3", "cp", "--only-show-errors", str(zip_file), f"s3://{bucket}/{key}"],
         [
             *("cloudformation", "deploy", "--stack-name", stack, "--template-file", str(TEMPLATE)),
+            # Without a bucket, a template has at most 51,200 bytes.
+            *("--s3-bucket", bucket, "--s3-prefix", KEY_PREFIX),
             *("--capabilities", "CAPABILITY_IAM", "--no-fail-on-empty-changeset"),
             *("--parameter-overrides", *code, *overrides),
         ],

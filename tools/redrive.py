@@ -1,16 +1,20 @@
 """Send the events in a dead-letter queue to their Lambda function again.
 
+For records of a data stream, Lambda puts only their position into the queue. The tool reads them from the stream, which
+keeps them for 24 hours, and sends each one as the event of a subscription, which contains the same data.
+
     QUEUE=URL FUNCTION=NAME python tools/redrive.py
 
 The tool deletes an event from the queue after Lambda has accepted it. Both functions are idempotent, so a repeated
 event does no harm.
 """
 
+import base64
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -36,8 +40,27 @@ class Lambda(Protocol):
         ...
 
 
+class Kinesis(Protocol):
+    """The part of boto3's Kinesis client that this tool uses."""
+
+    def get_shard_iterator(self, **arguments: object) -> Mapping[str, Any]:
+        """https://docs.aws.amazon.com/goto/WebAPI/kinesis-2013-12-02/GetShardIterator ."""
+        ...
+
+    def get_records(self, **arguments: object) -> Mapping[str, Any]:
+        """https://docs.aws.amazon.com/goto/WebAPI/kinesis-2013-12-02/GetRecords ."""
+        ...
+
+
 def redrive(
-    sqs: Sqs, lambda_client: Lambda, queue_url: str, function_name: str, *, now_ms: float, wait_seconds: int = 1
+    sqs: Sqs,
+    lambda_client: Lambda,
+    kinesis: Kinesis,
+    queue_url: str,
+    function_name: str,
+    *,
+    now_ms: float,
+    wait_seconds: int = 1,
 ) -> int:
     """Send all events again that were in the queue at ``now_ms``. Returns their number.
 
@@ -49,11 +72,44 @@ def redrive(
     while messages := sqs.receive_message(**request, WaitTimeSeconds=wait_seconds).get("Messages"):
         for message in messages:
             if float(message["Attributes"]["SentTimestamp"]) <= now_ms:
-                event = json.dumps(event_in(message["Body"]))
-                lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=event)
+                for event in events_in(message["Body"], kinesis):
+                    payload = json.dumps(event)
+                    lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
+                    sent += 1
                 sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
-                sent += 1
     return sent
+
+
+def events_in(body: str, kinesis: Kinesis) -> Iterator[object]:
+    """Yield the events that a message stands for: one, or those of a range of a data stream."""
+    document: Any = json.loads(body)
+    batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
+    if not isinstance(batch, dict):
+        yield event_in(body)
+        return
+    for data in records_in(batch, kinesis):
+        yield {"awslogs": {"data": base64.b64encode(data).decode()}}
+
+
+def records_in(batch: Mapping[str, Any], kinesis: Kinesis) -> Iterator[bytes]:
+    """Yield the data of the records from the first to the last sequence number of a batch."""
+    position = {
+        "StreamARN": batch["streamArn"],
+        "ShardId": batch["shardId"],
+        "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+        "StartingSequenceNumber": batch["startSequenceNumber"],
+    }
+    last = int(batch["endSequenceNumber"])
+    iterator = kinesis.get_shard_iterator(**position)["ShardIterator"]
+    while iterator is not None:
+        answer = kinesis.get_records(StreamARN=batch["streamArn"], ShardIterator=iterator)
+        for record in answer["Records"]:
+            if int(record["SequenceNumber"]) > last:
+                return
+            yield record["Data"]
+            if int(record["SequenceNumber"]) == last:
+                return
+        iterator = answer.get("NextShardIterator") if answer["Records"] or answer.get("MillisBehindLatest") else None
 
 
 def event_in(body: str) -> object:
@@ -74,7 +130,8 @@ def main(environment: Mapping[str, str]) -> None:
     import boto3
 
     try:
-        sent = redrive(boto3.client("sqs"), boto3.client("lambda"), queue_url, function_name, now_ms=time.time() * 1000)
+        clients = boto3.client("sqs"), boto3.client("lambda"), boto3.client("kinesis")
+        sent = redrive(*clients, queue_url, function_name, now_ms=time.time() * 1000)
     except (BotoCoreError, ClientError) as error:
         sys.exit(f"The events could not be sent again ({error}): unsent events are still in the queue.")
     print(f"{sent} events sent to {function_name} again.")

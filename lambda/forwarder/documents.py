@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from forwarder.lines import InvalidReport
+from forwarder.indices import IndexKind, IndexPeriod, index_name
+from forwarder.lines import InvalidReport, replace_lone_surrogates
 from forwarder.task.event import EventContainer, StoppedTask
 from forwarder.task.outcome import Outcome
 from forwarder.task.run_log import FoundReport
+from profiler.core.json_fields import integer
 from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metrics import RunView, view_of
@@ -28,7 +30,7 @@ _UNKNOWN = "unknown"
 _EVENT_OWNED_FIELDS = ("status", "exit_code")
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
-_MAX_ID_BYTES = 512
+MAX_ID_BYTES = 512
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -39,12 +41,14 @@ class Document(Struct, frozen=True, kw_only=True):
         id: The document's id.
         fields: The fields to set in an existing document.
         upsert: The fields of a new document; None: ``fields``.
+        warnings: What the fields leave out because it is not valid, one sentence each.
     """
 
     index: str
     id: str
     fields: Mapping[str, Any]
     upsert: Mapping[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
@@ -52,15 +56,18 @@ class Document(Struct, frozen=True, kw_only=True):
         return self.fields if self.upsert is None else self.upsert
 
 
-def report_document(report: Report, text: str, *, prefix: str) -> Document | InvalidReport:
+def report_document(
+    report: Report, text: str, *, prefix: str, period: IndexPeriod = "month"
+) -> Document | InvalidReport:
     """The document of a report or checkpoint.
 
-    The index is that of the month in which the image pull started: all writers of a run use it.
+    The index is that of the month or day in which the image pull started: all writers of a run use it.
 
     Args:
         report: The report or checkpoint.
-        text: Its line, which the document contains unchanged.
+        text: Its line, which the document contains. Only lone surrogates are replaced, by U+FFFD.
         prefix: The prefix of the index name.
+        period: Whether the index is one of a month or of a day.
 
     Returns:
         The document, or the reason why there is none: a time that is not valid, or an id that is too long.
@@ -68,22 +75,29 @@ def report_document(report: Report, text: str, *, prefix: str) -> Document | Inv
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(f"The report's time {report.time[:40]!r} is no RFC 3339 time.")
+        return InvalidReport(f"The report's time {report.time[:40]!r} is no RFC 3339 time of the years 1970 to 9999.")
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
-    kind = "checkpoints" if is_checkpoint else "reports"
+    kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
-    if len(identity.encode()) > _MAX_ID_BYTES:
-        return InvalidReport(f"Task id and container name are longer than {_MAX_ID_BYTES} bytes.")
+    if len(identity.encode()) > MAX_ID_BYTES:
+        return InvalidReport(f"Task id and container name are longer than {MAX_ID_BYTES} bytes.")
     fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
     has_unknown_end = not is_checkpoint and known_status(record) == _UNKNOWN
     return Document(
-        index=f"{prefix}-{kind}-{began:%Y.%m}",
+        index=index_name(kind, began, prefix=prefix, period=period),
         id=identity,
         fields=_without_outcome(fields) if has_unknown_end else fields,
         upsert=fields if has_unknown_end else None,
+        warnings=_warnings(record),
     )
+
+
+def _warnings(record: Record) -> tuple[str, ...]:
+    if record.exit_code is None or integer(record.exit_code) is not None:
+        return ()
+    return (f"The exit code of task {record.task_id[:100]} is not a 32-bit number and is left out.",)
 
 
 def _without_outcome(fields: Fields) -> Fields:
@@ -102,14 +116,14 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
         "kind": "metric",
         "dataset": report.type,
         "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
-        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
+        "duration": None if duration_ms is None else _long(round(duration_ms * NS_PER_MS)),
         **read.pop("event", {}),
     }
     fields = {
         "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
         "event": drop_empty(event),
         **read,
-        "record": text,
+        "record": replace_lone_surrogates(text),
     }
     if not is_checkpoint:
         fields["task"]["complete"] = True
@@ -166,9 +180,14 @@ def _read_fields(tree: _FieldTree, run: RunView) -> Fields:
         if get is None:
             if inside := _read_fields(members, run):
                 found[name] = inside
-        elif (value := get(run)) is not None:
+        elif (value := get(run)) is not None and (type(value) is not int or _long(value) is not None):
             found[name] = value
     return found
+
+
+def _long(value: int) -> int | None:
+    """``value`` if the index can store it: an integer of 64 bits. Decoders accept any number of digits."""
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def _format_known_time(text: str | None) -> str | None:
@@ -195,7 +214,13 @@ def drop_empty(fields: Fields) -> Fields:
 
 
 def event_document(
-    task: StoppedTask, batch: EventContainer | None, outcome: Outcome, found: FoundReport | None, *, prefix: str
+    task: StoppedTask,
+    batch: EventContainer | None,
+    outcome: Outcome,
+    found: FoundReport | None,
+    *,
+    prefix: str,
+    period: IndexPeriod = "month",
 ) -> Document | None:
     """The document of an ended task.
 
@@ -209,6 +234,7 @@ def event_document(
         outcome: The outcome of the task.
         found: The last report or checkpoint of the run; None if none was found.
         prefix: The prefix of the index name.
+        period: Whether the index is one of a month or of a day.
 
     Returns:
         The document; None without a batch container, or without any time of the task.
@@ -217,7 +243,7 @@ def event_document(
         return None
     own = _event_fields(task, outcome)
     known = _identity_fields(task, batch)
-    numbers = _reported_document(found, prefix)
+    numbers = _reported_document(found, prefix, period)
     measured = {} if numbers is None else dict(numbers.initial_fields)
     if numbers is not None and found is not None and found.is_final:
         return Document(index=numbers.index, id=numbers.id, fields=_merge(measured, own))
@@ -228,12 +254,15 @@ def event_document(
     measured.pop("interval", None)
     everything = _merge(known, measured, _final_fields(task), own)
     return Document(
-        index=f"{prefix}-reports-{began:%Y.%m}", id=f"{task.id}/{batch.name}", fields=own, upsert=everything
+        index=index_name("reports", began, prefix=prefix, period=period),
+        id=f"{task.id}/{batch.name}",
+        fields=own,
+        upsert=everything,
     )
 
 
-def _reported_document(found: FoundReport | None, prefix: str) -> Document | None:
-    document = None if found is None else report_document(found.report, found.text, prefix=prefix)
+def _reported_document(found: FoundReport | None, prefix: str, period: IndexPeriod) -> Document | None:
+    document = None if found is None else report_document(found.report, found.text, prefix=prefix, period=period)
     return None if isinstance(document, InvalidReport) else document
 
 

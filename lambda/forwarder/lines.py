@@ -1,5 +1,7 @@
 """Classifies the lines of a log stream: reports, invalid reports, and lines of other programs."""
 
+import re
+
 import msgspec
 from msgspec import Struct
 
@@ -8,6 +10,11 @@ from profiler.record.model import Report, decode
 _TYPES = frozenset({"task.report", "task.checkpoint"})
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
 _MAX_REASON_LENGTH = 500
+_SURROGATE_MARKERS = ("\\ud", "\\uD")
+# Each escape of a JSON text; the group is a surrogate that is not half of a pair.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 
 class InvalidReport(Struct, frozen=True):
@@ -20,6 +27,13 @@ class _TypedLine(Struct):
     type: object = None
 
 
+def replace_lone_surrogates(json_text: str) -> str:
+    """Replace each escaped surrogate that is not half of a pair by U+FFFD, because no UTF-8 text can contain it."""
+    if not any(marker in json_text for marker in _SURROGATE_MARKERS):
+        return json_text
+    return _ESCAPE.sub(lambda escape: "\\ufffd" if escape.group(1) else escape.group(), json_text)
+
+
 _type_decoder = msgspec.json.Decoder(_TypedLine)
 
 
@@ -27,6 +41,7 @@ def read_line(message: str) -> Report | InvalidReport | None:
     """Return the report in a line; None for any other line, such as the batch's own output."""
     if not any(marker in message for marker in _TYPE_MARKERS):
         return None
+    message = replace_lone_surrogates(message)
     try:
         line_type = _type_decoder.decode(message).type
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:

@@ -8,10 +8,12 @@ import msgspec
 from msgspec import Struct
 
 from forwarder.errors import SettingsError
+from forwarder.indices import IndexPeriod
 
 Engine = Literal["elasticsearch", "opensearch"]
 
 _ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
+_PERIODS: dict[str, IndexPeriod] = {"month": "month", "day": "day"}
 _DEFAULT_WAIT_SECONDS = 20.0
 _MAX_WAIT_SECONDS = 600.0
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -51,6 +53,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     secret_id: str | None = None
     region: str | None = None
     index_prefix: str = "task"
+    index_period: IndexPeriod = "month"
     forward_log_lines: bool = False
     failed_items_queue_url: str | None = None
 
@@ -131,6 +134,9 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         raise SettingsError(
             "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
         )
+    period = (text("INDEX_PERIOD") or "month").lower()
+    if period not in _PERIODS:
+        raise SettingsError("INDEX_PERIOD is neither month nor day: set it to one of them.")
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
         username=text("ELASTICSEARCH_USERNAME"),
@@ -150,6 +156,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         secret_id=text("ELASTICSEARCH_SECRET_ID"),
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
         index_prefix=prefix,
+        index_period=_PERIODS[period],
         forward_log_lines=switch("FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
     )

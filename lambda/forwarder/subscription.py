@@ -1,45 +1,59 @@
-"""One CloudWatch Logs subscription payload: decode it, classify its lines, deliver the documents to the cluster."""
+"""CloudWatch Logs subscription payloads: decode them, classify their lines, deliver the documents to the cluster."""
 
 import base64
 import binascii
+import gzip
+import io
+import json
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
 
-from forwarder.documents import Document, report_document
+from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.errors import PayloadError
-from forwarder.lines import InvalidReport, read_line
+from forwarder.indices import index_name
+from forwarder.lines import InvalidReport, read_line, replace_lone_surrogates
 from forwarder.search.delivery import DeliveryResult, DocumentWriter, Failure, FailureStore
 from forwarder.settings import ForwarderSettings
+from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
 _CONTROL_MESSAGE = "CONTROL_MESSAGE"
-_STREAM_PARTS = 3  # PREFIX/CONTAINER/TASK-ID; the prefix may contain slashes
+# PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
+# digits, in old accounts with dashes. Streams of Lambda functions and of other programs have as many parts.
+_TASK_STREAM = re.compile(
+    r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL
+)
 _US_PER_MS = 1000
 _MS_PER_SECOND = 1000
-_MAX_TIMESTAMP_MS = 253_402_300_799_000  # the last second of year 9999
+_MAX_TIMESTAMP_MS = 253_402_300_799_999  # the last millisecond of year 9999
+_WHITESPACE = " \t\r\n"
+
+Warn = Callable[[str], None]
 
 
 class LogEvent(Struct, frozen=True):
     """One line. ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators."""
 
-    id: str | int = ""
-    timestamp: int = 0
-    message: str = ""
+    id: str | int | None = None
+    timestamp: int | None = None
+    message: str | None = None
 
 
-class Payload(Struct, frozen=True, rename="camel"):
-    """The lines of one log stream."""
+class Payload(Struct, frozen=True):
+    """The lines of one log stream, and the log events that are damaged."""
 
     message_type: str = ""
     log_group: str = ""
     log_stream: str = ""
     log_events: tuple[LogEvent, ...] = ()
+    damaged: tuple[Failure, ...] = ()
 
     @property
     def lines(self) -> tuple[LogEvent, ...]:
@@ -47,45 +61,65 @@ class Payload(Struct, frozen=True, rename="camel"):
         return () if self.message_type == _CONTROL_MESSAGE else self.log_events
 
 
+class _Document(Struct, frozen=True, rename="camel"):
+    """The JSON of a payload."""
+
+    message_type: str = ""
+    log_group: str = ""
+    log_stream: str = ""
+    log_events: tuple[LogEvent, ...] = ()
+
+
 class Counts(Struct, frozen=True, kw_only=True):
-    """How many lines of a payload were indexed, were skipped, and can never be indexed."""
+    """How many lines were indexed, were skipped, and can never be indexed."""
 
     indexed: int = 0
     skipped: int = 0
     failed: int = 0
 
     def as_response(self) -> Mapping[str, int]:
-        """Return the response of ``forward_logs``."""
+        """Return the response of ``forward_logs`` to a subscription."""
         return {"indexed": self.indexed, "skipped": self.skipped, "failed": self.failed}
 
 
 class ClassifiedLines(Struct, frozen=True, kw_only=True):
-    """The lines of a payload: documents to index, the number of skipped lines, and invalid reports."""
+    """The lines of a payload: documents to index, the number of skipped lines, and lines that cannot be indexed."""
 
     documents: list[Document]
     skipped: int
     failures: list[Failure]
 
 
-def forward(payload: Payload, settings: ForwarderSettings, writer: DocumentWriter, store: FailureStore) -> Counts:
-    """Index the lines of a payload. What can never be indexed goes to the failure store.
+def forward(
+    payloads: Sequence[Payload], settings: ForwarderSettings, writer: DocumentWriter, store: FailureStore, warn: Warn
+) -> Counts:
+    """Index the lines of the payloads. What can never be indexed goes to the failure store.
 
     Raises:
-        DeliveryError: the cluster or the failure store did not accept everything. Delivering the same payload again
+        DeliveryError: the cluster or the failure store did not accept everything. Delivering the same payloads again
             is safe: the documents have the same ids.
     """
-    lines = classify_lines(payload, settings)
-    delivered = writer.deliver(lines.documents) if lines.documents else DeliveryResult(indexed=0)
-    failures = [*lines.failures, *delivered.rejected]
+    return deliver([classify_lines(payload, settings) for payload in payloads], writer, store, warn)
+
+
+def deliver(classified: Sequence[ClassifiedLines], writer: DocumentWriter, store: FailureStore, warn: Warn) -> Counts:
+    """Index the documents of several payloads together. See ``forward``."""
+    documents = [document for lines in classified for document in lines.documents]
+    for document in documents:
+        for warning in document.warnings:
+            warn(warning)
+    delivered = writer.deliver(documents) if documents else DeliveryResult(indexed=0)
+    failures = [failure for lines in classified for failure in lines.failures] + list(delivered.rejected)
     if failures:
         store.keep(failures)
-    return Counts(indexed=delivered.indexed, skipped=lines.skipped, failed=len(failures))
+    skipped = sum(lines.skipped for lines in classified)
+    return Counts(indexed=delivered.indexed, skipped=skipped, failed=len(failures))
 
 
 def classify_lines(payload: Payload, settings: ForwarderSettings) -> ClassifiedLines:
     """Make a document of each report, and of each other line with ``FORWARD_LOG_LINES``."""
     documents: list[Document] = []
-    failures: list[Failure] = []
+    failures = [*payload.damaged]
     skipped = 0
     for event in payload.lines:
         document = _document(payload, event, settings)
@@ -94,27 +128,37 @@ def classify_lines(payload: Payload, settings: ForwarderSettings) -> ClassifiedL
         elif document is None:
             skipped += 1
         else:
-            failures.append(Failure(event.message, document.reason))
+            refused = _as_json(payload, event) if event.message is None else event.message
+            failures.append(Failure(refused, document.reason))
     return ClassifiedLines(documents=documents, skipped=skipped, failures=failures)
 
 
 def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
+    if event.message is None:
+        return InvalidReport("The log event has no message.")
     report = read_line(event.message)
     if report is None:
-        if not settings.forward_log_lines or event.id == "":
-            return None
-        return log_line_document(payload, event, prefix=settings.index_prefix)
+        return log_line_document(payload, event, settings) if settings.forward_log_lines else None
     if isinstance(report, InvalidReport):
         return report
-    return report_document(report, event.message, prefix=settings.index_prefix)
+    return report_document(report, event.message, prefix=settings.index_prefix, period=settings.index_period)
 
 
-def log_line_document(payload: Payload, event: LogEvent, *, prefix: str) -> Document:
-    """Return the document of one ordinary line.
+def _as_json(payload: Payload, event: LogEvent) -> dict[str, object]:
+    return {"logGroup": payload.log_group, "logStream": payload.log_stream, **msgspec.to_builtins(event)}
 
-    Its id is the id of the log event, so that a repeated delivery writes the same document.
+
+def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport:
+    """Return the document of one ordinary line, or the reason why there is none.
+
+    Its id is the id of the log event, so that a repeated delivery writes the same document. A line without a time has
+    no document: a time that the forwarder chose would be wrong, and would change with each delivery.
     """
-    seconds, rest_ms = divmod(min(max(event.timestamp, 0), _MAX_TIMESTAMP_MS), _MS_PER_SECOND)
+    if event.id in (None, "") or len(str(event.id).encode()) > MAX_ID_BYTES:
+        return InvalidReport(f"The log event has no id of at most {MAX_ID_BYTES} bytes.")
+    if event.timestamp is None or not 0 <= event.timestamp <= _MAX_TIMESTAMP_MS:
+        return InvalidReport("The log event has no timestamp of the years 1970 to 9999.")
+    seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
     fields: dict[str, object] = {
         "@timestamp": format_datetime(moment),
@@ -123,43 +167,129 @@ def log_line_document(payload: Payload, event: LogEvent, *, prefix: str) -> Docu
         "cloud": {"provider": "aws"},
         "aws": {"cloudwatch": {"log_group": payload.log_group, "log_stream": payload.log_stream}},
     }
-    parts = payload.log_stream.split("/")
-    if len(parts) >= _STREAM_PARTS:
-        fields["task"] = {"id": parts[-1]}
-        fields["container"] = {"name": parts[-2]}
-    return Document(index=f"{prefix}-logs-{moment:%Y.%m}", id=str(event.id), fields=fields)
+    of_task = _TASK_STREAM.fullmatch(payload.log_stream)
+    if of_task is not None:
+        fields["task"] = {"id": of_task.group(2)}
+        fields["container"] = {"name": of_task.group(1)}
+    index = index_name("logs", moment, prefix=settings.index_prefix, period=settings.index_period)
+    return Document(index=index, id=str(event.id), fields=fields)
 
 
-def decode_payload(event: object) -> Payload:
-    """Decode the Lambda event of a subscription.
+def decode_event(event: object) -> tuple[Payload, ...]:
+    """Decode the Lambda event of a subscription. See ``decode_data``.
 
     Raises:
         PayloadError: the event is not from a subscription, is damaged, or is larger than 64 MiB unpacked.
     """
-    compressed = _compressed(event)
-    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
-    try:
-        document = decompressor.decompress(compressed, MAX_PAYLOAD_BYTES + 1)
-    except zlib.error as error:
-        raise PayloadError(
-            f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
-        ) from error
-    if len(document) > MAX_PAYLOAD_BYTES:
-        raise PayloadError(f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read.")
-    if not decompressor.eof:
-        raise PayloadError("The event's data is incomplete: send it again.")
-    try:
-        return msgspec.json.decode(document, type=Payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
-
-
-def _compressed(event: object) -> bytes:
     logs = event.get("awslogs") if isinstance(event, Mapping) else None
     data = logs.get("data") if isinstance(logs, Mapping) else None
     if not isinstance(data, str):
-        raise PayloadError("The event has no awslogs.data: invoke this function from a CloudWatch Logs subscription.")
+        raise PayloadError(
+            "The event has neither awslogs.data nor Records: invoke this function from a CloudWatch Logs subscription "
+            "or a Kinesis data stream."
+        )
+    return decode_data(data)
+
+
+def decode_data(data: str) -> tuple[Payload, ...]:
+    """Decode the base64 text in which CloudWatch Logs delivers log events.
+
+    A damaged log event does not affect the other ones: it is in ``Payload.damaged``. Almost all texts contain one
+    payload.
+
+    Raises:
+        PayloadError: the whole text is damaged, or is larger than 64 MiB unpacked.
+    """
     try:
-        return base64.b64decode(data, validate=True)
+        compressed = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise PayloadError(f"The event's awslogs.data is not base64 ({error}).") from error
+        raise PayloadError(f"The event's data is not base64 ({error}).") from error
+    unpacked = _unpack(compressed)
+    try:
+        document = msgspec.json.decode(unpacked, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return tuple(_decode_leniently(unpacked))
+    return (Payload(document.message_type, document.log_group, document.log_stream, document.log_events),)
+
+
+def _unpack(compressed: bytes) -> bytes:
+    """Unpack all gzip members, or one zlib stream."""
+    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        unpacked = decompressor.decompress(compressed, MAX_PAYLOAD_BYTES + 1)
+        if decompressor.unused_data:  # more members; GzipFile reads them without a copy of the rest for each
+            unpacked = gzip.GzipFile(fileobj=io.BytesIO(compressed)).read(MAX_PAYLOAD_BYTES + 1)
+    except EOFError as error:
+        raise PayloadError("The event's data is incomplete: send it again.") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise PayloadError(
+            f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
+        ) from error
+    if len(unpacked) > MAX_PAYLOAD_BYTES:
+        raise PayloadError(f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read.")
+    if not decompressor.eof:
+        raise PayloadError("The event's data is incomplete: send it again.")
+    return unpacked
+
+
+def _decode_leniently(unpacked: bytes) -> Iterator[Payload]:
+    """Decode one or more JSON documents, in which single log events may be damaged.
+
+    Bytes that are not UTF-8 become lone surrogates here. The text's own lone surrogates are replaced before, so that
+    the two cannot be confused.
+    """
+    document_text = replace_lone_surrogates(unpacked.decode("utf-8", "surrogateescape")).strip(_WHITESPACE)
+    decoder, position = json.JSONDecoder(), 0
+    while position < len(document_text) or position == 0:
+        try:
+            document, position = decoder.raw_decode(document_text, position)
+        except (ValueError, RecursionError) as error:
+            raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
+        while position < len(document_text) and document_text[position] in _WHITESPACE:
+            position += 1
+        yield _read_document(document)
+
+
+def _read_document(document: Json) -> Payload:
+    events = document.get("logEvents", []) if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(events, list):
+        raise PayloadError("The event's data is not a CloudWatch Logs document: it has no list logEvents.")
+    message_type, log_group, log_stream = (
+        _show_bytes(text(document.get(name)) or "") for name in ("messageType", "logGroup", "logStream")
+    )
+    read: list[LogEvent] = []
+    damaged: list[Failure] = []
+    for event in events:
+        fields = event if isinstance(event, dict) else {}
+        message = fields.get("message")
+        if not isinstance(message, str):
+            damaged.append(Failure(_show_bytes(json.dumps(event)), "The log event has no message."))
+        elif not _is_unicode(message):
+            damaged.append(Failure(_show_bytes(message), "The line contains a byte that is not UTF-8."))
+        else:
+            read.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
+    kept = () if message_type == _CONTROL_MESSAGE else tuple(damaged)
+    return Payload(message_type, log_group, log_stream, tuple(read), kept)
+
+
+def _read_id(value: Json) -> str | int | None:
+    if isinstance(value, str):
+        return value if _is_unicode(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _read_timestamp(value: Json) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _show_bytes(value: str) -> str:
+    """Replace each byte that is not UTF-8 by a backslash escape with its number."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from forwarder.documents import Document, event_document
 from forwarder.errors import DeliveryError, ForwarderError
+from forwarder.indices import IndexPeriod
 from forwarder.notices.channel import NoticeChannel, NoticeKind
 from forwarder.notices.notice import Notice, run_numbers
 from forwarder.search.delivery import DocumentWriter
@@ -41,6 +42,7 @@ class Index(Struct, frozen=True, kw_only=True):
     """
 
     prefix: str
+    period: IndexPeriod = "month"
     writer: DocumentWriter
     compare: Callable[[Notice], str | None] = lambda _notice: None
 
@@ -98,7 +100,7 @@ class TaskStoppedHandler:
         found = self._find_report(task, containers, (settings or NoticeSettings()).report_wait_seconds)
         index = _attempt(self._open_index, errors)
         indexed = index is not None and _write(
-            index, event_document(task, batch, outcome, found, prefix=index.prefix), errors
+            index, event_document(task, batch, outcome, found, prefix=index.prefix, period=index.period), errors
         )
         notice = _notice(task, containers, outcome, found)
         notified = None if settings is None else self._notify(notice, task, settings, index, errors)

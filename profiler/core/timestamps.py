@@ -11,6 +11,7 @@ NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
 
 _US_PER_MS = 1000
+_MIN_YEAR = 1970
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -40,23 +41,25 @@ def parse_datetime(text: str | None, *, default_zone: tzinfo | None = None) -> d
         default_zone: the time zone of a time without one; None: such a time is not accepted.
 
     Returns:
-        The time in UTC; None if ``text`` is not a time or is outside the years that ``datetime`` can store.
+        The time in UTC; None if ``text`` is not a time, or is outside the years 1970 to 9999.
     """
     try:
         moment = datetime.fromisoformat(text or "")
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=default_zone)
-        return None if moment.tzinfo is None else moment.astimezone(UTC)
+        moment = moment.astimezone(UTC) if moment.tzinfo is not None else moment
     except (ValueError, OverflowError):
         return None
+    return moment if moment.tzinfo is not None and moment.year >= _MIN_YEAR else None
 
 
 def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:
-    """Subtract milliseconds; return ``moment`` unchanged if the result is outside the years of ``datetime``."""
+    """Subtract milliseconds; return ``moment`` unchanged if the result is outside the years 1970 to 9999."""
     try:
-        return moment - timedelta(milliseconds=milliseconds or 0)
+        earlier = moment - timedelta(milliseconds=milliseconds or 0)
     except OverflowError:
         return moment
+    return earlier if earlier.year >= _MIN_YEAR else moment
 
 
 def format_ms(moment_ns: int) -> str:

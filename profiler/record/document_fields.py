@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from profiler.core.json_fields import integer
 from profiler.record.metrics import METRICS, IndexType, RunView
+from profiler.record.model import known_status
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."
@@ -50,11 +52,11 @@ def _tags(run: RunView) -> list[str] | None:
 
 def _status(run: RunView) -> str | None:
     """None for a stopped run: ECS's own event describes the stop better and provides status and exit code."""
-    return None if run.record.status == _STOPPED else run.record.status
+    return None if run.record.status == _STOPPED else known_status(run.record)
 
 
 def _exit_code(run: RunView) -> int | None:
-    return None if run.record.status == _STOPPED else run.record.exit_code
+    return None if run.record.status == _STOPPED else integer(run.record.exit_code)
 
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (

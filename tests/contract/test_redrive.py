@@ -1,5 +1,6 @@
 """Events in the dead-letter queues are sent again, with moto."""
 
+import base64
 import json
 import math
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def waiting(queue: str) -> int:
 
 
 def again(sqs: Any, functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf) -> int:
-    return redrive(sqs, functions, queue, function, now_ms=now_ms, wait_seconds=0)
+    return redrive(sqs, functions, boto3.client("kinesis"), queue, function, now_ms=now_ms, wait_seconds=0)
 
 
 def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
@@ -65,6 +66,38 @@ def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
     assert again(sqs, functions, queue, "forward-logs") == 2
     assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
     assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
+    assert waiting(queue) == 0
+
+
+def test_records_of_a_stream_are_read_at_their_position_and_sent_as_events(queue: str) -> None:
+    kinesis, functions = boto3.client("kinesis"), Functions()
+    kinesis.create_stream(StreamName="reports", ShardCount=1)
+    arn = kinesis.describe_stream(StreamName="reports")["StreamDescription"]["StreamARN"]
+    payloads = [subscription_event(f"line {number}") for number in range(4)]
+    records = [
+        kinesis.put_record(StreamName="reports", PartitionKey="x", Data=base64.b64decode(payload["awslogs"]["data"]))
+        for payload in payloads
+    ]
+    # "Sending Lambda event source mapping errors to an on-failure destination".
+    message = {
+        "requestContext": {"requestId": "c9b8", "condition": "RecordAgeExceeded", "approximateInvokeCount": 9},
+        "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": None},
+        "version": "1.0",
+        "timestamp": "2026-03-01T10:15:00.000Z",
+        "KinesisBatchInfo": {
+            "shardId": records[1]["ShardId"],
+            "startSequenceNumber": records[1]["SequenceNumber"],
+            "endSequenceNumber": records[2]["SequenceNumber"],
+            "approximateArrivalOfFirstRecord": "2026-03-01T04:14:00.000Z",
+            "approximateArrivalOfLastRecord": "2026-03-01T04:15:00.000Z",
+            "batchSize": 2,
+            "streamArn": arn,
+        },
+    }
+    sqs = boto3.client("sqs")
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
+    assert again(sqs, functions, queue) == 2
+    assert [json.loads(call["Payload"]) for call in functions.calls] == payloads[1:3]
     assert waiting(queue) == 0
 
 

@@ -12,6 +12,7 @@ from moto.awslambda.models import LambdaFunction
 
 import handler
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
+from tests.cloudformation import validate_arguments
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
@@ -255,6 +256,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         NotifyServices="true",
         ReportWaitSeconds="45",
         KibanaUrl="https://kibana:5601/",
+        IndexPeriod="day",
     )
     forwarding = stack.environment("ForwardLogsFunction")
     assert read_settings(forwarding) == ForwarderSettings(
@@ -262,6 +264,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         engine="opensearch",
         credentials=Credentials(aws=True),
         index_prefix="team-a",
+        index_period="day",
         forward_log_lines=True,
         failed_items_queue_url=stack.outputs["FailedItemsQueueUrl"],
     )
@@ -269,7 +272,8 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     assert (noticing.only_failures, noticing.families, noticing.services) == (True, ("nightly-*", "hourly"), True)
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
-    assert read_settings(stack.environment("TaskStoppedFunction")).index_prefix == "team-a"
+    index_settings = read_settings(stack.environment("TaskStoppedFunction"))
+    assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
 
 
 class Invoked:
@@ -308,6 +312,68 @@ def test_a_report_in_a_log_group_reaches_the_cluster(monkeypatch: pytest.MonkeyP
     logs.put_log_events(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123", logEvents=[line])
     cluster.close()
     assert invoked.answers == [{"indexed": 1, "skipped": 0, "failed": 0}]
+    ((action, body),) = cluster.bulks
+    assert action["update"]["_id"] == "0123/batch"
+    assert body["doc"]["task"]["complete"] is True
+
+
+def test_without_a_stream_nothing_of_it_is_made() -> None:
+    stack = deploy()
+    assert boto3.client("kinesis").list_streams()["StreamNames"] == []
+    assert boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"] == []
+    assert "ReportStreamArn" not in stack.outputs
+    assert not [one for one in stack.statements("ForwardLogsRole") if one["Sid"] == "ReadStream"]
+
+
+def test_a_stream_takes_the_log_groups_and_invokes_the_function() -> None:
+    stack = deploy(Ingestion="stream", StreamShards="3", AlarmTopicArn=TOPIC)
+    arn = stack.outputs["ReportStreamArn"]
+    stream = boto3.client("kinesis").describe_stream(StreamARN=arn)["StreamDescription"]
+    assert (len(stream["Shards"]), stream["RetentionPeriodHours"]) == (3, 24)
+    for group in LOG_GROUPS:
+        (filter_,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+        assert filter_["destinationArn"] == arn
+        assert filter_["roleArn"].endswith(stack.physical_id("ReportStreamRole"))
+    (statement,) = stack.statements("ReportStreamRole")
+    assert (statement["Action"], statement["Resource"]) == ("kinesis:PutRecord", arn)
+    (read,) = [one for one in stack.statements("ForwardLogsRole") if one["Sid"] == "ReadStream"]
+    assert read["Resource"] == arn
+    (alarm,) = boto3.client("cloudwatch").describe_alarms(AlarmNames=["tp-forward-logs-event-age"])["MetricAlarms"]
+    assert alarm["MetricName"] == "IteratorAge"
+
+
+def test_the_mapping_repeats_only_what_failed_and_keeps_what_it_gives_up() -> None:
+    stack = deploy(Ingestion="stream")
+    (mapping,) = stack.resources("AWS::Lambda::EventSourceMapping").values()
+    assert mapping["EventSourceArn"] == stack.outputs["ReportStreamArn"]
+    assert (mapping["FunctionResponseTypes"], mapping["BisectBatchOnFunctionError"]) == (
+        ["ReportBatchItemFailures"],
+        True,
+    )
+    queue = queue_arn(stack.outputs["ForwardLogsDeadLetterQueueUrl"])
+    assert mapping["DestinationConfig"]["OnFailure"] == {"Destination": queue}
+    retention_seconds = 24 * 60 * 60
+    assert mapping["MaximumRecordAgeInSeconds"] < retention_seconds / 2
+    assert "MaximumRetryAttempts" not in mapping
+    (made,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+    assert made["EventSourceArn"] == stack.outputs["ReportStreamArn"]
+    validate_arguments(
+        "lambda",
+        "CreateEventSourceMapping",
+        {**mapping, "MaximumRecordAgeInSeconds": int(mapping["MaximumRecordAgeInSeconds"])},
+    )
+
+
+def test_a_report_in_a_log_group_reaches_the_cluster_through_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeElasticsearch()
+    stack = deploy(ElasticsearchUrl=cluster.url, Ingestion="stream")
+    invoked = Invoked(stack, monkeypatch)
+    logs = boto3.client("logs")
+    logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123")
+    line = {"timestamp": time.time_ns() // 1_000_000, "message": json.dumps(REPORT)}
+    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123", logEvents=[line])
+    cluster.close()
+    assert invoked.answers == [{"batchItemFailures": []}]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
     assert body["doc"]["task"]["complete"] is True

@@ -38,6 +38,7 @@ KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"
 # Statements for what the functions' code never calls, and who does.
 CALLED_BY_AWS = {
     "WriteOwnLog": "Lambda, for the function's log",
+    "ReadStream": "Lambda, for the event source mapping of a data stream",
     "KeepDeadLetters": "Lambda, for the destination of events that are given up",
     "DecryptSecrets": "Secrets Manager and Parameter Store, with a customer managed key",
     "ManageNetworkInterfaces": "Lambda, for functions in a VPC",
@@ -300,7 +301,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
 def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
     stack = deploy(
         SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
-        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c",
+        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream",
     )  # fmt: skip
     for name in ("ForwardLogs", "TaskStopped"):
         for statement in stack.statements(f"{name}Role"):

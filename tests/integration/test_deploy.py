@@ -38,7 +38,12 @@ def zip_file(tmp_path: Path) -> Path:
 
 def deployed(aws: FakeAws, aws_cli: Path, zip_file: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     path = f"{aws_cli}{os.pathsep}{os.environ['PATH']}"
-    environment = {**aws.environment(), "PATH": path, "HOME": str(zip_file.parent), "BUCKET": "code", **settings}
+    # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
+    environment = {name: value.replace("127.0.0.1", "localhost") for name, value in aws.environment().items()}
+    config = zip_file.parent / "aws-config"
+    config.write_text("[default]\ns3 =\n  addressing_style = path\n")
+    environment |= {"AWS_CONFIG_FILE": str(config), "PATH": path, "HOME": str(zip_file.parent), "BUCKET": "code"}
+    environment |= settings
     command = [sys.executable, str(ROOT / "tools" / "deploy.py"), str(zip_file)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -29,6 +29,7 @@ REPORT = {
     "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
 }
 SECRET = "hunter2-hunter2"
+STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
 _RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
 
 
@@ -197,6 +198,27 @@ def test_the_real_runtime_client_runs_the_zip(
     assert body["doc"]["task"]["complete"] is True
     assert cluster.authorizations == [f"ApiKey {SECRET}"]
     assert SECRET not in output
+
+
+def test_the_real_runtime_client_reads_a_stream(
+    unpacked: Path, runtime: Path, api: RuntimeApi, cluster: FakeElasticsearch
+) -> None:
+    """A health check, a report and a damaged record; Lambda's partial batch response is one key with a list."""
+    event = json.loads(STREAM_EVENT.read_text())
+    process = start(unpacked, runtime, api, "handler.forward_logs", ELASTICSEARCH_URL=cluster.url)
+    try:
+        api.events.put(event)
+        kind, answer = api.answers.get(timeout=60)
+    finally:
+        process.kill()
+        output, _ = process.communicate()
+    damaged = event["Records"][-1]["kinesis"]["sequenceNumber"]
+    assert (kind, answer) == ("response", {"batchItemFailures": [{"itemIdentifier": damaged}]})
+    ((action, _body),) = cluster.bulks
+    assert action["update"]["_id"] == "0123/batch"
+    logged = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assert damaged in next(line["event"] for line in logged if line["level"] == "warning")
+    assert {"level": "info", "indexed": 1, "skipped": 0, "failed": 0}.items() <= logged[-1].items()
 
 
 def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.search
 
 TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
 SECRET = "hunter2-hunter2"
+TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
 
 
 class Context:
@@ -173,16 +174,38 @@ def test_a_poison_document_does_not_hold_up_the_others(
     assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["2/batch"]
 
 
+def test_records_of_a_stream_make_the_documents_of_the_direct_way(
+    forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDEX_PERIOD", "day")
+    reset()
+    payloads = [event("hello", report(f"{number}")) for number in range(300)]
+    assert forward(payloads[0], Context()) == {"indexed": 1, "skipped": 1, "failed": 0}
+    direct = {hit["_id"]: hit["_source"] for hit in search(search_server)["hits"]["hits"]}
+    records = [
+        {"kinesis": {"sequenceNumber": str(number), "data": payload["awslogs"]["data"]}}
+        for number, payload in enumerate(payloads)
+    ]
+    records.insert(7, {"kinesis": {"sequenceNumber": "bad", "data": "bm8gZ3ppcA=="}})
+    for _ in range(2):  # Lambda repeats the damaged record and all after it
+        answer = forward({"Records": records}, Context())
+        assert answer == {"batchItemFailures": [{"itemIdentifier": "bad"}]}
+    found = search(search_server, "task-reports-2026.03.01", size=1000)["hits"]["hits"]
+    assert sorted(hit["_id"] for hit in found) == sorted(f"{number}/batch" for number in range(300))
+    assert next(hit["_source"] for hit in found if hit["_id"] == "0/batch") == direct["0/batch"]
+
+
 def test_ordinary_lines_stand_next_to_the_report(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARD_LOG_LINES", "true")
     reset()
     for _ in range(2):
-        assert forward(event("starting", report(), "done"), Context())["indexed"] == 3
+        payload = event("starting", report(), "done", stream=f"ecs/batch/{TASK_ID}")
+        assert forward(payload, Context())["indexed"] == 3
     hits = search(search_server, "task-logs-*", sort=["@timestamp"])["hits"]["hits"]
     assert sorted((hit["_id"], hit["_source"]["message"]) for hit in hits) == [("e0", "starting"), ("e2", "done")]
-    assert {hit["_source"]["task"]["id"] for hit in hits} == {"0123"}
+    assert {hit["_source"]["task"]["id"] for hit in hits} == {TASK_ID}
 
 
 def test_a_later_part_of_a_document_does_not_erase_the_earlier(forward: Forward, search_server: SearchServer) -> None:

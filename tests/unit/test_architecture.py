@@ -33,13 +33,14 @@ LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in
 SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("errors", "invocation", "settings"),
+    ("errors", "indices", "invocation", "settings"),
     ("lines",),
     ("task",),
     ("documents",),
     ("search",),
     ("notices",),
     ("subscription", "task_stopped"),
+    ("stream",),
     ("preview", "handler"),
 )
 FORWARDER_LEVELS = {room: level for level, rooms in enumerate(FORWARDER_ROOMS) for room in rooms}

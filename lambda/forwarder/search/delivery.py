@@ -1,7 +1,9 @@
 """Delivers documents to the cluster within the remaining time of an invocation. Refused documents go to a queue."""
 
+import json
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Protocol
 
@@ -13,14 +15,18 @@ from forwarder.errors import ClusterError, DeliveryError
 from forwarder.invocation import RetryBackoff, TimeBudget
 from forwarder.search.cluster import Cluster, ItemResult
 
-# The largest bulk request; a batch is halved if the cluster refuses it as too large.
-MAX_DOCUMENTS_PER_REQUEST = 500
+# The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
+MAX_DOCUMENTS_PER_REQUEST = 1000
+MAX_REQUEST_BYTES = 5 * 1024 * 1024
 MAX_MESSAGE_BYTES = 256 * 1024  # of SQS
 _MAX_REQUEST_SECONDS = 30.0
 _INITIAL_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 5.0
 _MAX_REASON_LENGTH = 1000
 _NO_REASON = "without a reason"
+MAX_LOGGED_REASON_LENGTH = 300
+# Also in a line that is cut, or is not valid JSON.
+_TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
 # SQS refuses a message with U+FFFE or U+FFFF: see the API reference of SendMessage.
 _SQS_ESCAPES = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
 
@@ -30,6 +36,15 @@ class Failure(Struct, frozen=True):
 
     document: object
     reason: str
+
+    @property
+    def task_id(self) -> str | None:
+        """The task that the document, or the text of the line, is about; None if it does not name one."""
+        if isinstance(self.document, str):
+            named = _TASK_ID.search(self.document)
+            return None if named is None else named.group(1)
+        identity = self.document.get("id") if isinstance(self.document, dict) else None
+        return identity.partition("/")[0] if isinstance(identity, str) and "/" in identity else None
 
 
 class DeliveryResult(Struct, frozen=True, kw_only=True):
@@ -89,8 +104,7 @@ class Delivery:
         indexed = 0
         rejected: list[Failure] = []
         forbidden: str | None = None
-        starts = range(0, len(documents), MAX_DOCUMENTS_PER_REQUEST)
-        pending = [list(documents[start : start + MAX_DOCUMENTS_PER_REQUEST]) for start in starts]
+        pending = _batches(documents, rejected)
         while pending:
             batch = pending.pop()
             try:
@@ -118,6 +132,27 @@ class Delivery:
                 "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
             )
         return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
+
+
+def _batches(documents: Sequence[Document], rejected: list[Failure]) -> list[list[Document]]:
+    """Divide the documents into as few requests as their sizes allow.
+
+    A document that is not valid as JSON is added to ``rejected``.
+    """
+    batches: list[list[Document]] = []
+    size = MAX_REQUEST_BYTES
+    for document in documents:
+        try:
+            added = len(msgspec.json.encode((document.id, document.fields, document.upsert)))
+        except (OverflowError, UnicodeEncodeError) as error:
+            rejected.append(Failure(_as_json(document), f"The document cannot be written as JSON: {error}"))
+            continue
+        size += added
+        if size > MAX_REQUEST_BYTES or len(batches[-1]) == MAX_DOCUMENTS_PER_REQUEST:
+            batches.append([])
+            size = added
+        batches[-1].append(document)
+    return batches
 
 
 def _request_timeout_seconds(backoff: RetryBackoff) -> float:
@@ -183,11 +218,17 @@ class SqsFailureStore:
                 ) from error
 
 
-class NoFailureStore:
-    """Without a queue, a document that cannot be indexed is only counted and logged."""
+class LogFailureStore:
+    """Without a queue, the log names the task and the reason of each document that cannot be indexed."""
+
+    def __init__(self, log: Callable[[Mapping[str, object]], None]) -> None:
+        self._log = log
 
     def keep(self, failures: list[Failure]) -> None:
-        """Discard the failures."""
+        """Log one line for each failure, without the document's content."""
+        for failure in failures:
+            line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
+            self._log({**line, "reason": failure.reason[:MAX_LOGGED_REASON_LENGTH]})
 
 
 def message_body(failure: Failure) -> str:
@@ -198,12 +239,21 @@ def message_body(failure: Failure) -> str:
 
 def _encode(failure: Failure) -> bytes:
     """Encode as JSON, with escapes for the characters that SQS refuses."""
-    return reduce(lambda body, pair: body.replace(*pair), _SQS_ESCAPES, msgspec.json.encode(failure))
+    body = _json({"document": failure.document, "reason": failure.reason})
+    return reduce(lambda body, pair: body.replace(*pair), _SQS_ESCAPES, body)
+
+
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        # The standard library writes numbers of any length, and escapes lone surrogates.
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _truncated_body(failure: Failure) -> bytes:
     """Encode as much of the document as fits; a character takes one to six bytes in JSON, so the length is searched."""
-    text = failure.document if isinstance(failure.document, str) else msgspec.json.encode(failure.document).decode()
+    text = failure.document if isinstance(failure.document, str) else _json(failure.document).decode()
     reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is truncated)"
 
     def body(length: int) -> bytes:

@@ -146,8 +146,11 @@ def test_scale_has_a_column_a_size_and_a_row_a_panel() -> None:
             reports=reports,
             single_event_ms=5.25,
             single_event_cpu_ms=2,
-            bulk_rate=2000,
-            bulk_cpu_rate=5000,
+            direct_rate=180,
+            direct_requests=180,
+            stream_rate=2000,
+            stream_cpu_rate=5000,
+            stream_requests=4,
             indices=(
                 IndexSize(
                     kind="reports",
@@ -164,6 +167,7 @@ def test_scale_has_a_column_a_size_and_a_row_a_panel() -> None:
 
     rows = scale_table([step(1024), step(2048)]).splitlines()
     assert rows[0] == "|  | 1,024 reports | 2,048 reports |"
+    assert "| 500 records per event: bulk requests/s | 4.0 | 4.0 |" in rows
     assert "| reports: bytes per document on disk | 2,048 | 1,024 |" in rows
     assert "| reports: bytes per document, force-merged | 1,024 | 512 |" in rows
     assert rows[-1] == "| task-overview / p, ms | 1,234 | 1,234 |"

@@ -17,6 +17,7 @@ ROUND = Measured(
     checkpoint_disk_bytes=500,
     slowest_panel_seconds_per_million=0.5,
     documents_per_second=1000,
+    direct_requests_per_second=100,
 )
 PLAIN = Assumed(peak_factor=10, retention_days=100, copies=2, overhead=1.5, node_data_gb=100)
 
@@ -44,12 +45,15 @@ def test_nodes_are_at_least_three_and_enough_for_the_writing() -> None:
 def test_limits_come_in_the_order_in_which_they_are_reached() -> None:
     found = scaling_limits()
     assert [step.runs_per_day for step in found] == sorted(step.runs_per_day for step in found)
-    assert len(found) == 9
+    assert len(found) == 11
 
 
 def test_limits_by_hand() -> None:
     found = {step.limit.split(",")[0]: step.runs_per_day for step in scaling_limits(ROUND, PLAIN)}
-    assert found["GetLogEvents"] == pytest.approx(86_400)  # 10 a second in the busiest minute, a tenth of it on average
+    # 10 a second in the busiest minute, a tenth of it on average; for 2 % of the tasks
+    assert found["GetLogEvents"] == pytest.approx(86_400 / 0.02)
+    assert found["With `Ingestion=direct`"] == pytest.approx(864_000)
+    assert found["One shard of the data stream"] == pytest.approx(8_640_000)
     assert found["CreateLogStream"] == pytest.approx(216_000)
     assert found["Fargate launches"] == pytest.approx(1_728_000)
     assert found["PutLogEvents"] == pytest.approx(5000 / 5 * 8640)

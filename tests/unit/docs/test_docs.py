@@ -151,6 +151,7 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "SEARCH_ENGINE": log.engine,
         "OPENSEARCH_AWS_AUTH": str(log.credentials.aws).lower(),
         "INDEX_PREFIX": log.index_prefix,
+        "INDEX_PERIOD": log.index_period,
         "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),
         "NOTIFY": "failure" if notice.only_failures else "all",
         "NOTIFY_SERVICES": str(notice.services).lower(),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from forwarder.documents import Document, report_document
 from forwarder.lines import InvalidReport
+from forwarder.settings import ForwarderSettings
 from forwarder.subscription import LogEvent, Payload, log_line_document
+from profiler.core.timestamps import parse_datetime
 from profiler.record.model import (
     Container,
     Cost,
@@ -31,6 +34,7 @@ from profiler.record.model import (
 )
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PERCENT = Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
 FULL = Record(
     task_id="0123",
@@ -91,7 +95,11 @@ FULL = Record(
 
 def document(record: Record = FULL, kind: Any = "task.report", time: str = "2026-03-01T00:10:12.000Z") -> Document:
     report = Report(time=time, type=kind, record=record)
-    made = report_document(report, encode(report).decode(), prefix="task")
+    try:
+        line = encode(report).decode()
+    except OverflowError:
+        line = "a line with a number that only other encoders write"
+    made = report_document(report, line, prefix="task")
     assert isinstance(made, Document)
     return made
 
@@ -226,27 +234,85 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
     assert document(dearer).fields["cost"] == {"usd": 0.5}
 
 
-@pytest.mark.parametrize("time", ["yesterday", "", "2026-03-01T00:00:00"])
+@pytest.mark.parametrize(
+    "time", ["yesterday", "", "2026-03-01T00:00:00", "0001-01-01T00:00:00+14:00", "1969-01-01T00:00:00Z"]
+)
 def test_a_report_without_a_time_is_broken(time: str) -> None:
     assert isinstance(
         report_document(Report(time=time, type="task.report", record=FULL), "", prefix="task"), InvalidReport
     )
 
 
+TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
+
+
+def log_line(stream: str, timestamp: int | None = 1772359202507) -> Document | InvalidReport:
+    payload = Payload(log_group="/ecs/jobs", log_stream=stream)
+    return log_line_document(payload, LogEvent("77", timestamp, "hello"), ForwarderSettings(forward_log_lines=True))
+
+
 def test_a_log_line_knows_its_task() -> None:
-    payload = Payload(log_group="/ecs/jobs", log_stream="team/a/batch/0123")
-    made = log_line_document(payload, LogEvent("77", 1772359202507, "hello"), prefix="task")
+    made = log_line(f"team/a/batch/{TASK_ID}")
+    assert isinstance(made, Document)
     assert (made.index, made.id) == ("task-logs-2026.03", "77")
     assert made.fields["@timestamp"] == "2026-03-01T10:00:02.507Z"
-    assert (made.fields["task"], made.fields["container"]) == ({"id": "0123"}, {"name": "batch"})
-    other = log_line_document(Payload(log_stream="one"), LogEvent("1", -5, "x"), prefix="task")
-    assert "task" not in other.fields
-    assert other.fields["@timestamp"] == "1970-01-01T00:00:00.000Z"
+    assert (made.fields["task"], made.fields["container"]) == ({"id": TASK_ID}, {"name": "batch"})
 
 
-@given(st.integers(-(2**70), 2**70))
-def test_any_timestamp_makes_a_document(timestamp: int) -> None:
-    log_line_document(Payload(), LogEvent("1", timestamp, "x"), prefix="task")
+@pytest.mark.parametrize(
+    "stream",
+    ["one", f"2026/11/20/[$LATEST]{TASK_ID}", f"2026/11/20/report[1]{TASK_ID}", "app/web/i-0abc", f"batch/{TASK_ID}"],
+)
+def test_streams_of_other_programs_name_no_task(stream: str) -> None:
+    made = log_line(stream)
+    assert isinstance(made, Document)
+    assert {"task", "container"}.isdisjoint(made.fields)
+
+
+def test_a_task_id_of_an_old_account_has_dashes() -> None:
+    made = log_line("ecs/batch/158d1c80-83dd-49d6-b527-399fd6414f5c")
+    assert isinstance(made, Document)
+    assert made.fields["task"] == {"id": "158d1c80-83dd-49d6-b527-399fd6414f5c"}
+
+
+@given(st.none() | st.integers(-(2**70), 2**70))
+def test_a_line_is_indexed_at_its_own_time_or_refused(timestamp: int | None) -> None:
+    made = log_line("one", timestamp)
+    if timestamp is not None and 0 <= timestamp < 253_402_300_800_000:
+        assert isinstance(made, Document)
+        assert parse_datetime(made.fields["@timestamp"]) == EPOCH + timedelta(milliseconds=timestamp)
+    else:
+        assert made == InvalidReport("The log event has no timestamp of the years 1970 to 9999.")
+
+
+@pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 2**70])
+def test_an_exit_code_beyond_32_bits_is_left_out_with_a_warning(code: int) -> None:
+    made = document(msgspec.structs.replace(FULL, exit_code=code))
+    assert "exit_code" not in made.fields["task"]
+    (warning,) = made.warnings
+    assert FULL.task_id in warning
+
+
+def test_a_number_that_no_index_can_store_is_left_out() -> None:
+    metrics = Metrics(duration_ms=10**30, network_rx_bytes=2**63, network_tx_bytes=5)
+    made = document(msgspec.structs.replace(FULL, metrics=metrics))
+    assert "duration" not in made.fields["event"]
+    assert made.fields["usage"]["network"] == {"tx_bytes": 5}
+    assert msgspec.json.encode(made.fields)
+
+
+@pytest.mark.parametrize("status", ["rebooted", "", "unknown"])
+def test_a_word_of_a_newer_version_is_indexed_as_unknown(status: str) -> None:
+    made = document(msgspec.structs.replace(FULL, status=status))
+    assert made.initial_fields["task"]["status"] == "unknown"
+    assert made.initial_fields["event"]["outcome"] == "unknown"
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59Z"])
+def test_a_time_outside_of_the_years_is_absent(time: str) -> None:
+    made = document(msgspec.structs.replace(FULL, started_at=time, finished_at=time))
+    assert {"start", "end"}.isdisjoint(made.fields["event"])
+    assert made.index.startswith("task-reports-2026.")
 
 
 def leaves(fields: Mapping[str, Any], path: str = "") -> Iterator[str]:

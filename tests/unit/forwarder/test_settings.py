@@ -23,6 +23,7 @@ def test_all_settings() -> None:
         "ELASTICSEARCH_SECRET_ID": "ssm:/x",
         "OPENSEARCH_AWS_AUTH": "TRUE",
         "INDEX_PREFIX": "team-a",
+        "INDEX_PERIOD": "Day",
         "FORWARD_LOG_LINES": "true",
         "FAILED_ITEMS_QUEUE_URL": "https://sqs/q",
         "AWS_REGION": "eu-west-1",
@@ -34,6 +35,7 @@ def test_all_settings() -> None:
         secret_id="ssm:/x",
         region="eu-west-1",
         index_prefix="team-a",
+        index_period="day",
         forward_log_lines=True,
         failed_items_queue_url="https://sqs/q",
     )
@@ -49,6 +51,7 @@ def test_an_empty_value_counts_as_unset() -> None:
         ({"SEARCH_ENGINE": SECRET}, "SEARCH_ENGINE"),
         ({"FORWARD_LOG_LINES": SECRET}, "FORWARD_LOG_LINES"),
         ({"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX"),
+        ({"INDEX_PERIOD": SECRET}, "neither month nor day"),
         ({"ELASTICSEARCH_PASSWORD": SECRET}, "set both or neither"),
         ({"OPENSEARCH_AWS_AUTH": "true"}, "SEARCH_ENGINE=opensearch"),
     ],

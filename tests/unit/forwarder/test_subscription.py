@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forwarder.documents import Document
 from forwarder.errors import PayloadError
 from forwarder.lines import InvalidReport, read_line
-from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_payload
+from forwarder.search.cluster import bulk_lines
+from forwarder.search.delivery import Delivery, DeliveryResult, Failure, message_body
+from forwarder.settings import ForwarderSettings
+from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, classify_lines, decode_event, forward
 from profiler.record.model import Report
+from tests.fakes import FakeInvocationTime
+from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, takes_all
 
 DOCUMENT = {
     "messageType": "DATA_MESSAGE",
@@ -40,65 +46,193 @@ REPORT = {
 }
 
 
+def packed(data: bytes) -> dict[str, Any]:
+    return {"awslogs": {"data": base64.b64encode(data).decode()}}
+
+
 def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
-    return {"awslogs": {"data": base64.b64encode(compress(json.dumps(document).encode())).decode()}}
+    return packed(compress(json.dumps(document).encode()))
+
+
+DECODED = Payload(
+    message_type="DATA_MESSAGE",
+    log_group="/ecs/jobs",
+    log_stream="ecs/batch/0123",
+    log_events=(LogEvent("1", 1772359202500, "hello"),),
+)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_reads_gzip_and_zlib(compress: Any) -> None:
-    assert decode_payload(event(DOCUMENT, compress)) == Payload(
-        message_type="DATA_MESSAGE",
-        log_group="/ecs/jobs",
-        log_stream="ecs/batch/0123",
-        log_events=(LogEvent("1", 1772359202500, "hello"),),
-    )
+    assert decode_event(event(DOCUMENT, compress)) == (DECODED,)
 
 
 def test_a_control_message_has_no_lines() -> None:
-    assert decode_payload(event(CONTROL)).lines == ()
+    (payload,) = decode_event(event(CONTROL))
+    assert (payload.lines, payload.damaged) == ((), ())
+
+
+def gzip_members(*parts: bytes) -> dict[str, Any]:
+    return packed(b"".join(gzip.compress(part) for part in parts))
+
+
+def test_every_gzip_member_is_read() -> None:
+    whole = json.dumps(DOCUMENT).encode()
+    assert decode_event(gzip_members(whole[:50], b"", whole[50:])) == (DECODED,)
+    assert decode_event(gzip_members(whole, whole + b"\n")) == (DECODED, DECODED)
+
+
+def test_a_member_that_is_cut_is_an_error() -> None:
+    data = base64.b64decode(gzip_members(json.dumps(DOCUMENT).encode(), b" " * 100)["awslogs"]["data"])
+    with pytest.raises(PayloadError, match="is incomplete"):
+        decode_event(packed(data[:-12]))
+    with pytest.raises(PayloadError, match="neither gzip nor zlib"):
+        decode_event(packed(data + b"more"))
+
+
+def damaged_document(*events: bytes) -> dict[str, Any]:
+    document = json.dumps({**DOCUMENT, "logEvents": "EVENTS"}).encode()
+    return packed(gzip.compress(document.replace(b'"EVENTS"', b"[" + b",".join(events) + b"]")))
+
+
+GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
+
+
+@pytest.mark.parametrize(
+    ("bad", "kept", "reason"),
+    [
+        (b'{"id": "2", "message": "caf\xe9"}', "caf\\xe9", "The line contains a byte that is not UTF-8."),
+        (b'{"id": "2", "message": 7}', '{"id": "2", "message": 7}', "The log event has no message."),
+        (b'{"id": [5]}', '{"id": [5]}', "The log event has no message."),
+        (b"null", "null", "The log event has no message."),
+    ],
+)
+def test_a_damaged_log_event_does_not_affect_the_others(bad: bytes, kept: str, reason: str) -> None:
+    (payload,) = decode_event(damaged_document(bad, GOOD))
+    assert payload.log_events == DECODED.log_events
+    assert payload.damaged == (Failure(kept, reason),)
+
+
+def test_a_log_event_without_a_message_is_refused_alone() -> None:
+    (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 5, "message": null}', b"{}", GOOD))
+    lines = classify_lines(payload, ForwarderSettings(forward_log_lines=True))
+    assert [document.id for document in lines.documents] == ["1"]
+    assert {failure.reason for failure in lines.failures} == {"The log event has no message."}
+    assert lines.failures[0].document == {
+        "logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123", "id": "2", "timestamp": 5, "message": None
+    }  # fmt: skip
+
+
+def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
+    (payload,) = decode_event(damaged_document(b'{"id": "1", "timestamp": 1, "message": "a\\ud800b \\ud83d\\ude00"}'))
+    assert [line.message for line in payload.lines] == ["a\ufffdb \U0001f600"]
+
+
+@pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
+def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
+    line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
+    (payload,) = decode_event(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
+    (document,) = classify_lines(payload, ForwarderSettings()).documents
+    assert "\ufffd" in document.id
+    assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
+    assert json.loads(document.fields["record"])["record"]["container"]["name"] == document.id.removeprefix("0123/")
 
 
 def cut(document: object) -> dict[str, Any]:
-    data = base64.b64decode(event(document)["awslogs"]["data"])
-    return {"awslogs": {"data": base64.b64encode(data[:-12]).decode()}}
+    return packed(base64.b64decode(event(document)["awslogs"]["data"])[:-12])
 
 
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({}, "no awslogs.data"),
-        ({"awslogs": {"data": 5}}, "no awslogs.data"),
-        ([], "no awslogs.data"),
+        ({}, "neither awslogs.data nor Records"),
+        ({"awslogs": {"data": 5}}, "neither awslogs.data nor Records"),
+        ([], "neither awslogs.data nor Records"),
         ({"awslogs": {"data": "no base64!"}}, "not base64"),
-        ({"awslogs": {"data": base64.b64encode(b"plain").decode()}}, "neither gzip nor zlib"),
+        (packed(b"plain"), "neither gzip nor zlib"),
         (cut(DOCUMENT), "is incomplete"),
         (event([1, 2]), "not a CloudWatch Logs document"),
-        (event({"logEvents": [{"id": [5]}]}), "not a CloudWatch Logs document"),
-        (
-            {"awslogs": {"data": base64.b64encode(gzip.compress(b"{not json")).decode()}},
-            "not a CloudWatch Logs document",
-        ),
+        (event({"logEvents": 7}), "it has no list logEvents"),
+        (packed(gzip.compress(b"{not json")), "not a CloudWatch Logs document"),
+        (packed(gzip.compress(b"")), "not a CloudWatch Logs document"),
+        (packed(gzip.compress(b"[" * 100_000)), "not a CloudWatch Logs document"),
     ],
 )
 def test_what_cannot_be_decoded_is_said_in_a_sentence(bad: Any, said: str) -> None:
     with pytest.raises(PayloadError, match=said):
-        decode_payload(bad)
+        decode_event(bad)
 
 
-def test_a_bomb_is_not_unpacked() -> None:
-    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 10))
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_bomb_is_not_unpacked(members: int) -> None:
+    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES // members + 10)) * members
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
-        decode_payload({"awslogs": {"data": base64.b64encode(bomb).decode()}})
+        decode_event(packed(bomb))
 
 
 @given(st.binary(max_size=300))
 def test_any_data_is_a_payload_or_a_payload_error(data: bytes) -> None:
-    for packed in (data, gzip.compress(data)):
+    for some in (data, gzip.compress(data)):
         try:
-            decode_payload({"awslogs": {"data": base64.b64encode(packed).decode()}})
+            decode_event(packed(some))
         except PayloadError:
             continue
+
+
+# What JSON can say and Python's own encoder writes: lone surrogates, numbers of any length.
+odd_text = st.text(st.characters(codec=None) | st.sampled_from("\ud800\udc00\x00\uffff"), max_size=20)
+odd_number = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
+odd = st.none() | st.booleans() | odd_number | odd_text | st.lists(odd_number, max_size=2)
+odd_record = st.fixed_dictionaries(
+    {"taskId": st.just("0123") | odd},
+    optional={
+        "container": st.just({"name": "batch"}) | odd,
+        "status": odd,
+        "exitCode": odd,
+        "startedAt": st.sampled_from(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]) | odd,
+        "metrics": st.fixed_dictionaries(
+            {}, optional={"durationMs": odd, "initDurationMs": odd, "networkRxBytes": odd}
+        ),
+        "tags": st.dictionaries(odd_text, odd_text, max_size=2) | odd,
+    },
+)
+odd_report = st.builds(lambda record: json.dumps({**REPORT, "record": record}), odd_record)
+odd_line = st.just(json.dumps(REPORT)) | odd_report | odd_text | odd
+odd_event = odd | st.fixed_dictionaries({}, optional={"id": odd, "timestamp": odd, "message": odd_line})
+
+
+class RecordingWriter:
+    """Accepts documents that can be sent, through the real delivery."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster(takes_all)
+
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
+        delivered = Delivery(self.cluster, FakeInvocationTime(), lambda: 0.5).deliver(documents)
+        bulk_lines(documents if not delivered.rejected else [])
+        return delivered
+
+
+@pytest.mark.parametrize("forward_log_lines", [False, True])
+@given(events=st.lists(odd_event, max_size=5), noise=st.binary(max_size=3))
+def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
+    *, events: list[Any], noise: bytes, forward_log_lines: bool
+) -> None:
+    """Only lines that are no reports are skipped, and only if ordinary lines are not wanted."""
+    unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
+    store = KeepingStore()
+    try:
+        payloads = decode_event(packed(gzip.compress(unpacked)))
+    except PayloadError:
+        return
+    settings = ForwarderSettings(forward_log_lines=forward_log_lines)
+    counts = forward(payloads, settings, RecordingWriter(), store, lambda _sentence: None)
+    assert counts.indexed + counts.skipped + counts.failed == len(events)
+    assert counts.failed == len(store.kept)
+    assert all(json.loads(message_body(failure)) for failure in store.kept)
+    ordinary = [one for one in events if isinstance(one, dict) and "task.report" not in str(one.get("message"))]
+    assert counts.skipped <= (0 if forward_log_lines else len(ordinary))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from forwarder.search.delivery import Delivery
 from forwarder.settings import ForwarderSettings
-from forwarder.subscription import Counts, decode_payload, forward
+from forwarder.subscription import Counts, decode_event, forward
 from profiler.record.emf import EMF_METRICS, METRIC_NAMES, emf_members
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.model import (
@@ -352,10 +352,10 @@ def test_readers_of_records_pass_over_the_members() -> None:
 def test_the_forwarder_makes_the_same_document_of_a_line_with_metrics(kind: Any) -> None:
     def forwarded(line: bytes) -> dict[str, Any]:
         log_event = {"id": "1", "timestamp": 1772359202500, "message": line.decode()}
-        payload = decode_payload(event({"messageType": "DATA_MESSAGE", "logEvents": [log_event]}))
+        payloads = decode_event(event({"messageType": "DATA_MESSAGE", "logEvents": [log_event]}))
         cluster = FakeCluster(takes_all)
         counts = forward(
-            payload, ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), KeepingStore()
+            payloads, ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), KeepingStore(), print
         )
         assert counts == Counts(indexed=1)
         ((name, document),) = cluster.taken.items()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.subscription import decode_payload
+from forwarder.subscription import decode_event
 from profiler.cli.options import parse_time
 from profiler.cli.replay import _state_file
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -48,7 +48,7 @@ class FakeFunction:
         self._fail_at = fail_at
 
     def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
-        ids = [str(line.id) for line in decode_payload(event).lines]
+        ids = [str(line.id) for payload in decode_event(event) for line in payload.lines]
         if self._fail_at in ids:
             raise TaskProfilerError("The function failed.")
         self.ids += ids

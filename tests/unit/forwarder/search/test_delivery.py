@@ -242,7 +242,7 @@ def test_one_payload_from_its_lines_to_the_counts() -> None:
     cluster = FakeCluster(
         lambda batch: [ItemResult(status=400 if document.id == "9/b" else 200, reason="no") for document in batch]
     )
-    counts = forward(payload, ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store)
+    counts = forward([payload], ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
     assert counts == Counts(indexed=1, skipped=2, failed=2)
     assert [failure.reason for failure in store.kept][1] == "no"
     assert store.kept[0].document == broken
@@ -253,9 +253,11 @@ def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     payload = Payload(log_stream="ecs/b/1", log_events=(LogEvent("e1", 1, "hi"), LogEvent("", 1, "no id")))
     cluster = FakeCluster(takes_all)
     settings = ForwarderSettings(forward_log_lines=True)
-    counts = forward(payload, settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), KeepingStore())
-    assert counts == Counts(indexed=1, skipped=1)
+    store = KeepingStore()
+    counts = forward([payload], settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    assert counts == Counts(indexed=1, failed=1)
     assert set(cluster.taken) == {"e1"}
+    assert store.kept == [Failure("no id", "The log event has no id of at most 512 bytes.")]
 
 
 MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON
