@@ -82,6 +82,8 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return TaskStoppedResult().as_response()
     configure_library_logging()
+    if task.flaws:
+        _warn(f"The event of task {task.id} has values that cannot be used: {'; '.join(task.flaws)}.")
     budget, index_budget = InvocationTime(context), _index_budget(context)
     handler = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),

@@ -275,7 +275,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
                 "exit_code": outcome.exit_code,
                 "stop_code": task.stop_code,
                 "stop_category": outcome.category,
-                "stopped_reason": task.stopped_reason,
+                "stopped_reason": outcome.reason,
                 "started_by": task.started_by,
                 "out_of_memory": outcome.out_of_memory,
             },

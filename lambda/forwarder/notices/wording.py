@@ -117,6 +117,7 @@ _CAUSES: dict[StopCategory, str] = {
     "spot": "AWS reclaimed the Spot capacity.",
     "user": "A person or a program stopped the task.",
     "scheduler": "The ECS scheduler stopped the task.",
+    "infrastructure": "AWS stopped the task because of the infrastructure under it.",
     "image": "The container's image could not be pulled.",
     "resources": "ECS could not get the resources that the task needs to start.",
 }

@@ -148,7 +148,6 @@ def test_the_last_checkpoint_must_do_after_the_wait() -> None:
             "exit_code": 1,
             "stop_code": "EssentialContainerExited",
             "stop_category": "exit",
-            "stopped_reason": "Essential container in task exited",
             "started_by": "chronos-schedule/nightly",
             "out_of_memory": False,
         },

@@ -129,6 +129,7 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
         ("spot", "AWS reclaimed the Spot capacity."),
         ("user", "A person or a program stopped the task."),
         ("scheduler", "The ECS scheduler stopped the task."),
+        ("infrastructure", "AWS stopped the task because of the infrastructure under it."),
         ("image", "image could not be pulled"),
         ("resources", "could not get the resources that the task needs"),
         ("exit", "exited with code 1."),
@@ -368,7 +369,17 @@ ANY_NUMBERS = st.builds(
     advice=st.none() | ADVICE,
 )
 VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
-CATEGORIES: list[StopCategory] = ["oom", "spot", "user", "scheduler", "image", "resources", "exit", "unknown"]
+CATEGORIES: list[StopCategory] = [
+    "oom",
+    "spot",
+    "user",
+    "scheduler",
+    "infrastructure",
+    "image",
+    "resources",
+    "exit",
+    "unknown",
+]
 MAYBE_TEXT = st.none() | ANY_TEXT
 NOTICES = st.builds(
     Notice,
