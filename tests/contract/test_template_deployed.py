@@ -11,11 +11,13 @@ from moto import mock_aws
 from moto.awslambda.models import LambdaFunction
 
 import handler
+from forwarder.notices.event_bus import EventBusChannel
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from tests.cloudformation import validate_arguments
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
+from tests.unit.forwarder.notices.test_ended_run import RUN
 from tests.unit.forwarder.task.test_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
@@ -176,6 +178,73 @@ def test_only_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
+def mail_of(sent: dict[str, Any]) -> str:
+    """The text that the rule of NoticeEmail makes of an event. moto brings events to queues, not to topics."""
+    queue = boto3.client("sqs").create_queue(QueueName="mails")["QueueUrl"]
+    client = boto3.client("events")
+    (rule,) = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
+    (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    client.remove_targets(Rule=rule["Name"], Ids=[target["Id"]])
+    probe = {"Id": "probe", "Arn": queue_arn(queue), "InputTransformer": target["InputTransformer"]}
+    client.put_targets(Rule=rule["Name"], Targets=[probe])
+    client.put_events(Entries=[sent])
+    (message,) = boto3.client("sqs").receive_message(QueueUrl=queue)["Messages"]
+    return str(message["Body"])
+
+
+def test_a_mail_is_sent_for_each_ended_run() -> None:
+    stack = deploy(NoticeEmail="ops@example.com")
+    assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
+    (allowed,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
+    assert allowed["Resource"] == f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    (subscription,) = boto3.client("sns").list_subscriptions()["Subscriptions"]
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
+    client = boto3.client("events")
+    (rule,) = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
+    (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert target["Arn"] == subscription["TopicArn"] == stack.physical_id("EmailTopic")
+    policy = boto3.client("sns").get_topic_attributes(TopicArn=target["Arn"])["Attributes"]["Policy"]
+    (statement,) = json.loads(policy)["Statement"]
+    assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
+
+
+def test_the_mail_is_readable() -> None:
+    deploy(NoticeEmail="ops@example.com")
+    entries: list[dict[str, Any]] = []
+
+    class Bus:
+        def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803  the names in the API
+            entries.extend(Entries)
+            return {"FailedEntryCount": 0}
+
+    EventBusChannel("default", Bus).post(RUN, "failure")
+    text = mail_of(entries[0])
+    assert "etl_daily:7 ended: success (exit)" in text
+    assert "Exit code: 0. Reason from ECS: why" in text
+    assert "cost in USD: 0.0123" in text
+    assert "peak 993.3 MB of" in text
+
+
+@pytest.mark.parametrize(
+    ("parameters", "bus"),
+    [({}, ""), ({"EventBusName": "runs"}, "runs"), ({"EventBusName": "runs", "NoticeEmail": "a@b.c"}, "runs")],
+)
+def test_events_go_to_the_named_bus(parameters: dict[str, str], bus: str) -> None:
+    boto3.client("events").create_event_bus(Name="runs")
+    stack = deploy(**parameters)
+    assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == (bus or None)
+    allowed = [one["Resource"] for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
+    assert allowed == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
+    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == ("NoticeEmail" in parameters)
+
+
+def test_without_an_address_there_is_no_topic() -> None:
+    stack = deploy(TaskStopped="false", NoticeEmail="ops@example.com")
+    assert stack.resources("AWS::SNS::Topic") == {}
+    assert deploy("other").resources("AWS::SNS::Topic") == {}
+
+
 def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
     stack = deploy(AlarmTopicArn=TOPIC)
     alarms = boto3.client("cloudwatch").describe_alarms()["MetricAlarms"]
@@ -255,6 +324,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         NotifyFamilies="nightly-*,hourly",
         NotifyServices="true",
         ReportWaitSeconds="45",
+        NotifyLogLines="5",
         KibanaUrl="https://kibana:5601/",
         IndexPeriod="day",
     )
@@ -271,6 +341,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
     assert (noticing.only_failures, noticing.families, noticing.services) == (True, ("nightly-*", "hourly"), True)
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
+    assert noticing.log_lines == 5
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
