@@ -125,7 +125,7 @@ class TaskStoppedHandler:
             notice = _notice(task, containers, outcome, found)
             if notice.verdict == "failure":
                 notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
-            notified = self._notify(notice, task, settings, index if indexed else None, errors)
+            notified = self._notify(notice, task, settings, index, errors)
         if len(errors) == 1:
             raise errors[0]
         if errors:

@@ -1,17 +1,20 @@
 """The template deployed on moto: what is there afterwards, and that reports and events find their way through it."""
 
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import boto3
+import msgspec
 import pytest
 from moto import mock_aws
 from moto.awslambda.models import LambdaFunction
 
 import handler
-from forwarder.notices.event_bus import EventBusChannel
+from forwarder.notices.ended_run import ended_run
+from forwarder.notices.notice import Notice
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from tests.cloudformation import validate_arguments
 from tests.http_server import FakeElasticsearch
@@ -42,7 +45,7 @@ def queue_arn(url: str) -> str:
 
 def test_all_that_moto_leaves_out_is_made_by_hand() -> None:
     """When this fails, moto's CloudFormation can do more or the template has something new: see tests/stack.py."""
-    assert deploy().unsupported_types == set(UNSUPPORTED_TYPES)
+    assert deploy(NoticeEmail="ops@example.com").unsupported_types == set(UNSUPPORTED_TYPES)
 
 
 def test_both_functions_are_there_with_their_roles() -> None:
@@ -178,18 +181,22 @@ def test_only_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
-def mail_of(sent: dict[str, Any]) -> str:
-    """The text that the rule of NoticeEmail makes of an event. moto brings events to queues, not to topics."""
-    queue = boto3.client("sqs").create_queue(QueueName="mails")["QueueUrl"]
-    client = boto3.client("events")
-    (rule,) = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
-    (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
-    client.remove_targets(Rule=rule["Name"], Ids=[target["Id"]])
-    probe = {"Id": "probe", "Arn": queue_arn(queue), "InputTransformer": target["InputTransformer"]}
-    client.put_targets(Rule=rule["Name"], Targets=[probe])
-    client.put_events(Entries=[sent])
-    (message,) = boto3.client("sqs").receive_message(QueueUrl=queue)["Messages"]
-    return str(message["Body"])
+def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+    """The text that EventBridge makes of an event. moto's input transformer makes only JSON.
+
+    "Enclose each value in brackets"; a path without a value leaves nothing behind: see "Amazon EventBridge input
+    transformation" in the EventBridge guide.
+    """
+    text = str(transformer["InputTemplate"])
+    for name, path in transformer["InputPathsMap"].items():
+        value: Any = {"detail": detail}
+        for part in re.findall(r"[A-Za-z]+|\d+", path):
+            value = (
+                value[int(part)] if isinstance(value, list) else value.get(part) if isinstance(value, dict) else None
+            )
+        assert f"<{name}>" in text
+        text = text.replace(f"<{name}>", "" if value is None else str(value))
+    return text
 
 
 def test_a_mail_is_sent_for_each_ended_run() -> None:
@@ -210,20 +217,20 @@ def test_a_mail_is_sent_for_each_ended_run() -> None:
 
 
 def test_the_mail_is_readable() -> None:
-    deploy(NoticeEmail="ops@example.com")
-    entries: list[dict[str, Any]] = []
-
-    class Bus:
-        def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803  the names in the API
-            entries.extend(Entries)
-            return {"FailedEntryCount": 0}
-
-    EventBusChannel("default", Bus).post(RUN, "failure")
-    text = mail_of(entries[0])
-    assert "etl_daily:7 ended: success (exit)" in text
-    assert "Exit code: 0. Reason from ECS: why" in text
-    assert "cost in USD: 0.0123" in text
-    assert "peak 993.3 MB of" in text
+    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
+    detail = json.loads(msgspec.json.encode(ended_run(RUN, kibana_url=None)))
+    lines = mail_of(target["InputTransformer"], detail).splitlines()
+    assert lines[:3] == [
+        '"etl_daily:7 ended: success (exit)"',
+        '"Exit code: 0. Reason from ECS: why"',
+        '"From 2026-03-01T11:00:03+01:00 to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
+    ]
+    assert "peak 993.3 MB of  MB" in lines[3]
+    assert all(line.startswith('"') and line.endswith('"') for line in lines)
+    bare = Notice(verdict="unknown", category="unknown", family="nightly", task_id="0123")
+    assert "<" not in mail_of(
+        target["InputTransformer"], json.loads(msgspec.json.encode(ended_run(bare, kibana_url=None)))
+    )
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,9 @@ def arn_of(action: str, arguments: dict[str, Any]) -> str:
         return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{stream}"
     if action == "sqs:SendMessage":
         return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{arguments['QueueUrl'].rsplit('/', 1)[-1]}"
+    if action == "events:PutEvents":
+        (entry,) = arguments["Entries"]
+        return f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{entry['EventBusName']}"
     if action.startswith("dynamodb:"):
         return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{arguments['TableName']}"
     if action == "secretsmanager:GetSecretValue":
@@ -102,7 +105,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 def forget() -> None:
     """What handlers keep between invocations."""
-    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
+    for kept in (
+        handler._settings,
+        handler._definitions,
+        handler._tail,
+        handler._logs_client,
+        handler._events_client,
+        handler._failure_store,
+    ):
         kept.cache_clear()
     handler._client_cache.key = handler._client_cache.cluster = None
     parameters.clear_caches()  # type: ignore[no-untyped-call]
@@ -242,6 +252,8 @@ SIGN_INS: dict[str, dict[str, str]] = {
     "parameters-without-a-slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
     "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
     "serverless": {"SearchEngine": "opensearch", "OpenSearchArn": COLLECTION, "SlackSecretId": "slack"},
+    "mails": {"NoticeEmail": "ops@example.com"},
+    "a-bus": {"EventBusName": "runs"},
     "vpc-and-key": {
         "SubnetIds": "subnet-0a",
         "SecurityGroupIds": "sg-0c",
