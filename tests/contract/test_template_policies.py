@@ -58,16 +58,18 @@ class Calls:
     is_on: bool = False
 
 
+# The resources whose ARN follows from the arguments.
+NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "logs:GetLogEvents": lambda given: f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}",
+    "sqs:SendMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    "events:PutEvents": lambda given: f"event-bus/{given['Entries'][0]['EventBusName']}",
+}
+
+
 def arn_of(action: str, arguments: dict[str, Any]) -> str:
     """The resource that IAM looks at."""
-    if action == "logs:GetLogEvents":
-        group, stream = arguments["logGroupName"], arguments["logStreamName"]
-        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{stream}"
-    if action == "sqs:SendMessage":
-        return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{arguments['QueueUrl'].rsplit('/', 1)[-1]}"
-    if action == "events:PutEvents":
-        (entry,) = arguments["Entries"]
-        return f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{entry['EventBusName']}"
+    if action in NAMED:
+        return f"arn:aws:{action.split(':', maxsplit=1)[0]}:{REGION}:{ACCOUNT}:{NAMED[action](arguments)}"
     if action.startswith("dynamodb:"):
         return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{arguments['TableName']}"
     if action == "secretsmanager:GetSecretValue":
@@ -293,7 +295,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
     """Each method of a boto3 client that stands in the forwarder's source has been called above."""
     made = {
         action.split(":")[1]
-        for made in Ran(monkeypatch, calls, **SIGN_INS["names"]).made.values()
+        for made in Ran(monkeypatch, calls, **SIGN_INS["names"], **SIGN_INS["a-bus"]).made.values()
         for action, _ in made
     }
     trees = [ast.parse(path.read_text()) for path in LAMBDA.rglob("*.py")]
@@ -303,7 +305,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
         for call in called
         if ast.unparse(call.func) == "boto3.client" and isinstance(call.args[0], ast.Constant)
     }
-    assert clients == {"ecs", "logs", "sqs"}
+    assert clients == {"ecs", "events", "logs", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
     for service in clients:
         operations = boto3.client(service).meta.service_model.operation_names
@@ -313,7 +315,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
 def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
     stack = deploy(
         SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
-        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream",
+        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream", NoticeEmail="ops@example.com",
     )  # fmt: skip
     for name in ("ForwardLogs", "TaskStopped"):
         for statement in stack.statements(f"{name}Role"):
