@@ -254,7 +254,6 @@ SIGN_INS: dict[str, dict[str, str]] = {
     "parameters-without-a-slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
     "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
     "serverless": {"SearchEngine": "opensearch", "OpenSearchArn": COLLECTION, "SlackSecretId": "slack"},
-    "mails": {"NoticeEmail": "ops@example.com"},
     "a-bus": {"EventBusName": "runs"},
     "vpc-and-key": {
         "SubnetIds": "subnet-0a",

@@ -5,9 +5,12 @@ from typing import Any
 
 import jsonschema
 import msgspec
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given, settings
 from msgspec.structs import replace
 
+from forwarder.errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
 from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice, RunNumbers
@@ -35,6 +38,32 @@ class Bus:
     def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
         self.entries += Entries
         return {"FailedEntryCount": 0}
+
+
+class RefusingBus(Bus):
+    """Answers as EventBridge does for a bus that does not exist, or raises botocore's error."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error
+
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        if self._error is not None:
+            raise self._error
+        return {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ResourceNotFound"} for _ in Entries]}
+
+
+@pytest.mark.parametrize(
+    ("bus", "code"),
+    [
+        (RefusingBus(), "ResourceNotFound"),
+        (RefusingBus(ClientError({"Error": {"Code": "AccessDenied"}}, "PutEvents")), "AccessDenied"),
+        (RefusingBus(EndpointConnectionError(endpoint_url="https://events")), "EndpointConnectionError"),
+    ],
+)
+def test_a_bus_that_does_not_accept_the_event_is_named(bus: RefusingBus, code: str) -> None:
+    with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
+        EventBusChannel("runs", lambda: bus).post(RUN, "failure")
 
 
 def detail(notice: Notice) -> dict[str, Any]:
