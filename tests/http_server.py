@@ -52,7 +52,7 @@ class FakeHttpServer:
 
 
 class FakeElasticsearch(FakeHttpServer):
-    """Takes every document; keeps requests and who signed in. ``stored`` has the documents that are found by their ids."""
+    """Takes every document; keeps requests and who signed in. ``stored`` has documents by their ids."""
 
     def __init__(self) -> None:
         super().__init__()
