@@ -14,10 +14,7 @@ from forwarder.documents import Document
 from forwarder.errors import SettingsError
 from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
 from forwarder.notices.channel import Idempotently, NoticeChannel, run_idempotently
-from forwarder.notices.ended_run import LogLineChannel
-from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import COMPARISON_SECONDS, Notice, compare
-from forwarder.notices.slack_channel import SlackNoticeChannel
 from forwarder.notices.slack_settings import read_targets
 from forwarder.search.cluster import Cluster
 from forwarder.search.delivery import (
@@ -162,6 +159,10 @@ def _idempotently(context: Context) -> Idempotently:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
+    from forwarder.notices.ended_run import LogLineChannel  # forward_logs needs no channels
+    from forwarder.notices.event_bus import EventBusChannel
+    from forwarder.notices.slack_channel import SlackNoticeChannel
+
     channels: list[NoticeChannel] = [
         SlackNoticeChannel(lambda: read_targets(os.environ, fetch_secret), budget, kibana_url=settings.kibana_url)
     ]

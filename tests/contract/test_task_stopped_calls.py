@@ -41,7 +41,7 @@ class Clock:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The AWS operations that were called."""
     made: list[str] = []
-    original = botocore.client.BaseClient._make_api_call  # type: ignore[attr-defined]
+    original = botocore.client.BaseClient._make_api_call
 
     def record(client: Any, name: str, arguments: Any) -> Any:
         made.append(name)
