@@ -93,8 +93,9 @@ ifeq ($(TARGET),neuron)
 	  --build-arg MONITOR_IMAGE='$(IMAGE)' $(call given,TOOLS_IMAGE NEURON_REPOSITORY NEURON_SUITE NEURON_TOOLS) .
 endif
 
-schema: $(VENV)/.dev ## Write the record's JSON Schema from its model
+schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the event of an ended run from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
+	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.ended_run import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/task-run-ended.schema.json
 
 bench: $(VENV)/.dev $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (ten minutes; QUICK=1: four)
 	$(BIN)/python -m benchmarks --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)

@@ -12,9 +12,9 @@ from typing import Any
 
 from forwarder.documents import Document
 from forwarder.errors import SettingsError
-from forwarder.invocation import Context, InvocationTime, configure_library_logging
-from forwarder.notices.channel import NoticeChannel, run_idempotently
-from forwarder.notices.notice import Notice, compare
+from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
+from forwarder.notices.channel import Idempotently, NoticeChannel, run_idempotently
+from forwarder.notices.notice import COMPARISON_SECONDS, Notice, compare
 from forwarder.notices.slack_settings import read_targets
 from forwarder.search.cluster import Cluster
 from forwarder.search.delivery import (
@@ -26,6 +26,7 @@ from forwarder.search.delivery import (
     LogFailureStore,
     SqsFailureStore,
 )
+from forwarder.search.reports import IndexedReports
 from forwarder.settings import (
     Credentials,
     ForwarderSettings,
@@ -42,6 +43,7 @@ from forwarder.task.run_log import LogTail, ReportFinder
 from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
 
 _NOTICE_RESERVE_SECONDS = 20.0
+_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 2, 5
 _MAX_LOGGED_REASONS = 10
 
 
@@ -82,13 +84,17 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return TaskStoppedResult().as_response()
     configure_library_logging()
-    budget, index_budget = InvocationTime(context), _index_budget(context)
+    if task.flaws:
+        _warn(f"The event of task {task.id} has values that cannot be used: {'; '.join(task.flaws)}.")
+    budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),
         definitions=_definitions(),
         run_log=lambda of, container: ReportFinder(_tail(), budget, of.id, container),
-        index=lambda: _index(index_budget),
-        channel=lambda settings: _open_channel(settings, budget, context),
+        index=lambda: _index(context),
+        channels=lambda settings: _channels(settings, budget),
+        once=_idempotently(context),
+        warn=_warn,
     )
     return handler.handle(task).as_response()
 
@@ -105,45 +111,88 @@ class _LazyDelivery:
         return Delivery(_cluster(self._settings), self._budget, random.random).deliver(documents)
 
 
-def _index(budget: InvocationTime) -> Index | None:
+class _IndexWriter:
+    """Writes the document of a stopped task, within a part of the time that is left by then."""
+
+    def __init__(self, cluster: Cluster, context: Context) -> None:
+        self._cluster = cluster
+        self._context = context
+
+    def deliver(self, documents: list[Document]) -> DeliveryResult:
+        """See ``DocumentWriter``."""
+        return Delivery(self._cluster, _index_budget(self._context), random.random).deliver(documents)
+
+
+def _index(context: Context) -> Index | None:
     settings = _settings()
     if settings.url is None:
         return None
     cluster = _cluster(settings)
+    reports = IndexedReports(cluster, settings.index_prefix, settings.index_period, InvocationTime(context))
     return Index(
         prefix=settings.index_prefix,
         period=settings.index_period,
-        writer=Delivery(cluster, budget, random.random),
-        compare=_comparison(cluster, settings.index_prefix),
+        writer=_IndexWriter(cluster, context),
+        find=reports.find,
+        compare=_comparison(cluster, settings.index_prefix, context),
     )
 
 
 def _index_budget(context: Context) -> InvocationTime:
-    """Return the time for the cluster, without the time for the notice: an unavailable cluster must not use that."""
+    """Return the time for the cluster, without the time for the notice: an unavailable cluster must not use that.
+
+    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry keeps at the end
+    are a part of the notice's time.
+    """
     remaining_seconds = InvocationTime(context).remaining_seconds()
-    return InvocationTime(context, reserved_seconds=min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2))
+    notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
+    return InvocationTime(context, reserved_seconds=max(0.0, notice_seconds - RESERVED_SECONDS))
 
 
-def _open_channel(settings: NoticeSettings, budget: InvocationTime, context: Context) -> NoticeChannel:
-    from forwarder.notices.slack_sender import SlackNoticeChannel  # imports slack_sdk, which forward_logs does not need
-
-    table = settings.idempotency_table
-
-    def run_once(key: str, work: Callable[[], bool]) -> bool:
-        return work() if table is None else run_idempotently(table, context, key, work)
-
-    targets = read_targets(os.environ, fetch_secret)
-    return SlackNoticeChannel(targets, budget, run_once, kibana_url=settings.kibana_url)
+def _idempotently(context: Context) -> Idempotently:
+    """Return the guard that runs work once for a key, if there is a table for the keys."""
+    table = os.environ.get("IDEMPOTENCY_TABLE", "").strip()
+    if not table:
+        return lambda _key, work: work()
+    return lambda key, work: run_idempotently(table, context, key, work)
 
 
-def _comparison(cluster: Cluster, prefix: str) -> Callable[[Notice], str | None]:
+def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
+    """Return every notice channel. One that is not configured accepts no notice."""
+    from forwarder.notices.ended_run import LogLineChannel  # forward_logs needs no channels
+    from forwarder.notices.event_bus import EventBusChannel
+    from forwarder.notices.slack_channel import SlackNoticeChannel
+
+    channels: list[NoticeChannel] = [
+        SlackNoticeChannel(lambda: read_targets(os.environ, fetch_secret), budget, kibana_url=settings.kibana_url)
+    ]
+    if settings.event_bus_name is not None:
+        channels.append(EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url))
+    if not _has_cluster():
+        channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
+    return channels
+
+
+def _has_cluster() -> bool:
+    """Whether a cluster is set, even if its settings are not valid."""
+    try:
+        return _settings().url is not None
+    except SettingsError:
+        return True
+
+
+def _comparison(cluster: Cluster, prefix: str, context: Context) -> Callable[[Notice], str | None]:
     def compare_notice(notice: Notice) -> str | None:
+        left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
+        if left_seconds <= 0:
+            return None
         return compare(
             cluster,
             prefix=prefix,
             family=notice.family,
             task_id=notice.task_id,
             duration_ms=notice.numbers.duration_ms,
+            timeout_seconds=min(left_seconds, COMPARISON_SECONDS),
         )
 
     return compare_notice
@@ -155,7 +204,7 @@ def _definitions() -> Definitions:
 
     from forwarder.task.run_log import EcsDefinitions
 
-    return EcsDefinitions(boto3.client("ecs"), _warn)
+    return EcsDefinitions(boto3.client("ecs", config=_client_config()), _warn)
 
 
 @cache
@@ -169,7 +218,22 @@ def _tail() -> LogTail:
 def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
     import boto3
 
-    return boto3.client("logs", region_name=region)
+    return boto3.client("logs", region_name=region, config=_client_config())
+
+
+@cache
+def _events_client() -> Any:  # noqa: ANN401  as above
+    import boto3
+
+    return boto3.client("events", config=_client_config())
+
+
+def _client_config() -> Any:  # noqa: ANN401  boto3 has no types
+    """Bound the time of each call. boto3's own limits are longer than an invocation."""
+    from botocore.config import Config
+
+    retries = {"mode": "standard", "total_max_attempts": 3}
+    return Config(connect_timeout=_CONNECT_TIMEOUT_SECONDS, read_timeout=_READ_TIMEOUT_SECONDS, retries=retries)
 
 
 def _warn(sentence: str) -> None:
@@ -177,7 +241,11 @@ def _warn(sentence: str) -> None:
 
 
 def _log(line: Mapping[str, object]) -> None:
-    print(json.dumps(line))  # noqa: T201  Lambda copies standard output to the function's log
+    _print_line(json.dumps(line))
+
+
+def _print_line(line: str) -> None:
+    print(line)  # noqa: T201  Lambda copies standard output to the function's log
 
 
 class _LoggingFailureStore:

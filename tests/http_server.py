@@ -52,18 +52,28 @@ class FakeHttpServer:
 
 
 class FakeElasticsearch(FakeHttpServer):
-    """Takes every document; keeps requests and who signed in."""
+    """Takes every document; keeps requests and who signed in. ``stored`` has documents by their ids."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bulks: list[list[dict[str, Any]]] = []
         self.authorizations: list[str | None] = []
+        self.stored: dict[str, dict[str, Any]] = {}
+        self.asked: list[str] = []
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
+        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        if "_mget" in request.path:
+            (identity,) = json.loads(text)["ids"]
+            self.asked.append(identity)
+            source = self.stored.get(identity)
+            found = {"_id": identity, "found": source is not None, "_source": source}
+            return 200, headers, json.dumps({"docs": [found]}).encode()
+        if "_search" in request.path:
+            return 200, headers, b'{"hits": {"hits": []}}'
         lines = [json.loads(line) for line in text.splitlines()]
         self.bulks.append(lines)
         self.authorizations.append(request.headers.get("Authorization"))
         items = [{"update": {"status": 201}} for _ in lines[::2]]
-        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
         return 200, headers, json.dumps({"errors": False, "items": items}).encode()

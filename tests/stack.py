@@ -23,6 +23,7 @@ UNSUPPORTED_TYPES = {
     "AWS::Lambda::EventInvokeConfig": "PutFunctionEventInvokeConfig",
     "AWS::Logs::QueryDefinition": "moto has no PutQueryDefinition either: checked against its shape in botocore",
     "AWS::Logs::SubscriptionFilter": "PutSubscriptionFilter",
+    "AWS::SNS::TopicPolicy": "SetTopicAttributes",
     "AWS::SQS::QueuePolicy": "SetQueueAttributes",
 }
 # Of resources that it makes it leaves out: Architectures and LoggingConfig of functions, a table's time to live.
@@ -61,6 +62,11 @@ class Stack(MotoStack):
             for queue in properties["Queues"]:
                 attributes = {"Policy": json.dumps(properties["PolicyDocument"])}
                 boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
+        for properties in self.resources("AWS::SNS::TopicPolicy").values():
+            for topic in properties["Topics"]:
+                boto3.client("sns").set_topic_attributes(
+                    TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
+                )
         for properties in self.resources("AWS::Logs::QueryDefinition").values():
             validate_arguments(
                 "logs", "PutQueryDefinition", {name[0].lower() + name[1:]: properties[name] for name in properties}

@@ -56,6 +56,13 @@ class Document(Struct, frozen=True, kw_only=True):
         return self.fields if self.upsert is None else self.upsert
 
 
+class RunPlace(Struct, frozen=True, kw_only=True):
+    """The index and the id of a run's document."""
+
+    index: str
+    id: str
+
+
 def report_document(
     report: Report, text: str, *, prefix: str, period: IndexPeriod = "month"
 ) -> Document | InvalidReport:
@@ -247,18 +254,21 @@ def event_document(
     measured = {} if numbers is None else dict(numbers.initial_fields)
     if numbers is not None and found is not None and found.is_final:
         return Document(index=numbers.index, id=numbers.id, fields=_merge(measured, own))
-    began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
-    if began is None:
+    place = run_place(task, batch, prefix=prefix, period=period)
+    if place is None:
         return None
     # A checkpoint's interval is not a field of a run, and no later report would overwrite it.
     measured.pop("interval", None)
     everything = _merge(known, measured, _final_fields(task), own)
-    return Document(
-        index=index_name("reports", began, prefix=prefix, period=period),
-        id=f"{task.id}/{batch.name}",
-        fields=own,
-        upsert=everything,
-    )
+    return Document(index=place.index, id=place.id, fields=own, upsert=everything)
+
+
+def run_place(task: StoppedTask, batch: EventContainer, *, prefix: str, period: IndexPeriod) -> RunPlace | None:
+    """Where the document of a run is: in the index of the start of the image pull. None without any time."""
+    began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
+    if began is None:
+        return None
+    return RunPlace(index=index_name("reports", began, prefix=prefix, period=period), id=f"{task.id}/{batch.name}")
 
 
 def _reported_document(found: FoundReport | None, prefix: str, period: IndexPeriod) -> Document | None:
@@ -275,7 +285,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
                 "exit_code": outcome.exit_code,
                 "stop_code": task.stop_code,
                 "stop_category": outcome.category,
-                "stopped_reason": task.stopped_reason,
+                "stopped_reason": outcome.reason,
                 "started_by": task.started_by,
                 "out_of_memory": outcome.out_of_memory,
             },

@@ -5,7 +5,7 @@ ForwarderError
 ├── PayloadError         the event is not from CloudWatch Logs, or is damaged
 └── DeliveryError        documents or notices were not delivered
     ├── ClusterError     the cluster refused a whole request, or cannot be reached
-    └── NoticeError      Slack refused a notice, or cannot be reached
+    └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
 """
 
 
@@ -47,4 +47,4 @@ class ClusterError(DeliveryError):
 
 
 class NoticeError(DeliveryError):
-    """Slack did not accept a notice. The message names the setting, never an address or a token."""
+    """Slack or the event bus did not accept a notice. The message names the setting, never an address or a token."""

@@ -40,9 +40,14 @@ class _PreviewBackend:
     def newest(self, stream: LogStream) -> Sequence[str]:  # noqa: ARG002  part of the interface
         return ()
 
-    def post(self, notice: Notice, kind: NoticeKind) -> bool:
-        self.notice, self.kind = notice, kind
+    name = "preview"
+    is_selective = True
+
+    def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
         return True
+
+    def post(self, notice: Notice, kind: NoticeKind) -> None:
+        self.notice, self.kind = notice, kind
 
 
 class _PreviewContext:
@@ -70,7 +75,7 @@ def preview(event: object) -> tuple[Notice, NoticeKind]:
 
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
     handler = TaskStoppedHandler(
-        lambda: settings, definitions=backend, run_log=run_log, index=lambda: None, channel=lambda _settings: backend
+        lambda: settings, definitions=backend, run_log=run_log, index=lambda: None, channels=lambda _settings: [backend]
     )
     handler.handle(task)
     if backend.notice is None:

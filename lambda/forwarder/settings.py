@@ -16,6 +16,7 @@ _ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "
 _PERIODS: dict[str, IndexPeriod] = {"month": "month", "day": "day"}
 _DEFAULT_WAIT_SECONDS = 20.0
 _MAX_WAIT_SECONDS = 600.0
+_MAX_LOG_LINES = 20
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -59,7 +60,10 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """The settings of ``task_stopped``: which tasks get a notice, how long to wait for a report, and the links."""
+    """The settings of ``task_stopped``: which tasks get a notice, its content and channels, and the wait for a report.
+
+    ``log_lines`` is how many lines of the batch's log the notice of a failure shows.
+    """
 
     only_failures: bool = False
     families: tuple[str, ...] = ()
@@ -67,6 +71,8 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
     kibana_url: str | None = None
     idempotency_table: str | None = None
+    event_bus_name: str | None = None
+    log_lines: int = 0
 
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
@@ -92,7 +98,16 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
+        event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
+        log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
     )
+
+
+def _log_lines(text: str) -> int:
+    count = int(text or "0") if re.fullmatch(r"\d{0,3}", text, re.ASCII) else -1
+    if not 0 <= count <= _MAX_LOG_LINES:
+        raise SettingsError(f"NOTIFY_LOG_LINES is not a number from 0 to {_MAX_LOG_LINES}: correct it.")
+    return count
 
 
 def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:

@@ -1,10 +1,10 @@
 """Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-A failure of the index does not prevent the notice, and the other way round: each is built only when it is needed, and
-errors are raised after both were tried, so that Lambda retries the event.
+A failure of the index does not prevent the notice, and the other way round: errors
+are raised after everything was tried, so that Lambda retries the event.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
@@ -14,14 +14,15 @@ from msgspec.structs import replace
 from forwarder.documents import Document, event_document
 from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.indices import IndexPeriod
-from forwarder.notices.channel import NoticeChannel, NoticeKind
+from forwarder.notices.channel import Idempotently, NoticeChannel, NoticeKind, announce
 from forwarder.notices.notice import Notice, run_numbers
 from forwarder.search.delivery import DocumentWriter
 from forwarder.settings import NoticeSettings
 from forwarder.task.containers import TaskContainers, batch_container, identify_containers
-from forwarder.task.event import StoppedTask
+from forwarder.task.event import EventContainer, StoppedTask
 from forwarder.task.outcome import Outcome, Verdict, determine_outcome
-from forwarder.task.run_log import FoundReport, ReportFinder
+from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
+from profiler.core.timestamps import format_datetime
 
 _Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
@@ -36,14 +37,16 @@ class Definitions(Protocol):
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The cluster: where documents are written, and a comparison of the run with recent runs of its family.
+    """The cluster: where documents are written, reports are found, and runs compared with recent ones of their family.
 
-    ``compare`` returns a sentence, or None without a comparison.
+    ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
+    returns a sentence, or None without a comparison.
     """
 
     prefix: str
     period: IndexPeriod = "month"
     writer: DocumentWriter
+    find: Callable[[StoppedTask, EventContainer], FoundReport | None] | None = None
     compare: Callable[[Notice], str | None] = lambda _notice: None
 
 
@@ -63,11 +66,13 @@ class TaskStoppedHandler:
     """Handles stopped tasks.
 
     Args:
-        settings: reads the settings. This call, ``index`` and ``channel`` may raise SettingsError.
+        settings: reads the settings. This call and ``index`` may raise SettingsError.
         definitions: reads task definitions.
         run_log: returns the finder of the report for a task and its batch container.
         index: connects to the cluster; returns None without a cluster.
-        channel: opens the channel for notices.
+        channels: returns the channels for notices.
+        once: posts a notice only once for a key.
+        warn: logs a sentence.
     """
 
     def __init__(
@@ -77,19 +82,23 @@ class TaskStoppedHandler:
         definitions: Definitions,
         run_log: Callable[[StoppedTask, str | None], ReportFinder],
         index: Callable[[], Index | None],
-        channel: Callable[[NoticeSettings], NoticeChannel],
+        channels: Callable[[NoticeSettings], Sequence[NoticeChannel]],
+        once: Idempotently = lambda _key, work: work(),
+        warn: Callable[[str], None] = lambda _sentence: None,
     ) -> None:
         self._settings = settings
         self._definitions = definitions
         self._run_log = run_log
         self._open_index = index
-        self._open_channel = channel
+        self._channels = channels
+        self._once = once
+        self._warn = warn
 
     def handle(self, task: StoppedTask) -> TaskStoppedResult:
-        """Write the document and post the notice.
+        """Write the document and post the notice to every channel.
 
         Raises:
-            ForwarderError: one of them failed; both were tried.
+            ForwarderError: one of them failed; all were tried.
         """
         errors: _Errors = []
         settings = _attempt(self._settings, errors)
@@ -97,35 +106,62 @@ class TaskStoppedHandler:
         containers = identify_containers(definition, task)
         batch = batch_container(task, containers.batch)
         outcome = determine_outcome(task, batch)
-        found = self._find_report(task, containers, (settings or NoticeSettings()).report_wait_seconds)
         index = _attempt(self._open_index, errors)
-        indexed = index is not None and _write(
-            index, event_document(task, batch, outcome, found, prefix=index.prefix, period=index.period), errors
+        run_log = self._run_log(task, containers.batch)
+        found = run_log.find(
+            containers.batch_log,
+            containers.monitor_log,
+            (settings or NoticeSettings()).report_wait_seconds if _is_report_expected(task, containers) else 0,
+            indexed=_indexed_report(index, task, batch),
         )
-        notice = _notice(task, containers, outcome, found)
-        notified = None if settings is None else self._notify(notice, task, settings, index, errors)
+        indexed = index is not None and self._write(
+            index,
+            event_document(task, batch, outcome, found, prefix=index.prefix, period=index.period),
+            task,
+            errors,
+        )
+        notified: NoticeKind | None = None
+        if settings is not None:
+            notice = _notice(task, containers, outcome, found)
+            if notice.verdict == "failure":
+                notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
+            notified = self._notify(notice, task, settings, index, errors)
         if len(errors) == 1:
             raise errors[0]
         if errors:
             raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
         return TaskStoppedResult(status=outcome.verdict, indexed=indexed, notified=notified)
 
-    def _find_report(self, task: StoppedTask, containers: TaskContainers, wait_seconds: float) -> FoundReport | None:
-        """Find the report; wait for it only if the task has a monitor, was started, and has a readable log stream."""
-        has_log = containers.batch_log is not None or containers.monitor_log is not None
-        is_expected = containers.has_monitor and task.started_at is not None and has_log
-        finder = self._run_log(task, containers.batch)
-        return finder.find(containers.batch_log, containers.monitor_log, wait_seconds if is_expected else 0)
+    def _write(self, index: Index, document: Document | None, task: StoppedTask, errors: _Errors) -> bool:
+        if document is None:
+            self._warn(f"Task {task.id} is not indexed, because its batch container or every time of it is unknown.")
+            return False
+        return _deliver(index, document, errors)
 
     def _notify(
         self, notice: Notice, task: StoppedTask, settings: NoticeSettings, index: Index | None, errors: _Errors
     ) -> NoticeKind | None:
-        if not should_notify(notice, task, settings):
-            return None
+        """Post the notice. Returns its kind if a channel that selects tasks has it."""
+        is_selected = should_notify(notice, task, settings)
         kind: NoticeKind = "success" if notice.verdict == "success" else "failure"
-        compared = notice if index is None else _with_comparison(notice, index)
-        is_posted = _attempt(lambda: self._open_channel(settings).post(compared, kind), errors)
-        return kind if is_posted else None
+        channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
+        compared = _with_comparison(notice, index) if index is not None and is_selected else notice
+        posted = announce(channels, compared, kind, self._once, errors)
+        return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
+
+
+def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
+    """Whether to wait for a report: only if the task has a monitor, was started, and has a readable log stream."""
+    has_log = containers.batch_log is not None or containers.monitor_log is not None
+    return containers.has_monitor and task.started_at is not None and has_log
+
+
+def _indexed_report(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> IndexedReport | None:
+    """Return the question for the report in the cluster; None without a cluster or a batch."""
+    if index is None or index.find is None or batch is None:
+        return None
+    find = index.find
+    return lambda: find(task, batch)
 
 
 def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
@@ -137,9 +173,7 @@ def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
         return None
 
 
-def _write(index: Index, document: Document | None, errors: _Errors) -> bool:
-    if document is None:
-        return False
+def _deliver(index: Index, document: Document, errors: _Errors) -> bool:
     delivered = _attempt(lambda: index.writer.deliver([document]), errors)
     if delivered is None:
         return False
@@ -180,9 +214,17 @@ def _notice(task: StoppedTask, containers: TaskContainers, outcome: Outcome, fou
         container=containers.batch,
         exit_code=outcome.exit_code,
         reason=outcome.reason if outcome.verdict != "success" or outcome.out_of_memory else None,
-        started_at=None if task.started_at is None else task.started_at.isoformat(timespec="seconds"),
+        started_at=None if task.started_at is None else format_datetime(task.started_at),
+        finished_at=_finished_at(task, found),
         numbers=run_numbers(task, found),
+        record=None if found is None else found.report.record,
         is_complete=found is not None and found.is_final,
         log_group=log.group if log is not None else None,
         log_stream=log.stream if log is not None else None,
     )
+
+
+def _finished_at(task: StoppedTask, found: FoundReport | None) -> str | None:
+    reported = found.report.record.finished_at if found is not None and found.is_final else None
+    ended = task.execution_stopped_at or task.stopped_at
+    return reported or (None if ended is None else format_datetime(ended))

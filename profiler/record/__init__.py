@@ -7,5 +7,6 @@ json_line.py        the record as one JSON line below 64 KiB
 text_line.py        the record as Lambda's REPORT line
 emf.py              the record as CloudWatch metrics
 document_fields.py  the record as the fields of a search document
+sparkline.py        a time series as one line of text
 units.py            conversions of units, and rounding
 """

@@ -325,6 +325,12 @@ METRICS: tuple[Metric, ...] = (
         record_path="metrics.memoryUsagePeakMB",
         document_field="usage.memory.usage_peak_mb",
     ),
+    Metric(
+        unit="count",
+        get=lambda run: None if run.record.memory_kills is None else run.record.memory_kills.count,
+        record_path="memoryKills.count",
+        document_field="usage.memory.kills",
+    ),
     # Network and storage
     Metric(
         unit="bytes",

@@ -89,7 +89,7 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
 
 def forget() -> None:
     """Clear all caches, as in a new Lambda environment."""
-    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client):
+    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._events_client):
         kept.cache_clear()
     handler._client_cache.key = handler._client_cache.cluster = None
     parameters.clear_caches()  # type: ignore[no-untyped-call]

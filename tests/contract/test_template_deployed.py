@@ -1,21 +1,26 @@
 """The template deployed on moto: what is there afterwards, and that reports and events find their way through it."""
 
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import boto3
+import msgspec
 import pytest
 from moto import mock_aws
 from moto.awslambda.models import LambdaFunction
 
 import handler
+from forwarder.notices.ended_run import ended_run
+from forwarder.notices.notice import Notice
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from tests.cloudformation import validate_arguments
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
+from tests.unit.forwarder.notices.test_ended_run import RUN
 from tests.unit.forwarder.task.test_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
@@ -40,7 +45,7 @@ def queue_arn(url: str) -> str:
 
 def test_all_that_moto_leaves_out_is_made_by_hand() -> None:
     """When this fails, moto's CloudFormation can do more or the template has something new: see tests/stack.py."""
-    assert deploy().unsupported_types == set(UNSUPPORTED_TYPES)
+    assert deploy(NoticeEmail="ops@example.com").unsupported_types == set(UNSUPPORTED_TYPES)
 
 
 def test_both_functions_are_there_with_their_roles() -> None:
@@ -176,6 +181,77 @@ def test_only_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
+def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+    """The text that EventBridge makes of an event. moto's input transformer makes only JSON.
+
+    "Enclose each value in brackets"; a path without a value leaves nothing behind: see "Amazon EventBridge input
+    transformation" in the EventBridge guide.
+    """
+    text = str(transformer["InputTemplate"])
+    for name, path in transformer["InputPathsMap"].items():
+        value: Any = {"detail": detail}
+        for part in re.findall(r"[A-Za-z]+|\d+", path):
+            value = (
+                value[int(part)] if isinstance(value, list) else value.get(part) if isinstance(value, dict) else None
+            )
+        assert f"<{name}>" in text
+        text = text.replace(f"<{name}>", "" if value is None else str(value))
+    return text
+
+
+def test_a_mail_is_sent_for_each_ended_run() -> None:
+    stack = deploy(NoticeEmail="ops@example.com")
+    assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
+    (allowed,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
+    assert allowed["Resource"] == f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    (subscription,) = boto3.client("sns").list_subscriptions()["Subscriptions"]
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
+    client = boto3.client("events")
+    (rule,) = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
+    (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert target["Arn"] == subscription["TopicArn"] == stack.physical_id("EmailTopic")
+    policy = boto3.client("sns").get_topic_attributes(TopicArn=target["Arn"])["Attributes"]["Policy"]
+    (statement,) = json.loads(policy)["Statement"]
+    assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
+
+
+def test_the_mail_is_readable() -> None:
+    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
+    detail = json.loads(msgspec.json.encode(ended_run(RUN, kibana_url=None)))
+    lines = mail_of(target["InputTransformer"], detail).splitlines()
+    assert lines[:3] == [
+        '"etl_daily:7 ended: success (exit)"',
+        '"Exit code: 0. Reason from ECS: why"',
+        '"From 2026-03-01T11:00:03+01:00 to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
+    ]
+    assert "peak 993.3 MB of  MB" in lines[3]
+    assert all(line.startswith('"') and line.endswith('"') for line in lines)
+    bare = Notice(verdict="unknown", category="unknown", family="nightly", task_id="0123")
+    assert "<" not in mail_of(
+        target["InputTransformer"], json.loads(msgspec.json.encode(ended_run(bare, kibana_url=None)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "bus"),
+    [({}, ""), ({"EventBusName": "runs"}, "runs"), ({"EventBusName": "runs", "NoticeEmail": "a@b.c"}, "runs")],
+)
+def test_events_go_to_the_named_bus(parameters: dict[str, str], bus: str) -> None:
+    boto3.client("events").create_event_bus(Name="runs")
+    stack = deploy(**parameters)
+    assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == (bus or None)
+    allowed = [one["Resource"] for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
+    assert allowed == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
+    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == ("NoticeEmail" in parameters)
+
+
+def test_without_an_address_there_is_no_topic() -> None:
+    stack = deploy(TaskStopped="false", NoticeEmail="ops@example.com")
+    assert stack.resources("AWS::SNS::Topic") == {}
+    assert deploy("other").resources("AWS::SNS::Topic") == {}
+
+
 def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
     stack = deploy(AlarmTopicArn=TOPIC)
     alarms = boto3.client("cloudwatch").describe_alarms()["MetricAlarms"]
@@ -255,6 +331,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         NotifyFamilies="nightly-*,hourly",
         NotifyServices="true",
         ReportWaitSeconds="45",
+        NotifyLogLines="5",
         KibanaUrl="https://kibana:5601/",
         IndexPeriod="day",
     )
@@ -271,6 +348,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
     assert (noticing.only_failures, noticing.families, noticing.services) == (True, ("nightly-*", "hourly"), True)
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
+    assert noticing.log_lines == 5
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")

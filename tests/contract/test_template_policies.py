@@ -58,13 +58,18 @@ class Calls:
     is_on: bool = False
 
 
+# The resources whose ARN follows from the arguments.
+NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "logs:GetLogEvents": lambda given: f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}",
+    "sqs:SendMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    "events:PutEvents": lambda given: f"event-bus/{given['Entries'][0]['EventBusName']}",
+}
+
+
 def arn_of(action: str, arguments: dict[str, Any]) -> str:
     """The resource that IAM looks at."""
-    if action == "logs:GetLogEvents":
-        group, stream = arguments["logGroupName"], arguments["logStreamName"]
-        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{stream}"
-    if action == "sqs:SendMessage":
-        return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{arguments['QueueUrl'].rsplit('/', 1)[-1]}"
+    if action in NAMED:
+        return f"arn:aws:{action.split(':', maxsplit=1)[0]}:{REGION}:{ACCOUNT}:{NAMED[action](arguments)}"
     if action.startswith("dynamodb:"):
         return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{arguments['TableName']}"
     if action == "secretsmanager:GetSecretValue":
@@ -102,7 +107,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 def forget() -> None:
     """What handlers keep between invocations."""
-    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
+    for kept in (
+        handler._settings,
+        handler._definitions,
+        handler._tail,
+        handler._logs_client,
+        handler._events_client,
+        handler._failure_store,
+    ):
         kept.cache_clear()
     handler._client_cache.key = handler._client_cache.cluster = None
     parameters.clear_caches()  # type: ignore[no-untyped-call]
@@ -242,6 +254,7 @@ SIGN_INS: dict[str, dict[str, str]] = {
     "parameters-without-a-slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
     "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
     "serverless": {"SearchEngine": "opensearch", "OpenSearchArn": COLLECTION, "SlackSecretId": "slack"},
+    "a-bus": {"EventBusName": "runs"},
     "vpc-and-key": {
         "SubnetIds": "subnet-0a",
         "SecurityGroupIds": "sg-0c",
@@ -281,7 +294,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
     """Each method of a boto3 client that stands in the forwarder's source has been called above."""
     made = {
         action.split(":")[1]
-        for made in Ran(monkeypatch, calls, **SIGN_INS["names"]).made.values()
+        for made in Ran(monkeypatch, calls, **SIGN_INS["names"], **SIGN_INS["a-bus"]).made.values()
         for action, _ in made
     }
     trees = [ast.parse(path.read_text()) for path in LAMBDA.rglob("*.py")]
@@ -291,7 +304,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
         for call in called
         if ast.unparse(call.func) == "boto3.client" and isinstance(call.args[0], ast.Constant)
     }
-    assert clients == {"ecs", "logs", "sqs"}
+    assert clients == {"ecs", "events", "logs", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
     for service in clients:
         operations = boto3.client(service).meta.service_model.operation_names
@@ -301,7 +314,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
 def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
     stack = deploy(
         SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
-        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream",
+        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream", NoticeEmail="ops@example.com",
     )  # fmt: skip
     for name in ("ForwardLogs", "TaskStopped"):
         for statement in stack.statements(f"{name}Role"):

@@ -1,13 +1,13 @@
-"""The interface of notice channels, and the guard that posts each notice only once."""
+"""The interface of notice channels, and the guard that posts each notice only once to each of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
-from forwarder.errors import DeliveryError
+from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.notices.notice import Notice
 
 NoticeKind = Literal["success", "failure"]
-# Runs the work at most once for a key: (key, work) -> the result of the work, now or of the earlier run.
+# Runs the work at most once for a key: (key, work).
 Idempotently = Callable[[str, Callable[[], bool]], bool]
 
 _RETENTION_SECONDS = 7 * 24 * 60 * 60
@@ -15,22 +15,61 @@ _KEY_ATTRIBUTE, _EXPIRY_ATTRIBUTE = "id", "expiration"
 
 
 class NoticeChannel(Protocol):
-    """Posts notices of stopped tasks, once for each task.
+    """Announces stopped tasks.
 
-    A new channel is a class with this method, in a module of its own, that ``handler.task_stopped`` builds from the
-    settings.
+    A new channel is a class with these members, in a module of its own, that ``handler.task_stopped`` adds to its list.
     """
 
-    def post(self, notice: Notice, kind: NoticeKind) -> bool:
-        """Post the notice of a success or of any other outcome.
-
-        Returns:
-            True if the notice was posted, now or before; False if the channel is not configured for this kind.
-
-        Raises:
-            DeliveryError: the notice was not accepted; Lambda must retry the event.
-        """
+    @property
+    def name(self) -> str:
+        """A part of the idempotency key: never change it."""
         ...
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks; False: all tasks."""
+        ...
+
+    def accepts(self, kind: NoticeKind) -> bool:
+        """Whether the channel is configured for successes, or for all other outcomes. Raises SettingsError."""
+        ...
+
+    def post(self, notice: Notice, kind: NoticeKind) -> None:
+        """Post the notice. Raises DeliveryError if it was not accepted; Lambda must retry the event."""
+        ...
+
+
+def announce(
+    channels: Sequence[NoticeChannel],
+    notice: Notice,
+    kind: NoticeKind,
+    once: Idempotently,
+    errors: list[ForwarderError],
+) -> tuple[str, ...]:
+    """Post the notice to each channel that accepts it, at most once for each task and channel.
+
+    A channel that fails does not prevent the others: its error is added to ``errors``.
+
+    Returns:
+        The names of the channels that have the notice, now or since an earlier invocation.
+    """
+    posted = []
+    for channel in channels:
+        try:
+            if channel.accepts(kind):
+                once(f"{notice.task_arn or notice.task_id}#{channel.name}", _posting(channel, notice, kind))
+                posted.append(channel.name)
+        except ForwarderError as error:
+            errors.append(error)
+    return tuple(posted)
+
+
+def _posting(channel: NoticeChannel, notice: Notice, kind: NoticeKind) -> Callable[[], bool]:
+    def post() -> bool:
+        channel.post(notice, kind)
+        return True
+
+    return post
 
 
 def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool]) -> bool:  # noqa: ANN401  Lambda's context
@@ -53,15 +92,15 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
     )
     config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
 
-    def run_work(*, task_arn: str) -> bool:
-        assert task_arn == key  # noqa: S101  Powertools reads the key from the argument
+    def run_work(*, notice_key: str) -> bool:
+        assert notice_key == key  # noqa: S101  Powertools reads the key from the argument
         return work()
 
     try:
         return bool(
             idempotency.idempotent_function(
-                run_work, data_keyword_argument="task_arn", persistence_store=layer, config=config
-            )(task_arn=key)
+                run_work, data_keyword_argument="notice_key", persistence_store=layer, config=config
+            )(notice_key=key)
         )
     except exceptions.IdempotencyAlreadyInProgressError as error:
         raise DeliveryError("Another invocation is posting the notice of this task at this moment.") from error

@@ -15,8 +15,9 @@ from profiler.record.model import Distribution, Record
 
 _MAX_RUNS = 20
 _MIN_RUNS = 5
-_TIMEOUT_SECONDS = 5.0
+COMPARISON_SECONDS = 5.0
 _NOTABLE_RATIO = 1.5
+_MAX_PROCESSES = 3
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -45,8 +46,26 @@ class KilledProcesses(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
 
 
+class ProcessUse(Struct, frozen=True, kw_only=True):
+    """All processes with one name: how many there were, and the largest memory peak of any of them in MiB."""
+
+    name: str
+    maximum_memory_mb: float
+    count: int | None = None
+
+
+class UsageSeries(Struct, frozen=True, kw_only=True):
+    """CPU and memory over the run, in steps of equal length; None: not measured."""
+
+    vcpu_used: tuple[float | None, ...] = ()
+    memory_used_mb: tuple[float | None, ...] = ()
+
+
 class RunNumbers(Struct, frozen=True, kw_only=True):
-    """What the run used; None where unknown. Percentages are relative to the limits of the container."""
+    """What the run used; None where unknown. Percentages are relative to the limits of the container.
+
+    ``processes`` are the largest by memory, the largest one first.
+    """
 
     duration_ms: float | None = None
     billed_duration_ms: float | None = None
@@ -60,6 +79,8 @@ class RunNumbers(Struct, frozen=True, kw_only=True):
     memory_maximum_mb: float | None = None
     gpus: AcceleratorUse | None = None
     neuron: AcceleratorUse | None = None
+    series: UsageSeries = UsageSeries()
+    processes: tuple[ProcessUse, ...] = ()
     killed: KilledProcesses | None = None
     advice: SizeAdvice | None = None
 
@@ -68,7 +89,8 @@ class Notice(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
     ``reason`` is the text from ECS; ``comparison`` is a sentence about recent runs of the family. ``is_complete`` is
-    False if the numbers are from a checkpoint or from the event alone.
+    False if the numbers are from a checkpoint or from the event alone. ``log_lines`` are the batch's last lines, the
+    newest one last. ``record`` is that of the report or checkpoint.
     """
 
     verdict: Verdict
@@ -88,6 +110,9 @@ class Notice(Struct, frozen=True, kw_only=True):
     comparison: str | None = None
     log_group: str | None = None
     log_stream: str | None = None
+    log_lines: tuple[str, ...] = ()
+    finished_at: str | None = None
+    record: Record | None = None
 
 
 def run_numbers(task: StoppedTask, found: FoundReport | None) -> RunNumbers:
@@ -112,6 +137,8 @@ def run_numbers(task: StoppedTask, found: FoundReport | None) -> RunNumbers:
         memory_maximum_mb=metrics.max_memory_used_mb,
         gpus=_gpus(record),
         neuron=_neuron(record),
+        series=_series(record),
+        processes=_processes(record),
         killed=_killed(record),
         advice=_advice(record),
     )
@@ -139,6 +166,25 @@ def _neuron(record: Record) -> AcceleratorUse | None:
         maximum_percent=totals.utilization_percent.max,
         maximum_memory_mb=totals.device_memory_used_mb.max,
     )
+
+
+def _series(record: Record) -> UsageSeries:
+    series = record.series
+    if series is None:
+        return UsageSeries()
+    return UsageSeries(vcpu_used=series.vcpu_used or (), memory_used_mb=series.memory_used_mb or ())
+
+
+def _processes(record: Record) -> tuple[ProcessUse, ...]:
+    """Return the largest processes. One process of one name is the batch itself, whose memory is known already."""
+    measured = [
+        ProcessUse(name=process.name, maximum_memory_mb=process.max_memory_used_mb, count=process.count)
+        for process in record.processes
+        if process.max_memory_used_mb is not None
+    ]
+    if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
+        return ()
+    return tuple(sorted(measured, key=lambda process: -process.maximum_memory_mb)[:_MAX_PROCESSES])
 
 
 def _killed(record: Record) -> KilledProcesses | None:
@@ -181,11 +227,19 @@ class _SearchResponse(Struct):
     hits: _Hits = msgspec.field(default_factory=_Hits)
 
 
-def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duration_ms: float | None) -> str | None:
+def compare(
+    cluster: Cluster,
+    *,
+    prefix: str,
+    family: str,
+    task_id: str,
+    duration_ms: float | None,
+    timeout_seconds: float = COMPARISON_SECONDS,
+) -> str | None:
     """Compare the duration with the median of the family's recent successful runs.
 
     Returns:
-        A sentence; None without a duration, with fewer than 5 runs, or if the cluster does not respond within 5 s.
+        A sentence; None without a duration, with fewer than 5 runs, or if the cluster does not respond in time.
     """
     if duration_ms is None or duration_ms <= 0:
         return None
@@ -202,7 +256,7 @@ def compare(cluster: Cluster, *, prefix: str, family: str, task_id: str, duratio
         "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
     }
     try:
-        durations = _durations(cluster.search(f"{prefix}-reports-*", body, _TIMEOUT_SECONDS))
+        durations = _durations(cluster.search(f"{prefix}-reports-*", body, timeout_seconds))
     except ClusterError:
         return None
     median_ms = median(durations) if len(durations) >= _MIN_RUNS else 0

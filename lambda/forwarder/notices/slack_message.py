@@ -1,13 +1,13 @@
 """Builds the Slack message of a notice: Block Kit within Slack's limits; external text is sanitized and escaped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from typing import Any
 
 from msgspec import Struct
 
 from forwarder.notices import wording
-from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, SizeAdvice
+from forwarder.notices.notice import KilledProcesses, Notice, ProcessUse, RunNumbers, SizeAdvice
 from forwarder.notices.wording import sanitize
 from profiler.core.timestamps import parse_datetime
 
@@ -28,6 +28,8 @@ _MAX_SENTENCE_LENGTH = 400
 _MAX_VALUE_LENGTH = 60
 _MAX_NAMES = 5
 _MAX_REASONS = 5
+_MAX_LOG_LINE_LENGTH = 300
+_LOG_TITLE, _CODE_FENCE, _TAB_WIDTH = "*Last lines of the log*", "```", 4
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
 
@@ -41,7 +43,19 @@ class SlackMessage(Struct, frozen=True, kw_only=True):
 
 def escape_text(text: str, max_length: int) -> str:
     """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
-    clean = " ".join(sanitize(text[:_MAX_INPUT_LENGTH]).split())
+    return _cut(" ".join(sanitize(text[:_MAX_INPUT_LENGTH]).split()), max_length)
+
+
+def code_line(text: str, max_length: int) -> str:
+    """Return one line for a code block, with its indentation, escaped and truncated as by ``escape_text``.
+
+    A backtick, three of which would end the block, becomes an apostrophe.
+    """
+    return _cut(sanitize(text[:_MAX_INPUT_LENGTH].expandtabs(_TAB_WIDTH)).rstrip().replace("`", "'"), max_length)
+
+
+def _cut(clean: str, max_length: int) -> str:
+    """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     if _escaped_length(clean) <= max_length:
         return clean.translate(_ESCAPES)
     left = max_length - len(ELLIPSIS)
@@ -80,6 +94,7 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
         _fields(notice),
         _section(_usage(notice.numbers), formatted=True),
         _section(_cause_lines(notice)),
+        _log(notice.log_lines),
         _section(_advice(notice)),
         _section([escape_text(notice.comparison or "", _MAX_SENTENCE_LENGTH)]),
         _context(_note(notice)),
@@ -147,10 +162,38 @@ def _usage(numbers: RunNumbers) -> list[str]:
     )
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",
+        _code(wording.series(numbers.series.vcpu_used, numbers.vcpu_size)),
         f"*Memory*  {memory_used}" if memory_used else "",
+        _code(wording.series(numbers.series.memory_used_mb, numbers.memory_size_mb)),
         wording.accelerators(numbers.gpus, "GPU", "GPUs"),
         wording.accelerators(numbers.neuron, "Neuron core", "Neuron cores"),
+        _largest_processes(numbers.processes),
     ]
+
+
+def _largest_processes(processes: Iterable[ProcessUse]) -> str:
+    shown = (wording.process(used, escape_text(used.name, _MAX_NAME_LENGTH)) for used in processes)
+    text = ", ".join(process for process in shown if process)
+    return f"*Largest processes*  {text}" if text else ""
+
+
+def _code(text: str) -> str:
+    """Return the text in a font whose characters all have one width."""
+    return f"`{text}`" if text else ""
+
+
+def _log(lines: Sequence[str]) -> JsonObject | None:
+    """Return a code block with as many of the newest lines as fit into a section."""
+    shown: list[str] = []
+    left = MAX_SECTION_LENGTH - len(f"{_LOG_TITLE}\n{_CODE_FENCE}\n{_CODE_FENCE}")
+    for line in reversed(lines):
+        text = code_line(line, _MAX_LOG_LINE_LENGTH)
+        left -= utf16_length(text) + 1
+        if left < 0:
+            break
+        shown.insert(0, text)
+    text = "\n".join(shown)
+    return _section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True) if text.strip() else None
 
 
 def _cause_lines(notice: Notice) -> list[str]:

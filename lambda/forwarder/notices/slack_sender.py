@@ -1,4 +1,4 @@
-"""Posts notices to Slack within the remaining time of an invocation.
+"""Sends messages to Slack within the remaining time of an invocation.
 
 slack_sdk makes the requests and supports the usual proxy variables. Its retry handlers are not used, because they sleep
 without knowing when the invocation ends. Failures that may be temporary (429, 5xx, no connection, no response in time)
@@ -10,7 +10,6 @@ its errors is passed on.
 """
 
 import logging
-import random
 import re
 from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
@@ -23,9 +22,7 @@ from slack_sdk.webhook import WebhookClient
 
 from forwarder.errors import NoticeError
 from forwarder.invocation import RetryBackoff, TimeBudget
-from forwarder.notices.channel import Idempotently, NoticeKind
-from forwarder.notices.notice import Notice
-from forwarder.notices.slack_message import SlackMessage, message
+from forwarder.notices.slack_message import SlackMessage
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 
 _MAX_REQUEST_SECONDS = 10.0
@@ -94,36 +91,6 @@ class _Failure(Struct, frozen=True, kw_only=True):
         if self.status is None:
             return self.code or "no answer"
         return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_code_suffix(self.code)}"
-
-
-class SlackNoticeChannel:
-    """Posts notices to Slack. See ``NoticeChannel``."""
-
-    def __init__(
-        self,
-        targets: Mapping[str, SlackTarget],
-        budget: TimeBudget,
-        idempotently: Idempotently,
-        *,
-        kibana_url: str | None = None,
-    ) -> None:
-        self._targets = targets
-        self._budget = budget
-        self._idempotently = idempotently
-        self._kibana_url = kibana_url
-
-    def post(self, notice: Notice, kind: NoticeKind) -> bool:
-        """Post the notice once for its task. Raises DeliveryError."""
-        target = self._targets.get(kind)
-        if target is None:
-            return False
-
-        def send() -> bool:
-            sender = SlackSender(target, self._budget, random.random)
-            sender.send(message(notice, kibana_url=self._kibana_url))
-            return True
-
-        return self._idempotently(notice.task_arn or notice.task_id, send)
 
 
 class SlackSender:

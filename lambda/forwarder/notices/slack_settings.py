@@ -47,7 +47,7 @@ _SETTINGS = (
 )
 
 
-def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[str, SlackTarget]:
+def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[NoticeKind, SlackTarget]:
     """Return the target of each kind of notice that is configured.
 
     ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the

@@ -3,12 +3,14 @@
 import math
 import re
 import signal
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
-from forwarder.notices.notice import AcceleratorUse, Notice, SizeAdvice
+from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
 from forwarder.task.outcome import StopCategory, Verdict
+from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
@@ -117,6 +119,7 @@ _CAUSES: dict[StopCategory, str] = {
     "spot": "AWS reclaimed the Spot capacity.",
     "user": "A person or a program stopped the task.",
     "scheduler": "The ECS scheduler stopped the task.",
+    "infrastructure": "AWS stopped the task because of the infrastructure under it.",
     "image": "The container's image could not be pulled.",
     "resources": "ECS could not get the resources that the task needs to start.",
 }
@@ -124,6 +127,9 @@ _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
 )
 _BAR_CELLS = 10
+_SPARKLINE_WIDTH = 40
+_MIN_SPARKLINE_VALUES = 3
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
@@ -189,6 +195,25 @@ def usage(average: float | None, maximum: float | None, *, peak: str | None = No
     shown = maximum if average is None else average
     drawn = "" if shown is None else f"{bar(shown)}  "
     return f"{drawn}{text}{f' of {size}' if size else ''}"
+
+
+def series(values: Sequence[float | None], size: float | None) -> str:
+    """Draw a series on the scale of ``size``, or of its largest value; empty with fewer than three measured values.
+
+    Slack would cut spaces at both ends off, so a gap is drawn as a space that does not break.
+    """
+    measured = [value for value in values if valid_number(value) is not None]
+    if len(measured) < _MIN_SPARKLINE_VALUES:
+        return ""
+    top = valid_number(size) or max(value for value in measured if value is not None)
+    return sparkline(values, width=_SPARKLINE_WIDTH, top=top).replace(GAP, _NO_BREAK_SPACE)
+
+
+def process(used: ProcessUse, name: str) -> str | None:
+    """Return a process with its number and its memory peak; ``name`` is its escaped name. None without a peak."""
+    peak = memory(used.maximum_memory_mb)
+    number = "" if used.count is None or used.count <= 1 else f"{used.count}×, "
+    return None if peak is None or not name else f"{name} ({number}peak {peak})"
 
 
 def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:

@@ -53,6 +53,13 @@ class Cluster(Protocol):
         """Search once and return the response as JSON. Raises ClusterError."""
         ...
 
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        """Read the source of a document, which may have been written a moment ago; None if it does not exist.
+
+        Raises ClusterError.
+        """
+        ...
+
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts in one request. Returns a result for each document, in order.
 
@@ -112,6 +119,14 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"the response does not contain a result for each of {count} documents")
     return [_result(item) for item in items]
+
+
+def found_source(response: object) -> Mapping[str, object] | None:
+    """Return the source of the only document in the response to a multi-get; None if it does not exist."""
+    documents = response.get("docs") if isinstance(response, dict) else None
+    found = documents[0] if isinstance(documents, list) and documents else None
+    source = found.get("_source") if isinstance(found, dict) and found.get("found") is True else None
+    return source if isinstance(source, dict) else None
 
 
 def rejection_message(engine: str, status: int | None, error: object) -> str:

@@ -7,7 +7,15 @@ import elasticsearch
 
 from forwarder.documents import Document
 from forwarder.errors import ClusterError
-from forwarder.search.cluster import ItemResult, authorization, bulk_lines, bulk_results, checked_url, rejection_message
+from forwarder.search.cluster import (
+    ItemResult,
+    authorization,
+    bulk_lines,
+    bulk_results,
+    checked_url,
+    found_source,
+    rejection_message,
+)
 from forwarder.settings import Credentials
 
 # OpenSearch's response to the media type of Elasticsearch 8.
@@ -39,6 +47,12 @@ class ElasticsearchCluster:
             response = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
             found: Mapping[str, object] = response.body
             return found
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        """See ``Cluster``. A multi-get has the id in its body, where no proxy and no signature changes its slash."""
+        with _translate_errors():
+            client = self._client.options(request_timeout=timeout_seconds)
+            return found_source(client.mget(index=index, ids=[document_id]).body)
 
 
 @contextmanager

@@ -5,12 +5,14 @@ from typing import Literal
 from msgspec import Struct
 
 from forwarder.task.event import EventContainer, StoppedTask
+from profiler.core.ecs import MONITOR_NAME, is_monitor_image
 
 Verdict = Literal["success", "failure", "stopped", "unknown"]
-StopCategory = Literal["oom", "spot", "user", "scheduler", "image", "resources", "exit", "unknown"]
+StopCategory = Literal["oom", "spot", "user", "scheduler", "infrastructure", "image", "resources", "exit", "unknown"]
 
-_GENERIC_REASONS = frozenset({"essential container in task exited"})
-_EXTERNAL_STOPS = frozenset({"user", "spot"})
+_NO_REASON = "essential container in task exited"
+_VAGUE_REASON = "task failed to start"
+_EXTERNAL_STOPS = frozenset({"user", "spot", "scheduler", "infrastructure"})
 _FAILED_TO_START = "taskfailedtostart"
 # Substrings of reasons in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
@@ -23,6 +25,8 @@ _SPOT = (
 )
 _USER = ("stopped by user", "userinitiated")
 _SCHEDULER = ("scaling activity initiated", "failed elb health checks", "failed container health checks")
+# Of a failing or retired host: https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
+_INFRASTRUCTURE = ("infrastructurehealth", "infrastructure health", "underlying infrastructure", "host ec2 (instance")
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (
     "resourceinitializationerror",
@@ -31,17 +35,28 @@ _RESOURCES = (
     "resource:",
     "cannotstartcontainererror",
     "cannotcreatevolumeerror",
+    "cannotcreatecontainererror",
+    "dockertimeouterror",
+    "containerruntimeerror",
+    "containerruntimetimeouterror",
+    "fetching secret data",
+    "unexpected ec2 error",
 )
 _STOP_CODES: dict[str, StopCategory] = {
     "spotinterruption": "spot",
     "terminationnotice": "spot",
     "userinitiated": "user",
     "serviceschedulerinitiated": "scheduler",
+    "infrastructurehealth": "infrastructure",
 }
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The verdict and its cause; ``reason`` is the text from ECS, None if there is none or it says nothing specific."""
+    """The verdict and its cause.
+
+    ``reason`` is the most specific text from ECS: the batch's own reason, else the task's, else that of another
+    container after its name. None if there is none.
+    """
 
     verdict: Verdict
     category: StopCategory
@@ -56,10 +71,8 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None) -> Outcom
     A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
     work is not done. Only the batch's own exit code counts.
     """
-    reasons = " ".join(
-        text.lower() for text in (task.stopped_reason, *(container.reason for container in task.containers)) if text
-    )
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
+    reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None
     category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
@@ -90,8 +103,9 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
     matches: tuple[tuple[StopCategory, bool], ...] = (
         ("spot", by_code == "spot" or _contains_any(reasons, _SPOT)),
         ("user", by_code == "user" or _contains_any(reasons, _USER)),
-        ("oom", out_of_memory),
         ("scheduler", by_code == "scheduler" or _contains_any(reasons, _SCHEDULER)),
+        ("infrastructure", by_code == "infrastructure" or _contains_any(reasons, _INFRASTRUCTURE)),
+        ("oom", out_of_memory),
         ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
         ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
         ("exit", not nothing_ran),
@@ -100,9 +114,23 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
 
 
 def _specific_reason(task: StoppedTask, batch: EventContainer | None) -> str | None:
-    """Return the reason from ECS, unless it says only that a container exited."""
-    reason = (batch.reason if batch is not None else None) or task.stopped_reason
-    return None if reason is None or reason.lower() in _GENERIC_REASONS else reason
+    """Return the most specific reason from ECS. That of the monitor is none of the batch."""
+    own = batch.reason if batch is not None and not _says(batch.reason, _NO_REASON) else None
+    others = (
+        f"{container.name}: {container.reason}"
+        for container in task.containers
+        if container.reason and container.name != (batch.name if batch is not None else None)
+        if container.name != MONITOR_NAME and not is_monitor_image(container.image)
+    )
+    stated = None if _says(task.stopped_reason, _NO_REASON) else task.stopped_reason
+    if own or (stated and not _says(stated, _VAGUE_REASON)):
+        return own or stated
+    return next(others, stated)
+
+
+def _says(reason: str | None, sentence: str) -> bool:
+    """Whether the reason is this sentence alone."""
+    return (reason or "").strip().rstrip(".").lower() == sentence
 
 
 def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:

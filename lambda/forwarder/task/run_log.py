@@ -1,10 +1,11 @@
-"""Finds the report of a run in CloudWatch Logs; without one, the last checkpoint."""
+"""Finds the report of a run in the cluster or in CloudWatch Logs; without one, the last checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from forwarder.errors import ForwarderError
 from forwarder.invocation import TimeBudget, sleep_before_deadline
 from forwarder.lines import read_line
 from forwarder.task.containers import LogStream
@@ -14,6 +15,8 @@ from profiler.record.model import Report
 RESERVED_SECONDS = 10.0
 _POLL_SECONDS = 2.0
 _NEWEST_LINES = 200
+# The report as one line of text, which a batch that is wrapped by ``run`` can print.
+_TEXT_REPORT = "REPORT TaskId: "
 _REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
 
 Warn = Callable[[str], None]
@@ -39,6 +42,10 @@ class FoundReport(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
+# Looks for the report of one run in the cluster; raises ForwarderError.
+IndexedReport = Callable[[], FoundReport | None]
+
+
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown."""
 
@@ -48,22 +55,49 @@ class ReportFinder:
         self._task_id = task_id
         self._container = container
 
-    def find(self, batch: LogStream | None, monitor: LogStream | None, wait_seconds: float) -> FoundReport | None:
-        """Return the report, from the batch's or the monitor's log stream; else the last checkpoint.
+    def find(
+        self,
+        batch: LogStream | None,
+        monitor: LogStream | None,
+        wait_seconds: float,
+        *,
+        indexed: IndexedReport | None = None,
+    ) -> FoundReport | None:
+        """Return the report from the cluster, else from the batch's or the monitor's stream; else the last checkpoint.
 
-        Waits up to ``wait_seconds`` for the report, but not into the last 10 seconds of the invocation.
+        The cluster is asked again for up to ``wait_seconds``, then the streams are read. Without a cluster, or with
+        one that does not answer, the streams are read again for that time. The wait ends 10 seconds before the
+        invocation.
+
+        Args:
+            batch: the batch's log stream; None if it is unknown.
+            monitor: the monitor's log stream; None if it is unknown.
+            wait_seconds: how long to wait for the report.
+            indexed: asks the cluster once; None without a cluster.
         """
-        waited_seconds = 0.0
+        wait = _Wait(self._budget, wait_seconds)
+        while indexed is not None:
+            try:
+                report = indexed()
+            except ForwarderError:
+                break  # writing to the cluster names what is wrong
+            if report is not None:
+                return report
+            if not wait.pause():
+                break
         while True:
             report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
             if report is not None:
                 return report
-            pause_seconds = min(_POLL_SECONDS, wait_seconds - waited_seconds)
-            if pause_seconds <= 0 or not sleep_before_deadline(
-                self._budget, pause_seconds, reserved_seconds=RESERVED_SECONDS
-            ):
+            if not wait.pause():
                 return self._last(monitor, _CHECKPOINT)
-            waited_seconds += pause_seconds
+
+    def last_lines(self, stream: LogStream | None, count: int) -> tuple[str, ...]:
+        """Return the newest lines of a stream without those of Task Profiler, the newest one last."""
+        if stream is None or count < 1:
+            return ()
+        own = (text for text in self._tail.newest(stream) if not _is_of_profiler(text))
+        return tuple(own)[-count:]
 
     def _last(self, stream: LogStream | None, report_type: str) -> FoundReport | None:
         if stream is None:
@@ -77,6 +111,26 @@ class ReportFinder:
     def _is_of_this_run(self, report: Report) -> bool:
         record = report.record
         return record.task_id == self._task_id and self._container in (None, record.container.name)
+
+
+class _Wait:
+    """Pauses between attempts, until the time for all of them is used up."""
+
+    def __init__(self, budget: TimeBudget, seconds: float) -> None:
+        self._budget = budget
+        self._left_seconds = seconds
+
+    def pause(self) -> bool:
+        """Wait before another attempt. Returns False, without waiting, if the time does not suffice."""
+        seconds = min(_POLL_SECONDS, self._left_seconds)
+        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=RESERVED_SECONDS):
+            return False
+        self._left_seconds -= seconds
+        return True
+
+
+def _is_of_profiler(text: str) -> bool:
+    return text.startswith(_TEXT_REPORT) or read_line(text) is not None
 
 
 class EcsDefinitions:

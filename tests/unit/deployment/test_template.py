@@ -103,6 +103,8 @@ SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:
         ("OpenSearchArn", [f"arn:aws:es:{HERE}:domain/a-b"], [f"arn:aws:es:{HERE}:domain/a/*", "*"]),
         ("OpenSearchArn", [f"arn:aws-cn:aoss:{HERE}:collection/a1"], [f"arn:aws:aoss:{HERE}:index/a"]),
         ("ClusterArns", [f"arn:aws:ecs:{HERE}:cluster/a"], ["jobs", f"arn:aws:ecs:{HERE}:task/a"]),
+        ("EventBusName", ["default", "a/b.c-d_E"], ["a b", "arn:aws:events:x"]),
+        ("NoticeEmail", ["ops@example.com"], ["ops", "a b@example.com", "@"]),
         ("SlackBaseUrl", ["https://slack-gov.com/api/"], ["https://slack-gov.com/api", "slack.com/"]),
         ("SubnetIds", ["subnet-0a", "subnet-0a,subnet-0b"], ["sg-0a", "subnet-0a, subnet-0b"]),
         ("SecretsKeyArn", [f"arn:aws:kms:{HERE}:key/mrk-0a"], [f"arn:aws:kms:{HERE}:alias/a"]),
@@ -212,7 +214,7 @@ def test_settings_come_from_parameters_or_from_what_the_stack_makes() -> None:
         for name, value in variables(function).items():
             source = value["Ref"] if "Ref" in value else value["Fn::If"][0]
             made = {"FAILED_ITEMS_QUEUE_URL": "FailedItemsQueue", "IDEMPOTENCY_TABLE": "IdempotencyTable"}
-            assert source in {*PARAMETERS, "SignsRequests", made.get(name)}, name
+            assert source in {*PARAMETERS, "SignsRequests", "HasEventBus", made.get(name)}, name
 
 
 # Logs Insights

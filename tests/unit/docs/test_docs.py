@@ -156,6 +156,7 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "NOTIFY": "failure" if notice.only_failures else "all",
         "NOTIFY_SERVICES": str(notice.services).lower(),
         "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
+        "NOTIFY_LOG_LINES": str(notice.log_lines),
     }
 
 

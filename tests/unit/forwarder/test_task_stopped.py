@@ -1,22 +1,25 @@
 """From a stopped task to its document and its notice, with fakes for all external services."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
+from forwarder.lines import read_line
+from forwarder.notices.channel import NoticeChannel, NoticeKind
 from forwarder.notices.notice import KilledProcesses, Notice, compare
 from forwarder.search.delivery import DeliveryResult, Failure
 from forwarder.settings import NoticeSettings
 from forwarder.task.containers import LogStream
-from forwarder.task.event import StoppedTask
-from forwarder.task.run_log import ReportFinder
+from forwarder.task.event import EventContainer, StoppedTask
+from forwarder.task.run_log import FoundReport, ReportFinder
 from forwarder.task_stopped import Index, TaskStoppedHandler
+from profiler.record.model import Report
 from tests.fakes import FakeInvocationTime
-from tests.unit.forwarder.task.test_event import container, definition, task
+from tests.unit.forwarder.task.test_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -63,6 +66,10 @@ class World:
         self.compare_error: ForwarderError | None = None
         self.rejected: tuple[Failure, ...] = ()
         self.reads = 0
+        self.other_channels: list[NoticeChannel] = []
+        self.done: set[str] = set()
+        self.warnings: list[str] = []
+        self.indexed_reports: list[FoundReport | ClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Sequence[str]:
         self.reads += 1
@@ -71,12 +78,33 @@ class World:
     def index(self) -> Index:
         if self.index_error is not None:
             raise self.index_error
-        return Index(prefix="task", writer=self, compare=self.compare)
+        find = None if self.indexed_reports is None else self.find
+        return Index(prefix="task", writer=self, find=find, compare=self.compare)
 
-    def channel(self, settings: NoticeSettings) -> "World":
+    def find(self, of: StoppedTask, batch: EventContainer) -> FoundReport | None:
+        """The next of the reports; the last one again and again."""
+        assert self.indexed_reports
+        found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    def once(self, key: str, work: Callable[[], bool]) -> bool:
+        if key not in self.done:
+            work()
+            self.done.add(key)
+        return True
+
+    name = "world"
+    is_selective = True
+
+    def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
+        return [self, *self.other_channels]
+
+    def accepts(self, kind: NoticeKind) -> bool:
         if self.telling_error is not None:
             raise self.telling_error
-        return self
+        return True
 
     def compare(self, notice: Notice) -> str | None:
         if self.compare_error is not None:
@@ -93,11 +121,10 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, notice: Notice, kind: str) -> bool:
+    def post(self, notice: Notice, kind: NoticeKind) -> None:
         if self.slack_error is not None:
             raise self.slack_error
         self.notices.append((notice, kind))
-        return True
 
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
@@ -107,7 +134,9 @@ class World:
             definitions=self,
             run_log=lambda of, name: ReportFinder(self, self.time, of.id, name),
             index=lambda: self.index() if cluster else None,
-            channel=self.channel,
+            channels=self.channels,
+            once=self.once,
+            warn=self.warnings.append,
         )
         return handling.handle(ended or task()).as_response()
 
@@ -148,7 +177,6 @@ def test_the_last_checkpoint_must_do_after_the_wait() -> None:
             "exit_code": 1,
             "stop_code": "EssentialContainerExited",
             "stop_category": "exit",
-            "stopped_reason": "Essential container in task exited",
             "started_by": "chronos-schedule/nightly",
             "out_of_memory": False,
         },
@@ -274,7 +302,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
         definitions=world,
         run_log=lambda of, name: ReportFinder(world, world.time, of.id, name),
         index=world.index,
-        channel=world.channel,
+        channels=world.channels,
     )
     with pytest.raises(SettingsError, match="NOTIFY is neither"):
         handling.handle(task())
@@ -295,8 +323,160 @@ def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert world.notices[0][0].comparison is None
     world.compare_error = None
+    world.done.clear()
     world.handle()
     assert world.notices[1][0].comparison == "As long as ever."
+
+
+def found(**record: Any) -> FoundReport:
+    line = report(**record)
+    parsed = read_line(line)
+    assert isinstance(parsed, Report)
+    return FoundReport(parsed, line)
+
+
+def test_a_report_in_the_cluster_needs_no_log_stream() -> None:
+    world = World()
+    world.indexed_reports = [found()]
+    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert (world.reads, world.time.pauses) == (0, [])
+    assert world.notices[0][0].is_complete
+    assert world.documents[0].fields["task"]["complete"] is True
+
+
+def test_the_cluster_is_asked_again_until_the_report_is_there() -> None:
+    world = World()
+    world.indexed_reports = [None, None, found()]
+    world.handle()
+    assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
+    assert world.notices[0][0].is_complete
+
+
+def test_without_success_in_the_cluster_the_streams_are_read_once() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.indexed_reports = [None]
+    world.handle(report_wait_seconds=5.0)
+    assert (world.reads, world.time.pauses) == (1, [2.0, 2.0, 1.0])
+    assert world.notices[0][0].is_complete
+
+
+def test_a_cluster_that_does_not_answer_leaves_the_wait_to_the_streams() -> None:
+    world = World()
+    world.indexed_reports = [ClusterError("away", status=None)]
+    world.handle(report_wait_seconds=4.0)
+    assert world.time.pauses == [2.0, 2.0]
+    assert world.reads == 7  # both streams three times, and the checkpoints
+
+
+def test_a_task_without_a_monitor_is_looked_up_once() -> None:
+    world = World(described=WITHOUT_MONITOR)
+    world.indexed_reports = [None]
+    world.handle()
+    assert (world.reads, world.time.pauses) == (1, [])
+
+
+class OtherChannel:
+    """A channel beside Slack's."""
+
+    def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
+        self.name = name
+        self.is_selective = is_selective
+        self.error: ForwarderError | None = None
+        self.posted: list[str] = []
+
+    def accepts(self, kind: NoticeKind) -> bool:
+        return True
+
+    def post(self, notice: Notice, kind: NoticeKind) -> None:
+        if self.error is not None:
+            raise self.error
+        self.posted.append(notice.task_id)
+
+
+def test_a_channel_that_fails_neither_stops_the_others_nor_is_forgotten() -> None:
+    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
+    world.other_channels = [other]
+    world.slack_error = DeliveryError("Slack is away.")
+    with pytest.raises(DeliveryError, match=r"^Slack is away\.$"):
+        world.handle()
+    assert (len(world.notices), len(other.posted), len(world.documents)) == (0, 1, 1)
+
+
+def test_a_retry_repeats_only_the_channel_that_failed() -> None:
+    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
+    world.other_channels = [other]
+    other.error = DeliveryError("The bus is away.")
+    with pytest.raises(DeliveryError, match="The bus is away"):
+        world.handle()
+    other.error = None
+    assert world.handle()["notified"] == "failure"
+    assert (len(world.notices), len(other.posted)) == (1, 1)
+    assert world.done == {f"{ARN}#world", f"{ARN}#other"}
+
+
+def test_what_failed_in_every_channel_is_in_one_error() -> None:
+    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
+    world.other_channels = [other]
+    world.slack_error, other.error = DeliveryError("Slack is away."), DeliveryError("The bus is away.")
+    with pytest.raises(DeliveryError, match=r"^Slack is away\. The bus is away\.$"):
+        world.handle()
+
+
+def test_a_channel_for_all_runs_has_those_that_nobody_is_told_of() -> None:
+    world, line = World({BATCH_STREAM: [report()]}), OtherChannel("log", is_selective=False)
+    world.other_channels = [line]
+    assert world.handle(families=("weekly",))["notified"] is None
+    assert (len(world.notices), len(line.posted)) == (0, 1)
+
+
+LINES = ["one", "two", "three", report(), report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, ()), (2, ("three", "{}")), (20, ("one", "two", "three", "{}"))])
+def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[str, ...]) -> None:
+    world = World({BATCH_STREAM: LINES})
+    world.handle(log_lines=count)
+    assert world.notices[0][0].log_lines == shown
+
+
+@pytest.mark.parametrize("detail", [{"containers": [{"name": "batch", "exitCode": 0}]}, {"stopCode": "UserInitiated"}])
+def test_only_a_failure_shows_lines(detail: dict[str, Any]) -> None:
+    world = World({BATCH_STREAM: LINES})
+    world.handle(task(**detail), log_lines=5)
+    assert world.notices[0][0].log_lines == ()
+
+
+def test_the_series_and_the_largest_processes_of_the_report() -> None:
+    processes = [
+        {"name": "sh", "maxMemoryUsedMB": 1, "count": 1},
+        {"name": "python", "maxMemoryUsedMB": 400, "count": 4},
+        {"name": "node", "maxMemoryUsedMB": 90},
+        {"name": "cat", "maxMemoryUsedMB": 0.5},
+        {"name": "unknown"},
+    ]
+    series = {"startedAt": "2026-03-01T10:11:28Z", "stepMs": 1000, "vcpuUsed": [0.5, None], "memoryUsedMB": [7, 9]}
+    world = World({BATCH_STREAM: [report(processes=processes, series=series)]})
+    world.handle()
+    numbers = world.notices[0][0].numbers
+    assert [(used.name, used.maximum_memory_mb, used.count) for used in numbers.processes] == [
+        ("python", 400, 4),
+        ("node", 90, None),
+        ("sh", 1, 1),
+    ]
+    assert (numbers.series.vcpu_used, numbers.series.memory_used_mb) == ((0.5, None), (7, 9))
+
+
+def test_the_batchs_only_process_is_not_repeated() -> None:
+    world = World({BATCH_STREAM: [report(processes=[{"name": "python", "maxMemoryUsedMB": 400, "count": 1}])]})
+    world.handle()
+    assert world.notices[0][0].numbers.processes == ()
+
+
+def test_what_is_not_indexed_is_named_in_the_log() -> None:
+    world = World(described=None)
+    world.handle(task(containers=[]))
+    (sentence,) = world.warnings
+    assert "4dd5853f44b341ee8281f38229bee377 is not indexed" in sentence
 
 
 def test_a_refused_document_is_an_error() -> None:
@@ -369,6 +549,9 @@ class FakeCluster:
         return {"hits": {"hits": [{"_source": {"usage": {"duration_ms": value}}} for value in self._durations]}}
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
+        raise NotImplementedError
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
         raise NotImplementedError
 
 

@@ -17,6 +17,7 @@ from profiler.record.model import (
     Distribution,
     Gpu,
     Interval,
+    MemoryKills,
     Metrics,
     Monitor,
     Neuron,
@@ -54,6 +55,7 @@ FULL = Record(
     status="failure",
     exit_code=137,
     likely_out_of_memory=True,
+    memory_kills=MemoryKills(count=2),
     started_at="2026-03-01T00:00:10.500Z",
     finished_at="2026-03-01T00:10:10.750Z",
     metrics=Metrics(

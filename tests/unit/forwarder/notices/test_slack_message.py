@@ -7,12 +7,20 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder.notices import wording
-from forwarder.notices.notice import AcceleratorUse, KilledProcesses, Notice, RunNumbers, SizeAdvice
+from forwarder.notices.notice import (
+    AcceleratorUse,
+    KilledProcesses,
+    Notice,
+    ProcessUse,
+    RunNumbers,
+    SizeAdvice,
+    UsageSeries,
+)
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
 from forwarder.task.outcome import StopCategory, Verdict
@@ -98,6 +106,57 @@ def test_a_success_says_what_the_run_used() -> None:
     ]
 
 
+def test_the_series_are_drawn_on_the_scale_of_the_size() -> None:
+    series = UsageSeries(vcpu_used=(0.0, None, 0.5, 0.25), memory_used_mb=(None, 512.0, 1024.0, 2048.0, None))
+    text = said(replace(NOTICE, numbers=replace(NUMBERS, series=series)))
+    assert "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*" in text
+    assert "of 1 GB\n`\u00a0▅██\u00a0`" in text
+
+
+@pytest.mark.parametrize("values", [(), (None, None, None, None), (0.1, 0.2), (0.1, None, 0.2)])
+def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
+    series = UsageSeries(vcpu_used=values, memory_used_mb=values)
+    assert said(replace(NOTICE, numbers=replace(NUMBERS, series=series))) == said(NOTICE)
+
+
+def test_a_series_without_a_size_has_its_own_scale() -> None:
+    numbers = RunNumbers(series=UsageSeries(memory_used_mb=(0.0, 35.0, 70.0)))
+    assert "`▁▅█`" in said(replace(NOTICE, numbers=numbers))
+
+
+def test_the_largest_processes_are_named() -> None:
+    used = (
+        ProcessUse(name="<python>", maximum_memory_mb=900.0, count=3),
+        ProcessUse(name="sh", maximum_memory_mb=2.0, count=1),
+    )
+    text = said(replace(NOTICE, numbers=replace(NUMBERS, processes=used)))
+    assert "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), sh (peak 2 MB)" in text
+
+
+def log_text(*lines: str) -> str:
+    """The content of the code block."""
+    text = said(replace(NOTICE, log_lines=lines))
+    _, _, after = text.partition("*Last lines of the log*\n```\n")
+    return after.partition("\n```")[0]
+
+
+def test_the_last_lines_of_the_log_are_escaped_and_indented() -> None:
+    expected = ["Traceback:", "    line &lt;5&gt;", "", "''' &lt;!channel&gt;"]
+    assert log_text("Traceback:", "\tline <5>", "", "``` <!channel>").split("\n") == expected
+
+
+def test_long_lines_are_cut_and_the_newest_lines_are_kept() -> None:
+    shown = log_text(*(f"{number} {'x' * 400}" for number in range(20))).split("\n")
+    assert shown[-1].startswith("19 x")
+    assert all(line.endswith("…") and len(line) == 300 for line in shown)
+    assert len(shown) == 9
+
+
+def test_without_lines_there_is_no_log() -> None:
+    assert "Last lines" not in said(replace(NOTICE, log_lines=("", " ")))
+    assert "Last lines" not in said(NOTICE)
+
+
 def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     text = said(OOM)
     assert "❌ Failure · etl_daily:7" in text
@@ -129,6 +188,7 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
         ("spot", "AWS reclaimed the Spot capacity."),
         ("user", "A person or a program stopped the task."),
         ("scheduler", "The ECS scheduler stopped the task."),
+        ("infrastructure", "AWS stopped the task because of the infrastructure under it."),
         ("image", "image could not be pulled"),
         ("resources", "could not get the resources that the task needs"),
         ("exit", "exited with code 1."),
@@ -349,6 +409,7 @@ ANY_TEXT = (
     )
 )
 ANY_FLOAT = st.none() | st.floats() | st.floats(0, 100)
+ANY_SERIES = st.lists(ANY_FLOAT, max_size=130).map(tuple)
 ACCELERATORS = st.builds(
     AcceleratorUse,
     count=st.integers(),
@@ -361,14 +422,32 @@ ADVICE = st.builds(
 )
 ANY_NUMBERS = st.builds(
     RunNumbers,
-    **{name: ANY_FLOAT for name in RunNumbers.__struct_fields__ if name not in {"gpus", "neuron", "killed", "advice"}},
+    **{
+        name: ANY_FLOAT
+        for name in RunNumbers.__struct_fields__
+        if name not in {"gpus", "neuron", "series", "processes", "killed", "advice"}
+    },
+    series=st.builds(UsageSeries, vcpu_used=ANY_SERIES, memory_used_mb=ANY_SERIES),
+    processes=st.lists(
+        st.builds(ProcessUse, name=ANY_TEXT, maximum_memory_mb=st.floats(), count=st.none() | st.integers()), max_size=4
+    ).map(tuple),
     gpus=st.none() | ACCELERATORS,
     neuron=st.none() | ACCELERATORS,
     killed=st.none() | st.builds(KilledProcesses, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
     advice=st.none() | ADVICE,
 )
 VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
-CATEGORIES: list[StopCategory] = ["oom", "spot", "user", "scheduler", "image", "resources", "exit", "unknown"]
+CATEGORIES: list[StopCategory] = [
+    "oom",
+    "spot",
+    "user",
+    "scheduler",
+    "infrastructure",
+    "image",
+    "resources",
+    "exit",
+    "unknown",
+]
 MAYBE_TEXT = st.none() | ANY_TEXT
 NOTICES = st.builds(
     Notice,
@@ -389,9 +468,11 @@ NOTICES = st.builds(
     comparison=MAYBE_TEXT,
     log_group=MAYBE_TEXT,
     log_stream=MAYBE_TEXT,
+    log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),
 )
 
 
+@settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
 @given(NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
 def test_slack_takes_any_notice(notice: Notice, kibana_url: str | None) -> None:
     sent = message(notice, kibana_url=kibana_url)

@@ -40,6 +40,9 @@ class FakeCluster:
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         raise NotImplementedError
 
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        raise NotImplementedError
+
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         assert timeout_seconds >= 1
         self.requests.append([document.id for document in documents])

@@ -156,7 +156,14 @@ CASES: list[tuple[dict[str, Any], int | None, str | None, Verdict, StopCategory,
     ({"stopCode": None, "stoppedReason": "Received a TERMINATION NOTICE"}, None, None, "stopped", "spot", False),
     ({"stopCode": None, "stoppedReason": "UserInitiated"}, 143, None, "stopped", "user", False),
     ({"stopCode": None, "stoppedReason": "userinitiated: deploy"}, 0, None, "stopped", "user", False),
-    ({"stopCode": None, "stoppedReason": "Host EC2 (instance i-1) terminated."}, 137, None, "failure", "exit", False),
+    (
+        {"stopCode": None, "stoppedReason": "Host EC2 (instance i-1) terminated."},
+        137,
+        None,
+        "stopped",
+        "infrastructure",
+        False,
+    ),
     (
         {
             "stopCode": "ServiceSchedulerInitiated",
@@ -164,7 +171,7 @@ CASES: list[tuple[dict[str, Any], int | None, str | None, Verdict, StopCategory,
         },
         143,
         None,
-        "failure",
+        "stopped",
         "scheduler",
         False,
     ),
@@ -198,16 +205,44 @@ CASES: list[tuple[dict[str, Any], int | None, str | None, Verdict, StopCategory,
         "resources",
         False,
     ),
+    ({"stopCode": "TaskFailedToStart", "stoppedReason": "Something new"}, None, None, "failure", "unknown", False),
+    ({"stopCode": "InfrastructureHealth", "stoppedReason": None}, 0, None, "stopped", "infrastructure", False),
+    ({"stopCode": "infrastructurehealth"}, None, None, "stopped", "infrastructure", False),
     (
-        {"stopCode": "TaskFailedToStart", "stoppedReason": "Unexpected EC2 error"},
+        {"stopCode": None, "stoppedReason": "ECS is performing maintenance on the underlying infrastructure."},
+        143,
         None,
-        None,
-        "failure",
-        "unknown",
+        "stopped",
+        "infrastructure",
         False,
     ),
-    ({"stopCode": "InfrastructureHealth", "stoppedReason": "Something new"}, 0, None, "success", "exit", False),
-]
+    (
+        {"stopCode": None, "stoppedReason": "Task failed ELB health checks in (target-group arn:aws:x)"},
+        0,
+        None,
+        "stopped",
+        "scheduler",
+        False,
+    ),
+    (
+        {"stopCode": "ServiceSchedulerInitiated"},
+        137,
+        "OutOfMemoryError: Container killed due to memory usage",
+        "stopped",
+        "scheduler",
+        True,
+    ),
+    *(
+        ({"stopCode": None, "stoppedReason": stated}, None, own, "failure", "resources", False)
+        for stated, own in (
+            ("Essential container in task exited", "CannotCreateContainerError: Error response from daemon: x"),
+            (None, "DockerTimeoutError: Could not transition to started; timed out after waiting 3m0s"),
+            (None, "ContainerRuntimeError: failed to create container task"),
+            ("Fetching secret data from SSM Parameter Store in us-west-2: invalid parameters: /db", None),
+            ("Unexpected EC2 error while attempting to Create Network Interface in subnet 'subnet-0'", None),
+        )
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("detail", "exit_code", "reason", "verdict", "category", "oom"), CASES)
@@ -224,6 +259,72 @@ def test_verdicts(
     outcome = determine_outcome(task(**detail), batch)
     assert (outcome.verdict, outcome.category, outcome.out_of_memory) == (verdict, category, oom)
     assert outcome.exit_code == exit_code
+
+
+GENERIC = "Essential container in task exited"
+OOM = "OutOfMemoryError: Container killed due to memory usage"
+CANNOT_PULL = "CannotPullContainerError: pull image manifest has been retried 5 time(s)"
+
+
+@pytest.mark.parametrize(
+    ("stated", "batch", "others", "expected"),
+    [
+        (GENERIC, None, {}, None),
+        (f"{GENERIC}.", None, {}, None),
+        (None, GENERIC, {}, None),
+        (GENERIC, OOM, {"proxy": CANNOT_PULL}, OOM),
+        ("Task stopped by user", OOM, {}, OOM),
+        ("Task stopped by user", None, {"proxy": OOM}, "Task stopped by user"),
+        (GENERIC, None, {"proxy": CANNOT_PULL}, f"proxy: {CANNOT_PULL}"),
+        ("Task failed to start", None, {"proxy": CANNOT_PULL}, f"proxy: {CANNOT_PULL}"),
+        ("Task failed to start", None, {}, "Task failed to start"),
+        (GENERIC, None, {"task-monitor": OOM}, None),
+    ],
+)
+def test_the_most_specific_reason(
+    stated: str | None, batch: str | None, others: dict[str, str], expected: str | None
+) -> None:
+    listed = [{"name": "batch", "exitCode": 1, "reason": batch}]
+    listed += [{"name": name, "reason": reason} for name, reason in others.items()]
+    parsed = task(stoppedReason=stated, containers=listed)
+    assert determine_outcome(parsed, batch_container(parsed, "batch")).reason == expected
+
+
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is no time of the years 1970 to 9999"),
+    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is no time of the years 1970 to 9999"),
+    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is no time of the years 1970 to 9999"),
+    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is no time of the years 1970 to 9999"),
+    ({"createdAt": 5}, "createdAt is no text"),
+    (
+        {"stoppedReason": "half \ud800 a pair"},
+        "stoppedReason is no valid Unicode: half of a surrogate pair is replaced by U+FFFD",
+    ),
+    (
+        {"containers": [{"name": "batch", "exitCode": 2**70}]},
+        "container batch: exitCode is no integer of 32 bits",
+    ),
+    ({"containers": [{"name": 5}]}, "containers[].name is no text"),
+]
+
+
+@pytest.mark.parametrize(("detail", "flaw"), UNUSABLE)
+def test_a_value_that_cannot_be_used_is_absent_and_named(detail: dict[str, Any], flaw: str) -> None:
+    parsed = task(**detail)
+    assert parsed.flaws == (flaw,)
+    assert (parsed.family, parsed.pull_started_at) == ("nightly", task().pull_started_at)
+    for name in ("startedAt", "stoppedAt", "createdAt"):
+        if name in detail:
+            assert getattr(parsed, f"{name.removesuffix('At')}_at") is None
+
+
+def test_the_rest_of_a_text_with_a_lone_surrogate_is_kept() -> None:
+    assert task(stoppedReason="half \ud800 a pair").stopped_reason == "half \ufffd a pair"
+
+
+def test_an_ordinary_event_has_no_flaws() -> None:
+    assert task().flaws == ()
+    assert task(startedAt=None, stopCode=None).flaws == ()
 
 
 def test_an_injected_container_that_fails_is_not_the_batch() -> None:

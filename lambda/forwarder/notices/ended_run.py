@@ -1,0 +1,184 @@
+"""An ended run as data for other programs: the detail of the EventBridge event, and the ``task.ended`` line."""
+
+from collections.abc import Callable
+from inspect import cleandoc
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forwarder.notices import wording
+from forwarder.notices.channel import NoticeKind
+from forwarder.notices.notice import Notice
+from forwarder.task.outcome import StopCategory, Verdict
+from profiler.core.timestamps import parse_datetime
+from profiler.record.model import Cost, Metrics, Recommendation
+
+LINE_TYPE = "task.ended"
+MAX_DETAIL_BYTES = 32 * 1024
+_MAX_NAME_LENGTH = 255
+_MAX_ARN_LENGTH = 1024
+_MAX_REASON_LENGTH = 1024
+_MAX_SENTENCE_LENGTH = 400
+_MAX_WORD_LENGTH = 64
+_MAX_URL_LENGTH = 2048
+_MAX_ADVICE = 5
+_MAX_SIZES = 16
+
+
+class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Addresses of the run: its log stream and its task in the AWS console, and its dashboard in Kibana."""
+
+    log_stream: str | None = None
+    ecs_task: str | None = None
+    kibana: str | None = None
+
+
+class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One ended run. What is unknown is left out.
+
+    ``container`` is the name of the batch container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the
+    text from ECS. ``metrics``, ``cost`` and ``recommendation`` are those of the run's report; without a report,
+    ``metrics`` has the numbers of the last checkpoint, or only the duration, and ``cost`` is left out.
+    """
+
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str
+    revision: str | None = None
+    container: str | None = None
+    status: Verdict
+    stop_category: StopCategory
+    stopped_reason: str | None = None
+    exit_code: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    metrics: Metrics | None = None
+    cost: Cost | None = None
+    recommendation: Recommendation | None = None
+    links: Links | None = None
+
+
+class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_TYPE):
+    """The same run as a line of the function's log."""
+
+
+def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
+    """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
+    run = EndedRun(
+        task_id=_cut(notice.task_id, _MAX_ARN_LENGTH) or "",
+        task_arn=_cut(notice.task_arn, _MAX_ARN_LENGTH),
+        cluster=_cut(notice.cluster, _MAX_NAME_LENGTH),
+        family=_cut(notice.family, _MAX_NAME_LENGTH) or "",
+        revision=_cut(notice.revision, _MAX_WORD_LENGTH),
+        container=_cut(notice.container, _MAX_NAME_LENGTH),
+        status=notice.verdict,
+        stop_category=notice.category,
+        stopped_reason=_cut(notice.reason, _MAX_REASON_LENGTH),
+        exit_code=notice.exit_code,
+        started_at=_cut(notice.started_at, _MAX_WORD_LENGTH),
+        finished_at=_cut(notice.finished_at, _MAX_WORD_LENGTH),
+        metrics=_metrics(notice),
+        cost=_cost(notice),
+        recommendation=_recommendation(notice),
+        links=_links(notice, kibana_url),
+    )
+    # Only numbers of thousands of digits can make it so large.
+    is_small = len(msgspec.json.encode(run)) < MAX_DETAIL_BYTES
+    return run if is_small else replace(run, metrics=None, cost=None, recommendation=None)
+
+
+def _metrics(notice: Notice) -> Metrics | None:
+    duration_ms = notice.numbers.duration_ms
+    if notice.record is None:
+        return None if duration_ms is None else Metrics(duration_ms=duration_ms)
+    metrics = notice.record.metrics
+    slowdown = metrics.slowdown_at_vcpu
+    sizes = (
+        None
+        if slowdown is None
+        else {size: bounds for size, bounds in list(slowdown.items())[:_MAX_SIZES] if len(size) <= _MAX_WORD_LENGTH}
+    )
+    return replace(
+        metrics,
+        duration_ms=duration_ms,
+        billed_duration_ms=metrics.billed_duration_ms if notice.is_complete else None,
+        memory_peak_source=_cut(metrics.memory_peak_source, _MAX_WORD_LENGTH),
+        max_memory_used_at=_cut(metrics.max_memory_used_at, _MAX_WORD_LENGTH),
+        slowdown_at_vcpu=sizes,
+    )
+
+
+def _cost(notice: Notice) -> Cost | None:
+    cost = None if notice.record is None or not notice.is_complete else notice.record.cost
+    return None if cost is None else replace(cost, price_basis=_cut(cost.price_basis, _MAX_SENTENCE_LENGTH))
+
+
+def _recommendation(notice: Notice) -> Recommendation | None:
+    advice = None if notice.record is None else notice.record.recommendation
+    if advice is None:
+        return None
+    return replace(
+        advice, reasons=tuple(_cut(reason, _MAX_SENTENCE_LENGTH) or "" for reason in advice.reasons[:_MAX_ADVICE])
+    )
+
+
+def _links(notice: Notice, kibana_url: str | None) -> Links | None:
+    started = parse_datetime(notice.started_at)
+    links = Links(
+        log_stream=_short(wording.log_stream(notice.region, notice.log_group, notice.log_stream)),
+        ecs_task=_short(wording.ecs_task(notice.region, notice.cluster, notice.task_id)),
+        kibana=_short(wording.kibana_task(kibana_url, notice.task_id, started)),
+    )
+    return None if links == Links() else links
+
+
+def _short(url: str | None) -> str | None:
+    """Return the address unless it is too long: a truncated one leads nowhere."""
+    return url if url is None or len(url) <= _MAX_URL_LENGTH else None
+
+
+def _cut(text: str | None, max_length: int) -> str | None:
+    """Return the text on one line, truncated; None if nothing is left."""
+    return wording.sanitize((text or "")[:max_length]).strip() or None
+
+
+class LogLineChannel:
+    """Prints each ended run as a JSON line: without a cluster, the function's log is the list of all runs.
+
+    Args:
+        write: prints a line.
+        kibana_url: the address for the links; None: no link to Kibana.
+    """
+
+    name = "log"
+    is_selective = False
+
+    def __init__(self, write: Callable[[str], None], *, kibana_url: str | None = None) -> None:
+        self._write = write
+        self._kibana_url = kibana_url
+
+    def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
+        """See ``NoticeChannel``: every run."""
+        return True
+
+    def post(self, notice: Notice, kind: NoticeKind) -> None:  # noqa: ARG002  part of the interface
+        """Print the line."""
+        run = ended_run(notice, kibana_url=self._kibana_url)
+        line = EndedLine(**{name: getattr(run, name) for name in run.__struct_fields__})
+        self._write(msgspec.json.encode(line).decode())
+
+
+def json_schema() -> dict[str, Any]:
+    """Generate the JSON Schema (2020-12) of the event's detail."""
+    schema = msgspec.json.schema(EndedRun)
+    for definition in schema["$defs"].values():
+        # Python 3.13 removes the indentation of docstrings, older versions keep it.
+        definition["description"] = cleandoc(definition["description"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Detail of the event Task Run Ended",
+        **schema,
+    }

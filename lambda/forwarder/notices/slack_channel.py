@@ -1,0 +1,48 @@
+"""The channel of notices that are Slack messages."""
+
+import random
+from collections.abc import Callable, Mapping
+
+from forwarder.errors import SettingsError
+from forwarder.invocation import TimeBudget
+from forwarder.notices.channel import NoticeKind
+from forwarder.notices.notice import Notice
+from forwarder.notices.slack_message import message
+from forwarder.notices.slack_settings import SlackTarget
+
+
+class SlackNoticeChannel:
+    """Posts notices to Slack. See ``NoticeChannel``.
+
+    Args:
+        targets: reads the target of each kind; raises SettingsError.
+        budget: the time for all requests and retries.
+        kibana_url: the address for the button; None: no button.
+    """
+
+    name = "slack"
+    is_selective = True
+
+    def __init__(
+        self,
+        targets: Callable[[], Mapping[NoticeKind, SlackTarget]],
+        budget: TimeBudget,
+        *,
+        kibana_url: str | None = None,
+    ) -> None:
+        self._targets = targets
+        self._budget = budget
+        self._kibana_url = kibana_url
+
+    def accepts(self, kind: NoticeKind) -> bool:
+        """Whether Slack has a target for this kind."""
+        return kind in self._targets()
+
+    def post(self, notice: Notice, kind: NoticeKind) -> None:
+        """Send the message."""
+        from forwarder.notices.slack_sender import SlackSender  # imports slack_sdk, which is not always needed
+
+        target = self._targets().get(kind)
+        if target is None:
+            raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
+        SlackSender(target, self._budget, random.random).send(message(notice, kibana_url=self._kibana_url))

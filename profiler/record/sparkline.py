@@ -1,0 +1,39 @@
+"""A time series as one line of text: ``▁▂▅█``, for the terminal and for messages."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+GAP = " "
+"""The character of a part of the series without a measurement."""
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS = "_.:-=+*#"
+
+
+def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:
+    """Draw a series with one character for each value, or for the maximum of several values.
+
+    Args:
+        values: The series; None, and a value that is not finite, is a gap.
+        width: The maximum length. A longer series is divided into ``width`` buckets of almost equal size, and each
+            bucket shows its largest value, so that no peak is lost. A shorter series is not stretched.
+        top: The value of the highest block. Values above it are drawn with the highest block, values below 0 with the
+            lowest one.
+        ascii_only: Draw with ASCII characters instead of block elements.
+
+    Returns:
+        One line of ``min(width, len(values))`` characters. A bucket without any value is ``GAP``.
+    """
+    length = min(max(width, 0), len(values))
+    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
+    bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
+    return "".join(_character(values[start:end], blocks, top) for start, end in pairwise(bounds))
+
+
+def _character(bucket: Sequence[float | None], blocks: str, top: float) -> str:
+    measured = [value for value in bucket if value is not None and math.isfinite(value)]
+    if not measured:
+        return GAP
+    share = max(measured) / top if top > 0 else 0.0
+    return blocks[math.floor(max(0.0, min(share, 1.0)) * (len(blocks) - 1) + 0.5)]

@@ -1,0 +1,228 @@
+"""Which calls ``handler.task_stopped`` makes, whether they fit the invocation, and what reaches every channel."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import botocore.client
+import pytest
+from moto import mock_aws
+
+import handler
+from forwarder.errors import NoticeError
+from tests.contract.test_task_stopped_settings import forget
+from tests.fake_slack import FakeSlack, rate_limited
+from tests.http_server import FakeElasticsearch
+from tests.unit.forwarder.task.test_event import ARN, container, definition, event
+from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
+
+TASK_ID = ARN.rsplit("/", 1)[-1]
+SOURCE = {"record": report()}
+
+
+class Clock:
+    """The context of an invocation whose time passes only when the function waits."""
+
+    function_name = "task_stopped"
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(self.left * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.left -= seconds
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The AWS operations that were called."""
+    made: list[str] = []
+    original = botocore.client.BaseClient._make_api_call
+
+    def record(client: Any, name: str, arguments: Any) -> Any:
+        made.append(name)
+        return original(client, name, arguments)
+
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", record)
+    return made
+
+
+@pytest.fixture
+def slack() -> Iterator[FakeSlack]:
+    fake = FakeSlack()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeElasticsearch]:
+    fake = FakeElasticsearch()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch) -> Iterator[None]:
+    settings = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
+        "ELASTICSEARCH_URL": cluster.url,
+        "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+        "IDEMPOTENCY_TABLE": "done",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
+        for _ in range(5):
+            boto3.client("ecs").register_task_definition(
+                family="nightly", containerDefinitions=described["containerDefinitions"]
+            )
+        boto3.client("dynamodb").create_table(
+            TableName="done",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        forget()
+        yield
+    forget()
+
+
+def written(cluster: FakeElasticsearch) -> dict[str, Any]:
+    ((_action, body),) = cluster.bulks
+    return dict(body)
+
+
+def put_lines(*lines: str) -> None:
+    logs = boto3.client("logs")
+    logs.create_log_group(logGroupName="/ecs/jobs")
+    logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=BATCH_STREAM)
+    events = [{"timestamp": time.time_ns() // 1_000_000, "message": line} for line in lines]
+    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=BATCH_STREAM, logEvents=events)
+
+
+def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, calls: list[str]) -> None:
+    cluster.stored[f"{TASK_ID}/batch"] = SOURCE
+    assert handler.task_stopped(event(), Clock(60)) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert cluster.asked == [f"{TASK_ID}/batch"]
+    assert "GetLogEvents" not in calls
+    assert calls.count("DescribeTaskDefinition") == 1
+    assert written(cluster)["doc"]["task"]["complete"] is True
+
+
+@pytest.mark.parametrize("seconds", [12, 11])
+def test_with_little_time_left_the_index_and_the_notice_are_done(
+    seconds: float, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = Clock(seconds)
+    monkeypatch.setattr(time, "sleep", context.sleep)
+    assert handler.task_stopped(event(), context) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert context.left >= 10
+    assert written(cluster)["upsert"]["task"]["complete"] is False
+    assert len(slack.messages) == 1
+
+
+@pytest.mark.parametrize("seconds", [9, 8])
+def test_without_time_to_wait_the_index_and_the_notice_are_done(
+    seconds: float, cluster: FakeElasticsearch, slack: FakeSlack
+) -> None:
+    assert handler.task_stopped(event(), Clock(seconds))["indexed"] is True
+    assert len(slack.messages) == 1
+
+
+def test_without_a_cluster_the_ended_run_is_a_line(
+    cluster: FakeElasticsearch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICSEARCH_URL", "")
+    monkeypatch.setenv("NOTIFY_FAMILIES", "other")
+    forget()
+    for _ in range(2):
+        assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] is None
+    (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "task.ended" in line]
+    assert (line["type"], line["taskId"], line["family"], line["status"]) == (
+        "task.ended",
+        TASK_ID,
+        "nightly",
+        "failure",
+    )
+    assert cluster.bulks == []
+
+
+def test_with_a_cluster_no_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    handler.task_stopped(event(startedAt=None), Clock(60))
+    assert "task.ended" not in capsys.readouterr().out
+
+
+def event_queue() -> str:
+    """A queue that gets every event of the default bus."""
+    sqs, events = boto3.client("sqs"), boto3.client("events")
+    url = str(sqs.create_queue(QueueName="ended")["QueueUrl"])
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    events.put_rule(Name="ended", EventPattern='{"source": ["task-profiler"], "detail-type": ["Task Run Ended"]}')
+    events.put_targets(Rule="ended", Targets=[{"Id": "queue", "Arn": arn}])
+    return url
+
+
+def received(url: str) -> list[dict[str, Any]]:
+    messages = boto3.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in messages]
+
+
+def test_a_retry_repeats_only_slack(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    queue = event_queue()
+    slack.script = [rate_limited(3600)]
+    with pytest.raises(NoticeError, match="SLACK_FAILURE_WEBHOOK_URL"):
+        handler.task_stopped(event(startedAt=None), Clock(60))
+    assert slack.messages == []
+    assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] == "failure"
+    assert len(slack.messages) == 1
+    (sent,) = received(queue)
+    assert sent["resources"] == [ARN]
+    assert (sent["detail"]["taskArn"], sent["detail"]["exitCode"]) == (ARN, 1)
+    items = boto3.client("dynamodb").scan(TableName="done")["Items"]
+    assert len(items) == 2
+
+
+def test_a_failure_shows_its_last_lines(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_LOG_LINES", "2")
+    put_lines("first", "Traceback <1>", "ValueError: 5", report())
+    handler.task_stopped(event(), Clock(10))
+    text = json.dumps(slack.messages)
+    assert "```\\nTraceback &lt;1&gt;\\nValueError: 5\\n```" in text
+    assert "first" not in text
+
+
+HOSTILE: list[tuple[dict[str, Any], str]] = [
+    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt"),
+    ({"pullStartedAt": "0001-01-01T00:00:00Z"}, "pullStartedAt"),
+    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt"),
+    ({"createdAt": "12026-03-01T10:11:07Z"}, "createdAt"),
+    ({"stoppedReason": "half \ud800"}, "stoppedReason"),
+    ({"containers": [{"name": "batch", "exitCode": 2**70}]}, "exitCode"),
+]
+
+
+@pytest.mark.parametrize(("detail", "named"), HOSTILE)
+def test_the_rest_of_a_hostile_event_is_indexed_and_told(
+    detail: dict[str, Any],
+    named: str,
+    cluster: FakeElasticsearch,
+    slack: FakeSlack,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REPORT_WAIT_SECONDS", "0")
+    assert handler.task_stopped(event(**detail), Clock(60))["indexed"] is True
+    assert len(slack.messages) == 1
+    ((action, _body),) = cluster.bulks
+    assert action["update"]["_index"] == "task-reports-2026.03"
+    warnings = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert any(named in sentence and TASK_ID in sentence for sentence in warnings)

@@ -1,0 +1,149 @@
+"""The event's detail and the line of an ended run: the same shape, bounded, and as the schema in the docs says."""
+
+import json
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from forwarder.errors import NoticeError
+from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
+from forwarder.notices.event_bus import EventBusChannel
+from forwarder.notices.notice import Notice, RunNumbers
+from profiler.record.model import Container, Cost, Metrics, Recommendation, Record
+from tests.documentation import ROOT
+from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES
+
+KIBANA = "https://kibana.example.com"
+RECORD = Record(
+    task_id="0123",
+    container=Container(name="batch"),
+    metrics=Metrics(duration_ms=5, billed_duration_ms=60_000, vcpu_size=0.5, max_memory_used_mb=993.3),
+    cost=Cost(usd=0.0123, price_basis="fargate"),
+    recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
+)
+RUN = replace(NOTICE, record=RECORD, task_arn="arn:task/0123", finished_at="2026-03-01T12:00:00.000Z", reason="why")
+
+
+class Bus:
+    """Keeps the entries of EventBridge's client."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        self.entries += Entries
+        return {"FailedEntryCount": 0}
+
+
+class RefusingBus(Bus):
+    """Answers as EventBridge does for a bus that does not exist, or raises botocore's error."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error
+
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        if self._error is not None:
+            raise self._error
+        return {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ResourceNotFound"} for _ in Entries]}
+
+
+@pytest.mark.parametrize(
+    ("bus", "code"),
+    [
+        (RefusingBus(), "ResourceNotFound"),
+        (RefusingBus(ClientError({"Error": {"Code": "AccessDenied"}}, "PutEvents")), "AccessDenied"),
+        (RefusingBus(EndpointConnectionError(endpoint_url="https://events")), "EndpointConnectionError"),
+    ],
+)
+def test_a_bus_that_does_not_accept_the_event_is_named(bus: RefusingBus, code: str) -> None:
+    with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
+        EventBusChannel("runs", lambda: bus).post(RUN, "failure")
+
+
+def detail(notice: Notice) -> dict[str, Any]:
+    bus = Bus()
+    EventBusChannel("default", lambda: bus, kibana_url=KIBANA).post(notice, "failure")
+    (entry,) = bus.entries
+    assert (entry["Source"], entry["DetailType"]) == ("task-profiler", "Task Run Ended")
+    assert len(entry["Detail"].encode()) < MAX_DETAIL_BYTES
+    parsed: dict[str, Any] = json.loads(entry["Detail"])
+    return parsed
+
+
+def test_the_detail_of_a_run_with_a_report() -> None:
+    run = detail(RUN)
+    links, advice = run.pop("links"), run.pop("recommendation")
+    assert run == {
+        "taskId": "0123",
+        "taskArn": "arn:task/0123",
+        "cluster": "jobs",
+        "family": "etl_daily",
+        "revision": "7",
+        "container": "batch",
+        "status": "success",
+        "stopCategory": "exit",
+        "stoppedReason": "why",
+        "exitCode": 0,
+        "startedAt": "2026-03-01T11:00:03+01:00",
+        "finishedAt": "2026-03-01T12:00:00.000Z",
+        "metrics": {
+            "durationMs": 7_980_000,
+            "billedDurationMs": 60_000,
+            "vcpuSize": 0.5,
+            "maxMemoryUsedMB": 993.3,
+        },
+        "cost": {"usd": 0.0123, "priceBasis": "fargate"},
+    }
+    assert set(links) == {"logStream", "ecsTask", "kibana"}
+    assert (advice["vcpu"], advice["memoryMB"]) == (0.25, 2048)
+    assert [len(reason) for reason in advice["reasons"]] == [400] * 5
+
+
+def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
+    run = detail(replace(RUN, is_complete=False))
+    assert "cost" not in run
+    assert run["metrics"] == {"durationMs": 7_980_000, "vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
+
+
+def test_an_event_alone_has_the_duration_or_nothing() -> None:
+    assert detail(replace(RUN, record=None))["metrics"] == {"durationMs": 7_980_000}
+    assert "metrics" not in detail(replace(RUN, record=None, numbers=RunNumbers()))
+
+
+def test_the_line_is_the_detail_with_its_type() -> None:
+    lines: list[str] = []
+    LogLineChannel(lines.append, kibana_url=KIBANA).post(RUN, "success")
+    (line,) = lines
+    assert "\n" not in line
+    assert json.loads(line) == {"type": "task.ended", **detail(RUN)}
+
+
+def test_numbers_of_thousands_of_digits_are_left_out() -> None:
+    fields = ("billedDurationMs", "memorySizeMB", "networkRxBytes", "networkTxBytes", "blockReadBytes", "maxPids")
+    many = (*fields, "blockWriteBytes", "vcpuSize", "initDurationMs", "maxMemoryUsedMB")
+    metrics = msgspec.convert(dict.fromkeys(many, 10**4000), type=Metrics)
+    run = detail(replace(RUN, record=replace(RECORD, metrics=metrics)))
+    assert "metrics" not in run
+    assert run["taskId"] == "0123"
+
+
+def test_the_schema_in_the_docs_is_that_of_the_type() -> None:
+    assert json.loads((ROOT / "docs" / "task-run-ended.schema.json").read_text()) == json_schema()
+
+
+def test_the_schema_names_the_fields_of_the_type() -> None:
+    assert set(json_schema()["$defs"]["EndedRun"]["properties"]) == set(EndedRun.__struct_encode_fields__)
+
+
+@settings(deadline=None)
+@given(NOTICES)
+def test_any_notice_makes_a_bounded_detail_of_the_schema(notice: Notice) -> None:
+    run = detail(replace(notice, record=RECORD))
+    jsonschema.validate(run, json_schema())
+    assert ended_run(notice, kibana_url=KIBANA).status == notice.verdict
