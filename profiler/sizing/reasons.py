@@ -223,11 +223,12 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
     elif option.factor is None:
         yield (
-            f"{name} was not considered: some reports (of schema 1.0) do not say how much longer a run would take, and "
-            f"used up to {format_vcpu(evidence.vcpu_without_slowdown or 0)} for 95 % of the time."
+            f"{name} was not considered: of some runs it is only known that they used up to "
+            f"{format_vcpu(evidence.vcpu_without_slowdown or 0)} for 95 % of the time, not how much longer they would take."
         )
     elif option.factor.max > 1:
-        yield f"{name} would take {_times(option.factor)} as long{_cost_range(option)}{_hint(option, choice)}."
+        duration = f"With {name}, a run would take {_times(option.factor)} as long"
+        yield f"{duration}{_cost_range(option)}{_hint(option, choice)}."
 
 
 def _cost_range(option: SizeOption) -> str:

@@ -178,7 +178,7 @@ def test_a_saturated_task_is_not_enlarged() -> None:
         "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU a run would take 58 to 100 % of today's "
         "time and cost 117 to 200 % of today's, depending on how much of its work is parallel (--faster recommends it)."
     ) in text
-    assert "0.5 vCPU would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
+    assert "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
     assert "The current size is right." in text
     assert "thread" not in text
 
@@ -236,7 +236,7 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
         None,
         False,
     )
-    assert "0.25 vCPU was not considered: some reports (of schema 1.0)" in "\n".join(found.reasons)
+    assert "0.25 vCPU was not considered: of some runs it is only known that they used up to 0.3 vCPU" in "\n".join(found.reasons)
     assert size(report(0, p95=0.25)) == (0.25, 512)
 
 
@@ -253,18 +253,18 @@ def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
 def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None:
     text = reasons(measured(0, {"v0_25": (1.2, 1.6), "v0_5": (1, 1.12)}))
     assert (
-        "0.25 vCPU would take 1.2 to 1.6 times as long and cost 60 to 70 % less: --max-slowdown 60 accepts that."
+        "With 0.25 vCPU, a run would take 1.2 to 1.6 times as long and cost 60 to 70 % less: --max-slowdown 60 accepts that."
         in text
     )
     assert "The new size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long." in text
     wide = reasons(measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}))
-    assert "0.5 vCPU would take 1.4 to 2 times as long and cost 0 to 30 % less." in wide
+    assert "With 0.5 vCPU, a run would take 1.4 to 2 times as long and cost 0 to 30 % less." in wide
     between = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=1200))
-    assert "0.5 vCPU would take 1.4 to 2 times as long and cost between 17 % less and 18 % more." in between
+    assert "With 0.5 vCPU, a run would take 1.4 to 2 times as long and cost between 17 % less and 18 % more." in between
     same = reasons(measured(0, {"v0_5": (2, 2)}))
-    assert "0.5 vCPU would take 2 times as long and cost the same." in same
+    assert "With 0.5 vCPU, a run would take 2 times as long and cost the same." in same
     unpriced = reasons(measured(0, {"v0_5": (1.4, 1.5)}, region="mars-1"))
-    assert "0.5 vCPU would take 1.4 to 1.5 times as long: --max-slowdown 50 accepts that." in unpriced
+    assert "With 0.5 vCPU, a run would take 1.4 to 1.5 times as long: --max-slowdown 50 accepts that." in unpriced
 
 
 def test_what_keeps_the_memory_from_being_smaller_is_said() -> None:
