@@ -136,8 +136,8 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     threads = evidence.latest.max_threads
     if threads is not None and 0 < threads <= vcpu:
         yield (
-            f"The batch never had more than {format_count(threads, 'thread')}, so more than {format_vcpu(vcpu)} would "
-            "hardly make it faster."
+            f"The latest run never had more than {format_count(threads, 'thread')}, so more than {format_vcpu(vcpu)} "
+            "would hardly make it faster."
         )
 
 
@@ -223,8 +223,8 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
     elif option.factor is None:
         yield (
-            f"{name} was not considered: of some runs it is only known that they used up to "
-            f"{format_vcpu(evidence.vcpu_without_slowdown or 0)} for 95 % of the time, not how much longer they would take."
+            f"{name} was not considered: some runs used up to {format_vcpu(evidence.vcpu_without_slowdown or 0)} for "
+            "95 % of the time, and their reports do not say how much longer they would take."
         )
     elif option.factor.max > 1:
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
