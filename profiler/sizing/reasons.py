@@ -125,8 +125,8 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         return
     least = 1 - percent / 100 * (1 - vcpu / larger.size.vcpu)
     cost = ""
-    if larger.hour_usd is not None and larger.current_hour_usd:
-        price = larger.hour_usd / larger.current_hour_usd
+    price = larger.price_ratio
+    if price is not None:
         cost = f" and cost {_range(100 * price * least, 100 * price, 0)} % of today's"
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (

@@ -31,6 +31,7 @@ _NO_DISTRIBUTION = Distribution()
 # More than any number of CPUs.
 _MAX_SLOWDOWN = 1e6
 _SLOWDOWN_DIGITS = 3
+_WHOLE_PERCENT = 100
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
@@ -190,7 +191,7 @@ def facts_of(report: Report) -> RunFacts:
         batch_vcpu=vcpu_p95(metrics),
         memory_p99_mb=plausible((metrics.memory_used_mb or _NO_DISTRIBUTION).p99),
         slowdown=_slowdown(metrics),
-        saturated_percent=plausible(metrics.vcpu_saturated_percent),
+        saturated_percent=_percent(metrics.vcpu_saturated_percent),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
         peak_source=known_peak_source(metrics),
@@ -230,6 +231,10 @@ def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
         least = _bound(bounds.min)
         found[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
     return found
+
+
+def _percent(value: float | None) -> float | None:
+    return value if value is not None and 0 <= value <= _WHOLE_PERCENT else None
 
 
 def _bound(factor: float) -> float:

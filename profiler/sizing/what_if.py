@@ -12,6 +12,8 @@ from profiler.sizing.fargate import REFERENCE_PRICES, Prices, Size
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
 _COST_DIGITS = 12
+# More than between any two sizes of Fargate: the current size is not a real one.
+_MAX_PRICE_RATIO = 1e6
 _SAVING_DIGITS = 1
 _USD_DIGITS = 8
 _MS_PER_HOUR = 3_600_000
@@ -70,9 +72,17 @@ class SizeOption(Struct, frozen=True, kw_only=True):
 
     def saving_percent_at(self, factor: float | None) -> float | None:
         """The saving of a run in percent if it takes ``factor`` times as long."""
-        if factor is None or self.hour_usd is None or not self.current_hour_usd:
+        if factor is None or self.price_ratio is None:
             return None
-        return round(100 * (1 - self.hour_usd * factor / self.current_hour_usd), _SAVING_DIGITS) + 0.0
+        return round(100 * (1 - self.price_ratio * factor), _SAVING_DIGITS) + 0.0
+
+    @property
+    def price_ratio(self) -> float | None:
+        """The price of this size as a multiple of the current price; None if one of them is unknown or too small."""
+        if self.hour_usd is None or not self.current_hour_usd:
+            return None
+        ratio = self.hour_usd / self.current_hour_usd
+        return ratio if ratio < _MAX_PRICE_RATIO else None
 
     @property
     def usd_per_run(self) -> float | None:
