@@ -135,7 +135,7 @@ pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's
 coverage: ## The same tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
-mutants: $(VENV)-mutants/.made ## Break four pure modules in some 800 places and list what no test noticed (a minute)
+mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and list what no test noticed (a few minutes)
 	rm -rf mutants
 	$(VENV)-mutants/bin/mutmut run
 	$(VENV)-mutants/bin/mutmut results

@@ -14,6 +14,7 @@ from profiler.record.model import (
     Record,
     Report,
     Sampling,
+    SlowdownBounds,
     TaskSize,
     encode,
 )
@@ -63,6 +64,14 @@ def report(
         task_size=None if size is None else TaskSize(vcpu=size[0], memory_mb=size[1]),
     )
     return Report(time=format_ms(started_ns + 591 * NS_PER_SECOND), type="task.report", record=replace(made, **record))
+
+
+def slowdown(**bounds: tuple[float, float]) -> dict[str, SlowdownBounds]:
+    """The bounds of the slowdown by vCPU size, for example ``slowdown(v0_25=(1.2, 1.5))``."""
+    return {
+        name.removeprefix("v").replace("_", "."): SlowdownBounds(min=least, max=most)
+        for name, (least, most) in bounds.items()
+    }
 
 
 def checkpoint(of: Report) -> Report:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 import msgspec
@@ -14,18 +15,30 @@ from profiler.cli.wiring.run_sources import PastRuns, RunQuery, find_families
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.model import TaskSize
-from profiler.record.units import format_task_size
+from profiler.record.units import format_task_size, format_usd
 from profiler.settings import problems_message, read_price_settings
 from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.duration import DurationFactor
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.what_if import runs_per_month
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _WRONG_SIZE_EXIT_CODE = 3
-_COLOURS = {"high": "green", "medium": "yellow", "low": "red"}
 _MAX_RUNS = 10_000
 _WILDCARDS = frozenset("*?[")
-_PERCENT = click.FloatRange(0, 1000)
+_PERCENT = click.FloatRange(0, 10_000)
+_SIZES_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+    ("Size", "left"),
+    ("Times as long", "right"),
+    ("Run", "right"),
+    ("Month", "right"),
+    ("Saving", "right"),
+    ("", "left"),
+)
 
 
 @click.command("recommend", epilog="Example: task-profiler recommend nightly-etl --elasticsearch https://search:9200")
@@ -49,13 +62,13 @@ _PERCENT = click.FloatRange(0, 1000)
     help="Use the N newest runs of each family.",
 )
 @click.option(
-    "--cpu-margin",
-    "cpu_margin_percent",
+    "--max-slowdown",
+    "max_slowdown_percent",
     metavar="PERCENT",
     type=_PERCENT,
-    default=Policy().cpu_margin_percent,
+    default=Policy().max_slowdown_percent,
     show_default=True,
-    help="Margin above the required vCPU.",
+    help="How much longer a run may take than at the current size.",
 )
 @click.option(
     "--memory-margin",
@@ -66,8 +79,23 @@ _PERCENT = click.FloatRange(0, 1000)
     show_default=True,
     help="Margin above the required memory.",
 )
+@click.option("--faster", is_flag=True, help="Give a task that used all of its vCPUs the next larger vCPU size.")
+@click.option("--sizes", "with_sizes", is_flag=True, help="Print what each size would cost and how long it would take.")
 @click.option("--json", "as_lines", is_flag=True, help="Print one JSON object per family and line, without a table.")
-@click.option("--check", is_flag=True, help="Exit with 3 if a family does not have the recommended size.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Exit with 3 if a family may run out of memory, or if the recommended size saves enough.",
+)
+@click.option(
+    "--min-saving",
+    "min_saving_percent",
+    metavar="PERCENT",
+    type=click.FloatRange(0, 100),
+    default=10,
+    show_default=True,
+    help="The saving that is enough for --check.",
+)
 @click.option("--apply", "definition_file", metavar="FILE", help="Write the size to the task definition in FILE.")
 def command(
     *,
@@ -81,10 +109,13 @@ def command(
     since: str,
     file: str | None,
     last: int,
-    cpu_margin_percent: float,
+    max_slowdown_percent: float,
     memory_margin_percent: float,
+    faster: bool,
+    with_sizes: bool,
     as_lines: bool,
     check: bool,
+    min_saving_percent: float,
     definition_file: str | None,
 ) -> int:
     """Recommend a task size for each FAMILY, or for all families, from past runs.
@@ -106,18 +137,34 @@ def command(
         since=since,
         history_file=file,
     )
-    policy = Policy(cpu_margin_percent=cpu_margin_percent, memory_margin_percent=memory_margin_percent, last_runs=last)
+    policy = Policy(
+        memory_margin_percent=memory_margin_percent,
+        max_slowdown_percent=max_slowdown_percent,
+        faster=faster,
+        last_runs=last,
+    )
     runs = find_families(query, os.environ, SystemClock())
     advices = _advices(runs, query.families, policy, _price_overrides(), definition)
     if definition is not None and len(advices) > 1:
         raise UsageError("--apply is for one family: name it before the options.")
     if advices:
-        write_out(_lines(advices) if as_lines else _table(advices))
+        write_out(_lines(advices) if as_lines else _table(advices, with_sizes=with_sizes))
     if definition is not None:
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: measure a run of its family first.")
         warn(apply_size(definition, advices[0].choice.size))
-    return _WRONG_SIZE_EXIT_CODE if check and any(advice.choice.changes for advice in advices) else 0
+    return _WRONG_SIZE_EXIT_CODE if check and _has_problem(advices, min_saving_percent) else 0
+
+
+def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
+    """Print a sentence for each family with a risk or a saving; return whether there is one."""
+    found = False
+    for advice in advices:
+        problem = advice.risk or advice.possible_saving(min_saving_percent)
+        if problem is not None:
+            found = True
+            warn(f"{printable(advice.family)} fails the check: {problem}.")
+    return found
 
 
 def _check_sources(source: str | None, url: str | None, groups: tuple[str, ...], file: str | None) -> None:
@@ -168,8 +215,8 @@ def _lines(advices: Sequence[Advice]) -> bytes:
     return b"".join(msgspec.json.encode(as_json(advice)) + b"\n" for advice in advices)
 
 
-def _table(advices: Sequence[Advice]) -> bytes:
-    """One row per family, then the reasons of each. Family names are never read as markup."""
+def _table(advices: Sequence[Advice], *, with_sizes: bool) -> bytes:
+    """One row per family, then the sizes and the reasons of each. Family names are never read as markup."""
     from rich.padding import Padding  # rich is not for --json
     from rich.text import Text
 
@@ -179,8 +226,7 @@ def _table(advices: Sequence[Advice]) -> bytes:
     families.add_column("Current", no_wrap=True)
     families.add_column("Recommended", no_wrap=True)
     families.add_column("Saving", justify="right", no_wrap=True)
-    families.add_column("Confidence", no_wrap=True)
-    reasons: list[Padding | Text] = []
+    details: list[Padding | Text] = []
     for advice in advices:
         choice = advice.choice
         families.add_row(
@@ -188,12 +234,50 @@ def _table(advices: Sequence[Advice]) -> bytes:
             str(advice.evidence.runs),
             _size(choice.current),
             Text(_size(choice.size), style="bold" if choice.changes else ""),
-            UNKNOWN if choice.saving_percent is None else f"{choice.saving_percent:.0f} %",
-            Text(advice.confidence, style=_COLOURS[advice.confidence]),
+            _percent(choice.saving_percent),
         )
-        reasons.append(Text(f"\n{printable(advice.family)}", style="bold"))
-        reasons.extend(Padding(Text(f"- {printable(one)}"), (0, 0, 0, 2), expand=False) for one in advice.reasons)
-    return render(families, *reasons)
+        details.append(Text(f"\n{printable(advice.family)}", style="bold"))
+        if with_sizes and choice.options:
+            details.append(Padding(_sizes(advice), (0, 0, 1, 2), expand=False))
+        details.extend(Padding(Text(f"- {printable(one)}"), (0, 0, 0, 2), expand=False) for one in advice.reasons)
+    return render(families, *details)
+
+
+def _sizes(advice: Advice) -> "Table":
+    """One row per size, with the upper bounds of its costs."""
+    table = plain_table(column_gap=2)
+    for name, justify in _SIZES_COLUMNS:
+        table.add_column(name, justify=justify, no_wrap=True)
+    choice, monthly_runs = advice.choice, runs_per_month(advice.evidence)
+    for option in choice.options:
+        usd = option.usd_per_run
+        marks = (
+            (choice.current, "current"),
+            (choice.size, "recommended"),
+        )
+        size = TaskSize(vcpu=option.size.vcpu, memory_mb=option.size.memory_mb)
+        names = [name for marked, name in marks if marked == size]
+        if not option.acceptable:
+            names.append("too slow" if option.holds_memory else "too little memory")
+        factor = option.factor
+        table.add_row(
+            _size(size),
+            UNKNOWN if factor is None else _factor(factor),
+            UNKNOWN if usd is None else format_usd(usd),
+            UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
+            _percent(option.saving_percent),
+            ", ".join(names),
+        )
+    return table
+
+
+def _factor(factor: DurationFactor) -> str:
+    least, most = f"{factor.min:.2f}", f"{factor.max:.2f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def _percent(percent: float | None) -> str:
+    return UNKNOWN if percent is None else f"{percent:.0f} %"
 
 
 def _size(size: TaskSize | None) -> str:

@@ -27,6 +27,7 @@ from profiler.record.model import (
     Recommendation,
     Record,
     SlowdownBounds,
+    TaskSize,
     known_status,
 )
 
@@ -49,7 +50,7 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
     "time": "date",
 }
 # The sizes in vCPU with a slowdown in the search document.
-_SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8")
+SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16")
 # The record rounds its own numbers to three digits, too.
 _MEAN_DIGITS = 3
 _NO_INTERVAL, _NO_COST, _NO_RECOMMENDATION, _NO_MONITOR = Interval(), Cost(), Recommendation(), Monitor()
@@ -161,6 +162,19 @@ def _waste_usd(run: RunView) -> float | None:
     return usd * saving_percent / 100
 
 
+def _task_size(part: Callable[[TaskSize], Number | None]) -> Callable[[RunView], Number | None]:
+    def read(run: RunView) -> Number | None:
+        size = run.record.task_size
+        return None if size is None else part(size)
+
+    return read
+
+
+def _stats_period_ms(run: RunView) -> int | None:
+    sampling = run.record.sampling
+    return None if sampling is None else sampling.stats_period_ms
+
+
 def _failed(run: RunView) -> int | None:
     """1 or 0, once for each run. A stopped run did not fail; if the end was not observed, the result is not known."""
     status = known_status(run.record)
@@ -173,14 +187,15 @@ def _out_of_memory(run: RunView) -> int | None:
     return None if run.record.status == "running" or likely is None else int(likely)
 
 
+def slowdown_field(bound: str, size: str) -> str:
+    """The document's field with a bound (``min`` or ``max``) of the slowdown at one of ``SLOWDOWN_SIZES``."""
+    return f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
+
+
 def _slowdowns(name: str, bound: Callable[[SlowdownBounds], float]) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
-    for size in _SLOWDOWN_SIZES:
-        yield Metric(
-            unit="factor",
-            get=_slowdown(size, bound),
-            document_field=f"usage.cpu.slowdown.{name}.v{size.replace('.', '_')}",
-        )
+    for size in SLOWDOWN_SIZES:
+        yield Metric(unit="factor", get=_slowdown(size, bound), document_field=slowdown_field(name, size))
 
 
 def _slowdown(size: str, bound: Callable[[SlowdownBounds], float]) -> Callable[[RunView], float | None]:
@@ -264,6 +279,7 @@ METRICS: tuple[Metric, ...] = (
         get=lambda run: run.metrics.vcpu_saturated_percent,
         record_path="metrics.vcpuSaturatedPercent",
         document_field="usage.cpu.saturated_percent",
+        field_type="double",  # exact, because `recommend` prints the mean
     ),
     *_slowdowns("min", lambda bounds: bounds.min),
     *_slowdowns("max", lambda bounds: bounds.max),
@@ -408,6 +424,26 @@ METRICS: tuple[Metric, ...] = (
         get=_statistic(lambda run: run.interval.neuron_utilization_percent, "avg"),
         record_path="interval.neuronUtilizationPercent.avg",
         document_field="interval.neuron_percent",
+    ),
+    # The task's size, which Fargate bills, and how often its readings were refreshed
+    Metric(
+        unit="vCPU",
+        get=_task_size(lambda size: size.vcpu),
+        record_path="taskSize.vcpu",
+        document_field="task.size.vcpu",
+        field_type="double",
+    ),
+    Metric(
+        unit="MB",
+        get=_task_size(lambda size: size.memory_mb),
+        record_path="taskSize.memoryMB",
+        document_field="task.size.memory_mb",
+    ),
+    Metric(
+        unit="ms",
+        get=_stats_period_ms,
+        record_path="sampling.statsPeriodMs",
+        document_field="monitor.stats_period_ms",
     ),
     # Cost and outcome
     Metric(

@@ -1,6 +1,7 @@
 """Evidence of runs in Elasticsearch or OpenSearch, aggregated by the cluster.
 
-The first query finds families and the window of their last runs, the second aggregates each window.
+The first query finds families and the window of their last runs, the second aggregates each window. The third compares
+the slowdown of each run with its slowdown at the current size, which the second query finds.
 """
 
 import contextlib
@@ -12,14 +13,24 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.record.metrics import SLOWDOWN_SIZES, slowdown_field
 from profiler.record.model import TaskSize, decode
 from profiler.search.setup import SearchServer, ServerResponse
-from profiler.sizing.evidence import Evidence, spike_of, with_assumption
-from profiler.sizing.requirements import CPU_BOUND_SHARE, RunFacts, Task, facts_of
+from profiler.sizing.duration import (
+    UNKNOWN_DURATION_MS,
+    DurationFactor,
+    max_factor,
+    monotone,
+    quotient,
+    smaller_vcpus,
+)
+from profiler.sizing.evidence import Evidence, rounded_ms, spike_of, with_assumption
+from profiler.sizing.requirements import RunFacts, Task, facts_of
 
 JsonObject = dict[str, Any]
 
@@ -30,12 +41,26 @@ _P95 = "usage.cpu.used.p95"
 _MEMORY_SIZE = "usage.memory.size_mb"
 _TASK_MEMORY = "usage.task.memory_mb"
 _TASK_VCPU = "usage.task.vcpu_p95"
-_SOURCE = ["record", "usage.cpu.size", _MEMORY_SIZE, "usage.memory.used_mb", "task.launch_type", "cloud.region"]
+_VCPU_SIZE = "task.size.vcpu"
+# Every document with slowdowns has this field.
+_ANY_SLOWDOWN = slowdown_field("max", SLOWDOWN_SIZES[0])
+_SIZE_NAMES: Mapping[float, str] = {float(size): size for size in SLOWDOWN_SIZES}
+_SOURCE = [
+    "record",
+    "usage.cpu.size",
+    _MEMORY_SIZE,
+    "usage.memory.used_mb",
+    "task.launch_type",
+    "task.size",
+    "cloud.region",
+]
 # Both engines refuse a response of more than 65,535 buckets.
 _MAX_BUCKETS = 10_000
 _MAX_FAMILIES = 100
 # The cluster stores 32-bit floats, which are exact to seven significant digits.
 _DIGITS = 5
+# The record's slowdowns and shares of time have three decimals.
+_RECORD_DIGITS = 3
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -102,18 +127,15 @@ def _aggregates() -> JsonObject:
     return {
         "failed": _count(_term("task.status", "failure")),
         "stopped": _count(_any_of([_term("task.status", "stopped"), _without("task.status")])),
-        "bound": {
-            "filter": {"range": {"usage.cpu.percent.p95": {"gte": 100 * CPU_BOUND_SHARE}}},
-            "aggs": {"vcpu": _max("usage.cpu.size")},
-        },
+        "without_slowdown": {"filter": _without(_ANY_SLOWDOWN), "aggs": _vcpu_aggregates()},
         "task_memory": _max(_TASK_MEMORY),
-        "task_vcpu": _max(_TASK_VCPU),
+        **_vcpu_aggregates(),
         "alone": {"filter": _without(_TASK_MEMORY), "aggs": {"memory": _max(_PEAK)}},
-        "alone_vcpu": {"filter": _without(_TASK_VCPU), "aggs": {"vcpu": _max(_P95)}},
         "sampled": _count(_term("usage.memory.peak_source", "sampled")),
         "kernel": _count(_term("usage.memory.peak_source", "kernel")),
         "first": {"min": {"field": _START}},
         "last": {"max": {"field": _START}},
+        "stats_period_ms": _max("monitor.stats_period_ms"),
         "billed_ms": {"avg": {"field": "usage.billed_duration_ms"}},
         "gpu": _max("usage.gpu.percent.max"),
         "newest": _top(_START),
@@ -121,6 +143,61 @@ def _aggregates() -> JsonObject:
         "neediest": _top(_TASK_MEMORY),
         "busiest": _top(_P95),
     }
+
+
+def _vcpu_aggregates() -> JsonObject:
+    """Build the aggregations of the required vCPUs: of all containers, and of batches without other containers."""
+    return {
+        "task_vcpu": _max(_TASK_VCPU),
+        "alone_vcpu": {"filter": _without(_TASK_VCPU), "aggs": {"vcpu": _max(_P95)}},
+    }
+
+
+def slowdowns_query(windows: Sequence[Window], current_vcpus: Sequence[float | None], last: int) -> JsonObject:
+    """Build the query for the durations at other sizes, under each window's index in the list.
+
+    The windows are grouped by the vCPU size of the newest run, because the aggregations depend on it.
+    """
+    groups: dict[float | None, dict[str, JsonObject]] = {}
+    for index, (window, vcpu) in enumerate(zip(windows, current_vcpus, strict=True)):
+        condition = {"bool": {"filter": [_in_window(window), _measured()]}}
+        groups.setdefault(vcpu, {})[str(index)] = condition
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"terms": {_FAMILY: [window.family for window in windows]}},
+        "aggs": {
+            f"of_{group}": {"filters": {"filters": filters}, "aggs": _slowdown_aggregates(vcpu, last)}
+            for group, (vcpu, filters) in enumerate(groups.items())
+        },
+    }
+
+
+def _slowdown_aggregates(current_vcpu: float | None, last: int) -> JsonObject:
+    at_current = _without(_VCPU_SIZE) if current_vcpu is None else _term(_VCPU_SIZE, current_vcpu)
+    mean = {
+        "value": {"field": "usage.cpu.saturated_percent"},
+        "weight": {"field": "usage.duration_ms", "missing": UNKNOWN_DURATION_MS},
+    }
+    return {
+        "saturated": {"filter": at_current, "aggs": {"percent": {"weighted_avg": mean}}},
+        "least": _quotients("min", "max", current_vcpu, last),
+        "most": _quotients("max", "min", current_vcpu, last),
+    }
+
+
+def _quotients(bound: str, divisor_bound: str, current_vcpu: float | None, last: int) -> JsonObject:
+    """Build the largest values of a bound of the slowdown, for each value of its divisor at the current size.
+
+    A run has the largest quotient of the family if it has the largest value of the runs with the same divisor. In this
+    way, the cluster needs no script. Almost every run has a divisor of 1.
+    """
+    names = [_SIZE_NAMES[vcpu] for vcpu in smaller_vcpus(current_vcpu)]
+    largest = {name: _max(slowdown_field(bound, name)) for name in names}
+    current = None if current_vcpu is None else _SIZE_NAMES.get(current_vcpu)
+    if current is None:
+        return {"filter": _exists(_ANY_SLOWDOWN), "aggs": largest}
+    return {"terms": {"field": slowdown_field(divisor_bound, current), "size": last}, "aggs": largest}
 
 
 def _out_of_memory_aggregates() -> JsonObject:
@@ -223,12 +300,20 @@ class ClusterRuns:
                 window for bucket in page.get("buckets", ()) if (window := _window(bucket, patterns)) is not None
             ]
             if windows:
-                buckets = self._search(evidence_query(windows))["families"]["buckets"]
-                for index, window in enumerate(windows):
-                    yield FamilyEvidence(name=window.family, evidence=_evidence(window, buckets[str(index)]))
+                yield from self._evidence(windows, last)
             after = page.get("after_key")
             if after is None:
                 return
+
+    def _evidence(self, windows: Sequence[Window], last: int) -> Iterator[FamilyEvidence]:
+        buckets = self._search(evidence_query(windows))["families"]["buckets"]
+        found = [_evidence(window, buckets[str(index)]) for index, window in enumerate(windows)]
+        vcpus = [None if evidence is None else evidence.current_vcpu for evidence in found]
+        groups = self._search(slowdowns_query(windows, vcpus, last))
+        durations = {index: bucket for group in groups.values() for index, bucket in group["buckets"].items()}
+        for index, (window, evidence) in enumerate(zip(windows, found, strict=True)):
+            known = None if evidence is None else _with_durations(evidence, durations[str(index)])
+            yield FamilyEvidence(name=window.family, evidence=known)
 
     def _search(self, body: object) -> Mapping[str, Any]:
         response = self._server.request("POST", self._path, body)
@@ -273,7 +358,8 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
     records = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
     others = _OtherContainers(newest)
     memory_mb = max_known(_number(measured["task_memory"]), others.with_memory(_number(measured["alone"]["memory"])))
-    vcpu = max_known(_number(measured["task_vcpu"]), others.with_vcpu(_number(measured["alone_vcpu"]["vcpu"])))
+    vcpu = others.largest_vcpu(measured)
+    period_ms = _number(measured["stats_period_ms"])
     evidence = Evidence(
         family=window.family,
         runs=measured["doc_count"],
@@ -286,24 +372,64 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
         required_memory_mb=memory_mb,
         required_vcpu=vcpu,
         batch_peak_mb=next((run.peak_mb for run in records if _is_close(run.requirements.memory_mb, memory_mb)), None),
-        cpu_bound_runs=measured["bound"]["doc_count"],
-        cpu_bound_vcpu=_number(measured["bound"]["vcpu"]),
+        vcpu_without_slowdown=others.largest_vcpu(measured["without_slowdown"]),
         oom_size_mb=max_known(_number(out_of_memory["size"]), killed.oom_size_mb if killed is not None else None),
         peak_source="sampled"
         if measured["sampled"]["doc_count"]
         else "kernel"
         if measured["kernel"]["doc_count"]
         else None,
-        stats_period_ms=max_known(*(run.stats_period_ms for run in records)),
+        stats_period_ms=None if period_ms is None else int(period_ms),
         first_started_at=_time(measured["first"]),
         last_started_at=_time(measured["last"]),
         window_ns=(window.last_start_ms - window.first_start_ms) * NS_PER_MS,
-        mean_billed_ms=_number(measured["billed_ms"]),
+        mean_billed_ms=rounded_ms(_number(measured["billed_ms"])),
         spike=None if highest is None else spike_of([highest]),
         peaks_mb=window.peaks_mb,
         gpus_idle=_number(measured["gpu"]) == 0 and newest is not None and newest.gpus_idle is True,
     )
     return with_assumption(evidence, others.sentence) if others.were_assumed else evidence
+
+
+def _with_durations(evidence: Evidence, bucket: Mapping[str, Any]) -> Evidence:
+    saturated = bucket["saturated"]["percent"].get("value")
+    return replace(
+        evidence,
+        slowdowns=_duration_factors(evidence.current_vcpu, bucket),
+        saturated_percent=(
+            round(float(saturated), _RECORD_DIGITS)
+            if isinstance(saturated, int | float) and math.isfinite(saturated)
+            else None
+        ),
+    )
+
+
+def _duration_factors(current_vcpu: float | None, bucket: Mapping[str, Any]) -> Mapping[float, DurationFactor] | None:
+    least, most = _by_divisor(bucket["least"]), _by_divisor(bucket["most"])
+    if not least or not most:
+        return None
+    factors = {}
+    for vcpu in smaller_vcpus(current_vcpu):
+        name, limit = _SIZE_NAMES[vcpu], max_factor(vcpu, current_vcpu)
+        factors[vcpu] = DurationFactor(
+            min=max(quotient(_slowdown(part[name]), divisor, limit) for divisor, part in least),
+            max=max(quotient(_slowdown(part[name]), divisor, limit) for divisor, part in most),
+        )
+    return monotone(factors)
+
+
+def _by_divisor(aggregation: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
+    """Read each divisor with the largest values of its runs; without a current size, the only divisor is 1."""
+    buckets = aggregation.get("buckets")
+    if buckets is None:
+        return [(1.0, aggregation)] if aggregation["doc_count"] else []
+    return [(max(round(float(bucket["key"]), _RECORD_DIGITS), 1.0), bucket) for bucket in buckets]
+
+
+def _slowdown(metric: Mapping[str, Any]) -> float:
+    """Read a slowdown with the digits of the record; the index has 32-bit floats."""
+    value = metric.get("value")
+    return round(float(value), _RECORD_DIGITS) if isinstance(value, int | float) else 1.0
 
 
 class _OtherContainers:
@@ -321,6 +447,9 @@ class _OtherContainers:
         if batch_mb is None or newest is None or newest.peak_mb is None or newest.requirements.memory_mb is None:
             return batch_mb
         return self._with_others(batch_mb, newest.requirements.memory_mb - newest.peak_mb)
+
+    def largest_vcpu(self, bucket: Mapping[str, Any]) -> float | None:
+        return max_known(_number(bucket["task_vcpu"]), self.with_vcpu(_number(bucket["alone_vcpu"]["vcpu"])))
 
     def with_vcpu(self, batch_vcpu: float | None) -> float | None:
         newest = self._newest
@@ -345,16 +474,16 @@ def _run(top: Mapping[str, Any]) -> RunFacts | None:
 
 
 def _task(top: Mapping[str, Any]) -> Task:
-    """Describe the task without its record: the sizes of the batch container replace the task's."""
+    """Describe the task without its record."""
     source = _source(top)
-    usage = source.get("usage", _EMPTY)
-    vcpu, memory_mb = usage.get("cpu", _EMPTY).get("size"), usage.get("memory", _EMPTY).get("size_mb")
+    usage, task = source.get("usage", _EMPTY), source.get("task", _EMPTY)
+    size = task.get("size", _EMPTY)
     return Task(
-        size=None if vcpu is None and memory_mb is None else TaskSize(vcpu=vcpu, memory_mb=memory_mb),
-        launch_type=source.get("task", _EMPTY).get("launch_type"),
+        size=TaskSize(vcpu=size.get("vcpu"), memory_mb=size.get("memory_mb")) if size else None,
+        launch_type=task.get("launch_type"),
         region=source.get("cloud", _EMPTY).get("region"),
-        vcpu_size=vcpu,
-        memory_size_mb=memory_mb,
+        vcpu_size=usage.get("cpu", _EMPTY).get("size"),
+        memory_size_mb=usage.get("memory", _EMPTY).get("size_mb"),
     )
 
 

@@ -7,16 +7,17 @@ from msgspec.structs import replace
 
 from profiler.record.accelerators import WHOLE_INSTANCE, idle_advice
 from profiler.record.model import Cost, Recommendation, Record, Report, TaskSize
-from profiler.record.units import VCPU_DIGITS, as_number
-from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence, evidence_of_runs
+from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
+from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.fargate import Size, prices, run_cost
 from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.reasons import reasons
+from profiler.sizing.reasons import HIGH_USE_SHARE, reasons
 from profiler.sizing.requirements import Requirements, facts_of, plausible, task_of
+from profiler.sizing.what_if import SizeOption
 
-_HIGH_CONFIDENCE_RUNS = 20
 _RUNNING = "running"
+_SATURATED_DIGITS = 1
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -32,25 +33,42 @@ class Advice(Struct, frozen=True, kw_only=True):
         return self.evidence.family
 
     @property
-    def confidence(self) -> str:
-        """``low`` below 5 runs, ``high`` from 20 runs with peaks from the kernel or fine sampling, else ``medium``."""
-        evidence = self.evidence
-        if evidence.runs < FEW_RUNS:
-            return "low"
-        is_finely_sampled = 0 < (evidence.stats_period_ms or 0) <= MAX_FINE_PERIOD_MS
-        has_exact_peaks = evidence.peak_source == "kernel" or is_finely_sampled
-        return "high" if evidence.runs >= _HIGH_CONFIDENCE_RUNS and has_exact_peaks else "medium"
+    def risk(self) -> str | None:
+        """A sentence if the current memory may be too small; None if there is no such risk.
+
+        An out-of-memory kill at a size below the current one has been dealt with.
+        """
+        evidence, size = self.evidence, self.choice.current or TaskSize()
+        size_mb, oom_size_mb, peak_mb = size.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
+        if evidence.out_of_memory and (size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb):
+            return f"{format_count(evidence.out_of_memory, 'run')} ran out of memory"
+        if size_mb is not None and peak_mb is not None and peak_mb > HIGH_USE_SHARE * size_mb:
+            return f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of memory"
+        return None
+
+    def possible_saving(self, min_saving_percent: float) -> str | None:
+        """A sentence if the recommended size saves at least ``min_saving_percent``."""
+        saving_percent = self.choice.saving_percent
+        if not self.choice.changes or saving_percent is None or saving_percent < min_saving_percent:
+            return None
+        return f"the recommended size saves {saving_percent:g} %"
 
 
 def advise(
-    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
+    evidence: Evidence,
+    policy: Policy,
+    price_overrides: PriceOverrides,
+    target: DeploymentTarget | None = None,
+    *,
+    brief: bool = False,
 ) -> Advice:
     """Recommend a size for a family.
 
-    Without ``target``, the task is expected to run where its latest run did.
+    Without ``target``, the task is expected to run where its latest run did. ``brief`` leaves out the reasons about
+    sizes that were not chosen.
     """
     choice = recommend_size(evidence, policy, price_overrides, target)
-    return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice))
+    return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
 
 
 def as_json(advice: Advice) -> Mapping[str, object]:
@@ -62,6 +80,7 @@ def as_json(advice: Advice) -> Mapping[str, object]:
         "current": _size(choice.current),
         "recommended": _size(choice.size),
         "savingPercent": choice.saving_percent,
+        "sizes": [_option(option) for option in choice.options],
         "reasons": list(advice.reasons),
         "evidence": {
             "runs": evidence.runs,
@@ -70,6 +89,11 @@ def as_json(advice: Advice) -> Mapping[str, object]:
             "ignored": evidence.ignored,
             "peakMB": as_number(evidence.required_memory_mb),
             "p95Vcpu": None if evidence.required_vcpu is None else round(evidence.required_vcpu, VCPU_DIGITS),
+            "saturatedPercent": (
+                None
+                if evidence.saturated_percent is None
+                else as_number(round(evidence.saturated_percent, _SATURATED_DIGITS))
+            ),
             "peakSource": evidence.peak_source,
             "statsPeriodMs": evidence.stats_period_ms,
             "from": evidence.first_started_at,
@@ -80,6 +104,18 @@ def as_json(advice: Advice) -> Mapping[str, object]:
 
 def _size(size: TaskSize | None) -> Mapping[str, object] | None:
     return None if size is None else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
+
+
+def _option(option: SizeOption) -> Mapping[str, object]:
+    factor = option.factor
+    return {
+        "vcpu": as_number(option.size.vcpu),
+        "memoryMB": as_number(option.size.memory_mb),
+        "durationFactor": None if factor is None else {"min": as_number(factor.min), "max": as_number(factor.max)},
+        "usdPerRun": option.usd_per_run,
+        "savingPercent": option.saving_percent,
+        "acceptable": option.acceptable,
+    }
 
 
 def with_recommendation(record: Record, price_overrides: PriceOverrides, *, time: str) -> Record:
@@ -120,7 +156,7 @@ def _recommendation(record: Record, price_overrides: PriceOverrides, time: str) 
     evidence = evidence_of_runs(run.family, [run])
     if evidence is None:
         return None
-    advice = advise(evidence, Policy(), price_overrides)
+    advice = advise(evidence, Policy(), price_overrides, brief=True)
     choice = advice.choice
     return Recommendation(
         vcpu=as_number(choice.size.vcpu),

@@ -5,13 +5,14 @@ measurements counts only if it ran out of memory: its size was too small. Other 
 ignored and counted as such.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import max_known, mean_known
 from profiler.record.model import PeakSource, Report
+from profiler.sizing.duration import DurationFactor, duration_factors, saturated_percent
 from profiler.sizing.requirements import RunFacts, Task, facts_of
 
 LAST_RUNS = 50
@@ -19,6 +20,7 @@ FEW_RUNS = 5
 """Below this number, a recommendation is not reliable."""
 MAX_FINE_PERIOD_MS = 2000
 """With a longer period of the statistics, sampled peaks can miss a short spike."""
+_MS_DIGITS = 3
 _FAILURE = "failure"
 _STOPPED = "stopped"
 
@@ -40,8 +42,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
         ignored: Number of the remaining runs, without measurements.
         required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
         batch_peak_mb: The batch's part of ``required_memory_mb``.
-        cpu_bound_vcpu: The largest vCPU size that a run used up. ``oom_size_mb``: the largest memory size at which
-            a run ran out of memory.
+        slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at that of
+            ``latest``; None if no run has such bounds.
+        vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
+        saturated_percent: The share of the time in which the runs at the current vCPU size used all of it.
+        oom_size_mb: The largest memory size at which a run ran out of memory.
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
         window_ns: Time between the starts of the first and the last run of the window, measured or not.
         peaks_mb: The batch's peaks in the order of time.
@@ -59,8 +64,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     required_memory_mb: float | None = None
     required_vcpu: float | None = None
     batch_peak_mb: float | None = None
-    cpu_bound_runs: int = 0
-    cpu_bound_vcpu: float | None = None
+    slowdowns: Mapping[float, DurationFactor] | None = None
+    vcpu_without_slowdown: float | None = None
+    saturated_percent: float | None = None
     oom_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
@@ -77,6 +83,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def window_runs(self) -> int:
         """The number of runs in the window, measured or not."""
         return self.runs + self.out_of_memory_unmeasured + self.ignored
+
+    @property
+    def current_vcpu(self) -> float | None:
+        """The vCPU size of the latest run's task."""
+        return vcpu_of(self.latest)
+
+    @property
+    def has_cpu(self) -> bool:
+        """Whether CPU was measured in any run."""
+        return self.required_vcpu is not None or self.slowdowns is not None
 
 
 class Family:
@@ -118,7 +134,7 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
     killed = [run for run in window if run.out_of_memory]
     killed_unmeasured = sum(1 for run in killed if not run.is_measured)
     with_peak = [run for run in runs if run.peak_mb is not None]
-    cpu_bound = [run for run in runs if run.cpu_bound_vcpu is not None]
+    current_vcpu = vcpu_of(runs[-1].task)
     largest = max(with_peak, key=lambda run: run.requirements.memory_mb or 0, default=None)
     idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
@@ -133,19 +149,30 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         required_memory_mb=max_known(*(run.requirements.memory_mb for run in runs)),
         required_vcpu=max_known(*(run.requirements.vcpu for run in runs)),
         batch_peak_mb=largest.peak_mb if largest is not None else None,
-        cpu_bound_runs=len(cpu_bound),
-        cpu_bound_vcpu=max_known(*(run.cpu_bound_vcpu for run in cpu_bound)),
+        slowdowns=duration_factors(runs, current_vcpu),
+        vcpu_without_slowdown=max_known(*(run.requirements.vcpu for run in runs if run.slowdown is None)),
+        saturated_percent=saturated_percent(runs, current_vcpu),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         peak_source=_least_exact(run.peak_source for run in runs),
         stats_period_ms=max_known(*(run.stats_period_ms for run in runs)),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
-        mean_billed_ms=mean_known(*(run.billed_ms for run in runs)),
+        mean_billed_ms=rounded_ms(mean_known(*(run.billed_ms for run in runs))),
         spike=spike_of(with_peak),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
     )
+
+
+def vcpu_of(task: Task) -> float | None:
+    """Return the vCPU size of a task."""
+    return None if task.size is None else task.size.vcpu
+
+
+def rounded_ms(milliseconds: float | None) -> float | None:
+    """Round a mean duration: a cluster adds the numbers up in another order."""
+    return None if milliseconds is None else round(milliseconds, _MS_DIGITS)
 
 
 def spike_of(runs: Iterable[RunFacts]) -> Spike | None:

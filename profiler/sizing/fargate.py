@@ -69,6 +69,7 @@ def _sizes() -> tuple[Size, ...]:
 
 
 LEGAL_SIZES: Final = _sizes()
+LEGAL_VCPUS: Final = tuple(sorted({size.vcpu for size in LEGAL_SIZES}))
 
 # USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
 PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {

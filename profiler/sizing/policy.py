@@ -1,9 +1,8 @@
-"""Derives the size of a task from the evidence of its runs.
+"""Chooses the size of a task from what each size would take and cost.
 
-vCPU: at least the largest requirement of any run plus a margin; after a CPU-bound run, more than the size it used up.
 Memory: at least the largest requirement plus a margin; after an out-of-memory kill, more than the size at which it
-happened. On Fargate the result is the cheapest legal size that satisfies both, elsewhere both are rounded up.
-docs/right-size.md explains the policy.
+happened. Duration: the upper bound is at most the limit. On Fargate the result is the cheapest legal size that
+satisfies both, elsewhere the requirement is rounded up. docs/right-size.md explains the policy.
 """
 
 import math
@@ -13,22 +12,31 @@ from msgspec import Struct
 
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
+from profiler.sizing.duration import SAME_DURATION, DurationFactor
 from profiler.sizing.evidence import LAST_RUNS, Evidence
-from profiler.sizing.fargate import FARGATE, REFERENCE_PRICES, Prices, Size, legal_sizes, prices
+from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
+# From this share of the time on in which all vCPUs were used, a task counts as saturated.
+SATURATED_PERCENT = 5
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64
-_SAVING_DIGITS = 1
-# Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
-_ROUNDING = 1e-9
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """Margins above the largest requirement, in percent, and the number of runs that count."""
+    """What a recommended size must hold.
 
-    cpu_margin_percent: float = 15
+    Attributes:
+        memory_margin_percent: The margin above the largest memory requirement.
+        max_slowdown_percent: How much longer a run may take than at the current size.
+        faster: Whether a saturated task gets the next larger vCPU size.
+        last_runs: The number of runs that count.
+    """
+
     memory_margin_percent: float = 20
+    max_slowdown_percent: float = 25
+    faster: bool = False
     last_runs: int = LAST_RUNS
 
 
@@ -45,15 +53,22 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     Attributes:
         current: Size of the latest run's task; None if unknown.
+        need: The memory that a size must have.
         is_max_vcpu: The size is the largest that Fargate has; ``is_max_memory`` alike.
         needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
         is_vcpu_unchanged: The requirement is unknown, so the current size stays; ``is_memory_unchanged`` alike.
-        prices: None if no price applies. Then both ``hour_usd`` are None too.
+        is_saturated: The runs used all of the current vCPU size for 5 % of the time or more.
+        chosen: The recommended size, what its runs would take and cost; None outside Fargate.
+        options: The table of sizes, by vCPU; empty outside Fargate.
+        legal: The sizes that Fargate has; empty outside Fargate.
+        policy: The limits that the size holds.
     """
 
     current: TaskSize | None
     size: TaskSize
     is_fargate: bool
+    policy: Policy
+    need: MemoryNeed
     is_windows: bool = False
     is_max_vcpu: bool = False
     is_max_memory: bool = False
@@ -61,16 +76,20 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     needs_more_memory: bool = False
     is_vcpu_unchanged: bool = False
     is_memory_unchanged: bool = False
-    prices: Prices | None = None
-    current_hour_usd: float | None = None
-    hour_usd: float | None = None
+    is_saturated: bool = False
+    chosen: SizeOption | None = None
+    options: tuple[SizeOption, ...] = ()
+    legal: tuple[Size, ...] = ()
+
+    @property
+    def factor(self) -> DurationFactor:
+        """The bounds of the duration at the recommended size; unchanged if unknown."""
+        return (None if self.chosen is None else self.chosen.factor) or SAME_DURATION
 
     @property
     def saving_percent(self) -> float | None:
-        """Saving at the same duration, in percent of the current price; negative if the new size costs more."""
-        if self.current_hour_usd is None or self.hour_usd is None or not self.current_hour_usd:
-            return None
-        return round(100 * (1 - self.hour_usd / self.current_hour_usd), _SAVING_DIGITS) + 0.0
+        """Saving of a run in percent at the upper bound of its duration; negative if the new size costs more."""
+        return None if self.chosen is None else self.chosen.saving_percent_at(self.factor.max)
 
     @property
     def changes(self) -> bool:
@@ -86,104 +105,100 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return any(current < new for current, new in pairs if current is not None and new is not None)
 
 
-class _Requirements(Struct, frozen=True, kw_only=True):
-    """Bounds of a size: at least ``vcpu`` and ``memory_mb``, and more than ``above_vcpu`` and ``above_mb``."""
-
-    vcpu: float = 0
-    above_vcpu: float = 0
-    memory_mb: float = 0
-    above_mb: float = 0
-
-    def has_vcpu(self, vcpu: float) -> bool:
-        return vcpu >= self.vcpu - _ROUNDING and vcpu > self.above_vcpu
-
-    def has_memory(self, memory_mb: float) -> bool:
-        return memory_mb >= self.memory_mb - _ROUNDING and memory_mb > self.above_mb
-
-
 def recommend_size(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
 ) -> SizeDecision:
     """Recommend a size for a family."""
     target = target or DeploymentTarget()
     task = evidence.latest
-    launch_type = target.launch_type or task.launch_type
-    current = task.size
-    requirements = _requirements(evidence, policy)
-    if launch_type != FARGATE:
-        return SizeDecision(current=current, size=_round_up(evidence, requirements), is_fargate=False)
+    need = _memory_need(evidence, policy)
+    is_saturated = (evidence.saturated_percent or 0) >= SATURATED_PERCENT
+    if (target.launch_type or task.launch_type) != FARGATE:
+        return SizeDecision(
+            current=task.size,
+            size=_round_up(evidence, need),
+            is_fargate=False,
+            policy=policy,
+            need=need,
+            is_saturated=is_saturated,
+        )
     sizes = legal_sizes(windows=target.windows)
     # The price table is for Linux. For Windows, only prices from the settings apply.
     region = None if target.windows else task.region
     known_prices = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
-    size, needs_more_vcpu, needs_more_memory = _cheapest(sizes, requirements, known_prices or REFERENCE_PRICES)
-    current_size = _as_size(current)
+    what_if = _what_if(evidence, policy, need, known_prices)
+    every = [what_if.option(size) for size in sizes]
+    max_vcpu, max_memory_mb = max(size.vcpu for size in sizes), max(size.memory_mb for size in sizes)
+    needs_more_vcpu = not any(option.is_fast_enough for option in every)
+    needs_more_memory = not need.fits(max_memory_mb)
+    fitting = [
+        option
+        for option in every
+        if (option.is_fast_enough or (needs_more_vcpu and option.size.vcpu == max_vcpu))
+        and (option.holds_memory or (needs_more_memory and option.size.memory_mb == max_memory_mb))
+    ]
+    larger = [option for option in fitting if option.size.vcpu > (evidence.current_vcpu or max_vcpu)]
+    chosen = smallest(larger) if larger and policy.faster and is_saturated else cheapest(fitting)
     return SizeDecision(
-        current=current,
-        size=TaskSize(vcpu=as_number(size.vcpu), memory_mb=as_number(size.memory_mb)),
+        current=task.size,
+        size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
         is_fargate=True,
+        policy=policy,
+        need=need,
         is_windows=target.windows,
-        is_max_vcpu=size.vcpu == max(legal.vcpu for legal in sizes),
-        is_max_memory=size.memory_mb == max(legal.memory_mb for legal in sizes),
+        is_max_vcpu=chosen.size.vcpu == max_vcpu,
+        is_max_memory=chosen.size.memory_mb == max_memory_mb,
         needs_more_vcpu=needs_more_vcpu,
         needs_more_memory=needs_more_memory,
-        is_vcpu_unchanged=evidence.required_vcpu is None,
+        is_vcpu_unchanged=not evidence.has_cpu,
         is_memory_unchanged=evidence.required_memory_mb is None and evidence.oom_size_mb is None,
-        prices=known_prices,
-        current_hour_usd=(
-            known_prices.hour_usd(current_size, task.storage_mb)
-            if known_prices is not None and current_size is not None
-            else None
-        ),
-        hour_usd=known_prices.hour_usd(size, task.storage_mb) if known_prices is not None else None,
+        is_saturated=is_saturated,
+        chosen=chosen,
+        options=what_if.table(sizes),
+        legal=sizes,
     )
 
 
-def _requirements(evidence: Evidence, policy: Policy) -> _Requirements:
-    """Add the margins. An unknown requirement is replaced by the current size, without a margin."""
+def _what_if(evidence: Evidence, policy: Policy, need: MemoryNeed, known_prices: Prices | None) -> WhatIf:
+    return WhatIf(evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices)
+
+
+def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
+    """Add the margin. An unknown requirement is replaced by the current size, without a margin."""
     current = evidence.latest.size or TaskSize()
-    vcpu, memory_mb = evidence.required_vcpu, evidence.required_memory_mb
-    return _Requirements(
-        vcpu=current.vcpu or 0 if vcpu is None else vcpu * (1 + policy.cpu_margin_percent / 100),
-        above_vcpu=evidence.cpu_bound_vcpu or 0,
+    memory_mb = evidence.required_memory_mb
+    return MemoryNeed(
         memory_mb=current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100),
         above_mb=evidence.oom_size_mb or 0,
     )
 
 
-def _cheapest(sizes: Sequence[Size], requirements: _Requirements, by_prices: Prices) -> tuple[Size, bool, bool]:
-    """Find the cheapest size, and whether the required vCPU or memory is above the largest size."""
-    max_vcpu = max(size.vcpu for size in sizes)
-    max_memory_mb = max(size.memory_mb for size in sizes)
-    needs_more_vcpu, needs_more_memory = not requirements.has_vcpu(max_vcpu), not requirements.has_memory(max_memory_mb)
-    fitting = [
-        size
-        for size in sizes
-        if (requirements.has_vcpu(size.vcpu) or (needs_more_vcpu and size.vcpu == max_vcpu))
-        and (requirements.has_memory(size.memory_mb) or (needs_more_memory and size.memory_mb == max_memory_mb))
-    ]
-    return min(fitting, key=lambda size: (by_prices.size_hour_usd(size), size)), needs_more_vcpu, needs_more_memory
+def cheapest(options: Sequence[SizeOption]) -> SizeOption:
+    """Return the size at which a run costs least at the upper bound of its duration.
+
+    Of sizes that cost the same, it is the one with the most vCPUs, then the one with the least memory.
+    """
+    return min(options, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
 
 
-def _round_up(evidence: Evidence, requirements: _Requirements) -> TaskSize:
+def smallest(options: Sequence[SizeOption]) -> SizeOption:
+    """Return the size with the fewest vCPUs and then the least memory."""
+    return min(options, key=lambda option: option.size)
+
+
+def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None."""
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
-        vcpu = as_number(_step_up(requirements.vcpu, requirements.above_vcpu, _VCPU_STEP))
+        vcpu = as_number(_step_up(evidence.required_vcpu, 0, _VCPU_STEP))
     if evidence.required_memory_mb is not None or evidence.oom_size_mb is not None:
-        memory_mb = as_number(_step_up(requirements.memory_mb, requirements.above_mb, _MEMORY_STEP_MB))
+        memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, _MEMORY_STEP_MB))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
 def _step_up(minimum: float, above: float, step: float) -> float:
     """Round ``minimum`` up to a multiple of ``step`` that is more than ``above``, if that is not 0."""
-    steps = max(math.ceil(minimum / step - _ROUNDING), 1)
+    steps = max(math.ceil(minimum / step - ROUNDING), 1)
     if above:
         steps = max(steps, math.floor(above / step) + 1)
     return steps * step
-
-
-def _as_size(size: TaskSize | None) -> Size | None:
-    if size is None or size.vcpu is None or size.memory_mb is None:
-        return None
-    return Size(size.vcpu, size.memory_mb)

@@ -1,13 +1,16 @@
 """The sentences that explain a recommended size, and the trend of the memory peak they speak of."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from msgspec import Struct
 
 from profiler.record.units import format_count, format_duration, format_memory, format_usd, format_vcpu
+from profiler.sizing.duration import DurationFactor
 from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence
 from profiler.sizing.policy import SizeDecision
+from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
 _MIN_TREND_RUNS = 8
 # All pairs of these runs are compared. Older runs say less about the future.
@@ -15,26 +18,34 @@ _MAX_TREND_RUNS = 200
 _MIN_TAU = 0.5
 _MIN_GROWTH_SHARE = 0.05
 _MAX_RUNS_AHEAD = 1000
-_HIGH_USE_SHARE = 0.9
+HIGH_USE_SHARE = 0.9
 _LOW_USE_SHARE = 0.5
 _SPIKE_SHARE = 0.5
 _MIN_OTHERS_MB = 1
 # A smaller size is an invalid record, and its share could be infinite.
 _MIN_TASK_MB = 1
 _MAX_NAMES = 5
-_NS_PER_DAY = 86_400 * 1_000_000_000
-_DAYS_PER_MONTH = 365.25 / 12
 _MS_PER_HOUR = 3_600_000
+_FACTOR_TEXT_DIGITS = 2
+_MIN_PERCENT = 0.5
 
 
-def reasons(evidence: Evidence, choice: SizeDecision) -> tuple[str, ...]:
-    """Return the sentences, the most important first. The first one names the runs and the source of their peaks."""
+def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
+    """Return the sentences, the most important first. The first one names the runs and the source of their peaks.
+
+    Args:
+        evidence: The evidence of the family.
+        choice: The recommended size.
+        brief: Leave out the sizes that were not chosen and the options that would choose them.
+    """
     sentences = (
         *_basis(evidence),
         *_memory(evidence, choice),
         *_cpu(evidence, choice),
+        *_saturated(evidence, choice, brief=brief),
         *_limits(choice),
         *_cost(evidence, choice),
+        *(() if brief else (*_memory_floor(choice), *_smaller_vcpu(evidence, choice))),
         *_trend(evidence, choice),
         *_devices(evidence),
         *_caveats(evidence, choice),
@@ -76,7 +87,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     oom_size_mb, required_mb = evidence.oom_size_mb, evidence.required_memory_mb
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
-    elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= _HIGH_USE_SHARE * size_mb:
+    elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= HIGH_USE_SHARE * size_mb:
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
@@ -85,26 +96,49 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         evidence.latest.memory_size_mb, choice.size.memory_mb, size_mb
     ):
         yield (
-            f"The container {evidence.latest.container!r} has its own limit of "
+            f"The container {evidence.latest.container!r} has its own memory limit of "
             f"{format_memory(evidence.latest.memory_size_mb or 0)}: check that it fits the new size."
         )
 
 
 def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size = choice.current.vcpu if choice.current is not None else None
-    bound_vcpu, required_vcpu = evidence.cpu_bound_vcpu, evidence.required_vcpu
-    if bound_vcpu is not None:
-        recommended = choice.size.vcpu
-        has_more = recommended is not None and recommended > bound_vcpu
-        more = f": with {format_vcpu(recommended or 0)} it may run faster" if has_more else ""
-        yield f"{format_count(evidence.cpu_bound_runs, 'run')} used all of {format_vcpu(bound_vcpu)} (CPU-bound){more}."
-        if _is_limited_by_container(evidence.latest.vcpu_size, recommended, size):
-            yield (
-                f"The container {evidence.latest.container!r} has its own CPU limit of "
-                f"{format_vcpu(evidence.latest.vcpu_size or 0)}: raise this limit too."
-            )
-    elif size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
+    required_vcpu = evidence.required_vcpu
+    if size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
         yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
+    if choice.changes and _is_limited_by_container(evidence.latest.vcpu_size, choice.size.vcpu, size):
+        yield (
+            f"The container {evidence.latest.container!r} has its own CPU limit of "
+            f"{format_vcpu(evidence.latest.vcpu_size or 0)}: check that it fits the new size."
+        )
+
+
+def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
+    """What a larger size would bring, as bounds: all of the saturated time is shortened, or none of it."""
+    percent, vcpu = evidence.saturated_percent, evidence.current_vcpu or evidence.latest.vcpu_size
+    if not choice.is_saturated or percent is None or not vcpu:
+        return
+    used = f"For {percent:.0f} % of the time, the task used all of its {format_vcpu(vcpu)}"
+    larger = next((option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory), None)
+    if larger is None:
+        yield f"{used}."
+        return
+    least = 1 - percent / 100 * (1 - vcpu / larger.size.vcpu)
+    cost = ""
+    price = larger.price_ratio
+    if price is not None:
+        cost = f" and cost {_range(100 * price * least, 100 * price, 0)} % of today's"
+    hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
+    yield (
+        f"{used}: with {format_vcpu(larger.size.vcpu)} a run would take {_range(100 * least, 100, 0)} % of today's "
+        f"time{cost}, depending on how much of its work is parallel{hint}."
+    )
+    threads = evidence.latest.max_threads
+    if threads is not None and 0 < threads <= vcpu:
+        yield (
+            f"The latest run never had more than {format_count(threads, 'thread')}, so more than {format_vcpu(vcpu)} "
+            "would hardly make it faster."
+        )
 
 
 def _is_limited_by_container(container_limit: float | None, recommended: float | None, task_size: float | None) -> bool:
@@ -133,37 +167,107 @@ def _limits(choice: SizeDecision) -> Iterator[str]:
 
 
 def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    saving_percent = choice.saving_percent
-    if saving_percent is None or choice.current_hour_usd is None or choice.hour_usd is None or not choice.changes:
+    saving_percent, chosen = choice.saving_percent, choice.chosen
+    if saving_percent is None or chosen is None or not choice.changes:
         if choice.is_fargate and _is_right(choice):
             yield "The current size is right."
         return
+    factor = choice.factor
+    is_slower = factor.max > 1
     verb, more = ("saves", "") if saving_percent >= 0 else ("costs", " more")
-    change = f"The new size {verb} {abs(saving_percent):g} %{more}"
-    if evidence.mean_billed_ms is None:
-        yield f"{change} at the same duration."
+    least = "at least " if is_slower and not more else "up to " if is_slower else ""
+    change = f"The new size {verb} {least}{abs(saving_percent):g} %{more}"
+    is_larger = chosen.size.vcpu > (evidence.current_vcpu or math.inf)
+    same = ", if a run takes as long as before" if is_larger else ", at the same duration"
+    duration = f". A run takes {_times(factor)} as long" if is_slower else same
+    if evidence.mean_billed_ms is None or chosen.hour_usd is None or chosen.current_hour_usd is None:
+        yield f"{change}{duration}."
         return
-    usd_per_run = abs(choice.current_hour_usd - choice.hour_usd) * evidence.mean_billed_ms / _MS_PER_HOUR
+    usd_per_run = abs(chosen.current_hour_usd - chosen.hour_usd * factor.max) * evidence.mean_billed_ms / _MS_PER_HOUR
     monthly_runs = runs_per_month(evidence)
     monthly = (
         f", about {format_usd(usd_per_run * monthly_runs)} a month at {monthly_runs:.0f} runs"
         if monthly_runs is not None
         else ""
     )
-    yield f"{change}: {format_usd(usd_per_run)} a run{monthly}, at the same duration."
+    yield f"{change}: {format_usd(usd_per_run)} a run{monthly}{duration}."
+
+
+def _memory_floor(choice: SizeDecision) -> Iterator[str]:
+    """What keeps the memory from being smaller."""
+    vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
+    if not choice.is_fargate or choice.is_memory_unchanged or vcpu is None or memory_mb is None:
+        return
+    smaller_mb = max((size.memory_mb for size in choice.legal if size.memory_mb < memory_mb), default=None)
+    if smaller_mb is None:
+        return
+    if choice.need.fits(smaller_mb):
+        yield f"{format_memory(memory_mb)} of memory is the least that Fargate allows with {format_vcpu(vcpu)}."
+    elif choice.need.above_mb < smaller_mb:
+        yield (
+            f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
+            f"{choice.policy.memory_margin_percent:g} %, the task needs {format_memory(choice.need.memory_mb)}."
+        )
+
+
+def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """What keeps the vCPU size from being smaller: the next smaller one, and why it was not chosen."""
+    vcpu = choice.size.vcpu
+    smaller = max((size.vcpu for size in choice.legal if vcpu is not None and size.vcpu < vcpu), default=None)
+    if smaller is None or choice.is_vcpu_unchanged:
+        return
+    name = format_vcpu(smaller)
+    option = next((option for option in choice.options if option.size.vcpu == smaller and option.holds_memory), None)
+    if option is None:
+        largest_mb = max(size.memory_mb for size in choice.legal if size.vcpu == smaller)
+        yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
+    elif option.factor is None:
+        yield (
+            f"{name} was not considered: some runs used up to {format_vcpu(evidence.vcpu_without_slowdown or 0)} for "
+            "95 % of the time, and their reports do not say how much longer they would take."
+        )
+    elif option.factor.max > 1:
+        duration = f"With {name}, a run would take {_times(option.factor)} as long"
+        yield f"{duration}{_cost_range(option)}{_hint(option, choice)}."
+
+
+def _cost_range(option: SizeOption) -> str:
+    """How much a run would cost, compared with today, at both bounds of its duration."""
+    factor = option.factor
+    if factor is None:
+        return ""
+    least, most = option.saving_percent_at(factor.max), option.saving_percent_at(factor.min)
+    if least is None or most is None:
+        return ""
+    if least >= 0:
+        return f" and cost {_range(least, most, 0)} % less" if most >= _MIN_PERCENT else " and cost the same"
+    if most <= 0:
+        return f" and cost {_range(-most, -least, 0)} % more"
+    return f" and cost between {most:.0f} % less and {-least:.0f} % more"
+
+
+def _hint(option: SizeOption, choice: SizeDecision) -> str:
+    """The option that would choose the size, if this is due to its duration alone."""
+    if option.is_fast_enough or option.factor is None or choice.chosen is None:
+        return ""
+    if option.comparable_cost >= choice.chosen.comparable_cost:
+        return ""
+    return f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts that"
+
+
+def _times(factor: DurationFactor) -> str:
+    return f"{_range(factor.min, factor.max, _FACTOR_TEXT_DIGITS)} times"
+
+
+def _range(least: float, most: float, digits: int) -> str:
+    """Both bounds, or one if they look the same."""
+    first, last = (f"{round(value, digits) + 0.0:g}" for value in (least, most))
+    return first if first == last else f"{first} to {last}"
 
 
 def _is_right(choice: SizeDecision) -> bool:
     needs_more = choice.needs_more_vcpu or choice.needs_more_memory
     return choice.current is not None and not choice.changes and not needs_more
-
-
-def runs_per_month(evidence: Evidence) -> float | None:
-    """Estimate the runs per month from the window; None for fewer than 5 runs or a window shorter than a day."""
-    steps = evidence.window_runs - 1
-    if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
-        return None
-    return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_PER_MONTH
 
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

@@ -6,7 +6,7 @@ a container without measurements, its own limit counts.
 The Lambda functions contain this module, so it imports only ``profiler.core`` and ``profiler.record``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from profiler.record.model import (
     PeakSource,
     Record,
     Report,
+    SlowdownBounds,
     TaskSize,
     known_peak_source,
     known_status,
@@ -27,7 +28,10 @@ from profiler.record.model import (
 
 _MAX_PLAUSIBLE = 1e12
 _NO_DISTRIBUTION = Distribution()
-CPU_BOUND_SHARE = 0.95
+# More than any number of CPUs.
+_MAX_SLOWDOWN = 1e6
+_SLOWDOWN_DIGITS = 3
+_WHOLE_PERCENT = 100
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
@@ -116,7 +120,8 @@ def _sum(values: list[float | None]) -> float:
 class Task(Struct, frozen=True, kw_only=True):
     """The resources of a run's task, and where the task ran.
 
-    ``vcpu_size`` and ``memory_size_mb`` are the limits of the batch container.
+    ``vcpu_size`` and ``memory_size_mb`` are the limits of the batch container, ``max_threads`` the most processes and
+    threads that were seen in it.
     """
 
     size: TaskSize | None = None
@@ -127,6 +132,7 @@ class Task(Struct, frozen=True, kw_only=True):
     container: str | None = None
     vcpu_size: Number | None = None
     memory_size_mb: Number | None = None
+    max_threads: int | None = None
     unbounded: tuple[str, ...] = ()
     has_other_containers: bool = False
 
@@ -134,9 +140,11 @@ class Task(Struct, frozen=True, kw_only=True):
 class RunFacts(Struct, frozen=True, kw_only=True):
     """The facts of one run.
 
-    ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own. ``cpu_bound_vcpu`` is the batch's vCPU limit
-    if the run was CPU-bound. ``oom_size_mb`` is the size that was too small if the run ran out of memory.
-    ``gpus_idle`` is None without GPUs that are known to belong to the batch.
+    ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own. ``slowdown`` has the bounds for each vCPU
+    size at which the run would have been slower; it is None for records of schema 1.0 and without CPU measurements.
+    ``saturated_percent`` is the share of the time in which the task used all of its vCPUs. ``oom_size_mb`` is the size
+    that was too small if the run ran out of memory. ``gpus_idle`` is None without GPUs that are known to belong to the
+    batch.
     """
 
     key: tuple[str, str, str]
@@ -149,11 +157,13 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     peak_mb: float | None = None
     batch_vcpu: float | None = None
     memory_p99_mb: float | None = None
-    cpu_bound_vcpu: float | None = None
+    slowdown: Mapping[float, SlowdownBounds] | None = None
+    saturated_percent: float | None = None
     out_of_memory: bool = False
     oom_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
+    duration_ms: Number | None = None
     billed_ms: Number | None = None
     gpus_idle: bool | None = None
 
@@ -180,11 +190,13 @@ def facts_of(report: Report) -> RunFacts:
         peak_mb=plausible(metrics.max_memory_used_mb),
         batch_vcpu=vcpu_p95(metrics),
         memory_p99_mb=plausible((metrics.memory_used_mb or _NO_DISTRIBUTION).p99),
-        cpu_bound_vcpu=_cpu_bound_vcpu(metrics),
+        slowdown=_slowdown(metrics),
+        saturated_percent=_percent(metrics.vcpu_saturated_percent),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
         peak_source=known_peak_source(metrics),
         stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
+        duration_ms=plausible(metrics.duration_ms),
         billed_ms=plausible(metrics.billed_duration_ms),
         gpus_idle=_are_gpus_idle(record),
     )
@@ -201,14 +213,33 @@ def task_of(record: Record, requirements: Requirements) -> Task:
         container=record.container.name,
         vcpu_size=plausible(record.metrics.vcpu_size),
         memory_size_mb=plausible(record.metrics.memory_size_mb),
+        max_threads=record.metrics.max_pids,
         unbounded=requirements.unbounded,
         has_other_containers=bool(record.containers),
     )
 
 
-def _cpu_bound_vcpu(metrics: Metrics) -> float | None:
-    used, size = vcpu_p95(metrics), plausible(metrics.vcpu_size)
-    return size if size and used is not None and used >= CPU_BOUND_SHARE * size else None
+def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
+    if metrics.slowdown_at_vcpu is None:
+        return None
+    found = {}
+    for name, bounds in metrics.slowdown_at_vcpu.items():
+        try:
+            vcpu = float(name)
+        except ValueError:
+            continue
+        least = _bound(bounds.min)
+        found[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
+    return found
+
+
+def _percent(value: float | None) -> float | None:
+    return value if value is not None and 0 <= value <= _WHOLE_PERCENT else None
+
+
+def _bound(factor: float) -> float:
+    """No run is faster with fewer vCPUs."""
+    return round(min(max(factor, 1.0), _MAX_SLOWDOWN), _SLOWDOWN_DIGITS)
 
 
 def _oom_size_mb(record: Record) -> float | None:

@@ -13,9 +13,21 @@ from collections.abc import Iterator
 import pytest
 
 from tests.aws import FakeAws, fake_aws
-from tests.runs import lines, report
+from tests.runs import lines, report, slowdown
 
 GROUP = "/ecs/jobs"
+# The newest has 1 vCPU; the others had more and would have been slower there.
+RUNS = [
+    report(
+        n,
+        size=(4 >> n, 8192 >> n),
+        metrics={
+            "slowdown_at_vcpu": slowdown(v0_25=(4 - n, 5 - n), v0_5=(2 - n / 2, 3 - n)),
+            "vcpu_saturated_percent": 7.5,
+        },
+    )
+    for n in range(3)
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +36,7 @@ def aws() -> Iterator[FakeAws]:
         aws.create_log_group(GROUP)
         aws.create_log_stream(GROUP, "ecs/batch/1")
         now_ms = time.time_ns() // 1_000_000
-        messages = ["hello", *(line.decode() for line in lines(report(n) for n in range(3)).splitlines())]
+        messages = ["hello", *(line.decode() for line in lines(RUNS).splitlines())]
         events = [{"timestamp": now_ms - 1000 + place, "message": text} for place, text in enumerate(messages)]
         aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events)
         yield aws
@@ -40,7 +52,14 @@ def test_reports_in_a_log_group_are_enough(aws: FakeAws) -> None:
     done = recommend(aws, "--json", "--log-group", GROUP, "--since", "1h")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["family"], found["runs"], found["recommended"]) == ("nightly", 3, {"vcpu": 0.25, "memoryMB": 512})
+    assert (found["family"], found["runs"], found["recommended"]) == ("nightly", 3, {"vcpu": 1, "memoryMB": 2048})
+    from_file = subprocess.run(
+        [sys.executable, "-m", "profiler", "recommend", "--json", "--from", "-"],
+        input=lines(RUNS),
+        capture_output=True,
+        check=True,
+    )
+    assert found == json.loads(from_file.stdout)
     assert "Skipped in /ecs/jobs: 1 line that is not a record" in done.stderr
 
 

@@ -13,8 +13,8 @@ import pytest
 import requests
 from msgspec.structs import replace
 
-from profiler.record.model import Distribution, Gpu, Metrics, Report, decode, encode
-from tests.runs import checkpoint, lines, report
+from profiler.record.model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
+from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours
 from tests.search.test_forwarder import Context, Forward, event, forward, search
@@ -50,12 +50,49 @@ def killed(number: int, *, peak_mb: float | None = 2040, **more: Any) -> Report:
     return report(number, peak_mb=peak_mb, status="failure", exit_code=137, likely_out_of_memory=True, **more)
 
 
+def slowed(number: int, *, family: str, saturated: float = 0.0, hours: float = 1, **more: Any) -> Report:
+    """A run with the bounds of its slowdown."""
+    bounds = slowdown(**more.pop("bounds", {}))
+    measured = {
+        "slowdown_at_vcpu": bounds,
+        "vcpu_saturated_percent": saturated,
+        "duration_ms": 3_600_000 * hours,
+        "billed_duration_ms": 3_600_000 * hours + 1000 * number,
+    }
+    return report(number, family=family, metrics=measured, **more)
+
+
 FAMILIES: dict[str, list[Report]] = {
     "grown": [report(n, family="grown", peak_mb=1000 + 50 * n) for n in range(12)],
     "killed": [report(n, family="killed", others=SIDE) for n in range(3)] + [killed(3, family="killed", others=SIDE)],
     "bound": [report(n, family="bound", p95=0.97 if n == 1 else 0.3) for n in range(6)],
     "beside": [report(0, family="beside", peak_mb=800, others=GROWN_SIDE)]
     + [report(n, family="beside", peak_mb=900, others=SIDE) for n in range(1, 4)],
+    # The newest run has 1 vCPU. The older runs had more, and would have been slower there.
+    "resized": [
+        slowed(0, family="resized", size=(4, 8192), bounds={"v0_25": (4, 7.9), "v0_5": (2.5, 4.1), "v1": (1.333, 1.7)}),
+        slowed(
+            1, family="resized", size=(2, 4096), bounds={"v0_25": (1.5, 2.345), "v0_5": (1.1, 1.3), "v1": (1, 1.05)}
+        ),
+        slowed(2, family="resized", bounds={"v0_25": (1.234, 1.5), "v0_5": (1.001, 1.212)}),
+    ],
+    "saturated": [
+        slowed(0, family="saturated", size=(0.5, 1024), saturated=100.0, hours=50, bounds={"v0_25": (2, 2)}),
+        slowed(1, family="saturated", saturated=83.333, hours=3, bounds={"v0_25": (3.7, 4), "v0_5": (1.85, 2)}),
+        slowed(2, family="saturated", saturated=12.345, hours=1, bounds={"v0_25": (1.2, 1.4), "v0_5": (1.05, 1.1)}),
+    ],
+    "old-and-new": [
+        report(0, family="old-and-new", p95=0.31, others=SIDE),
+        slowed(1, family="old-and-new", bounds={"v0_25": (1, 1.01)}),
+    ],
+    "smallest": [slowed(n, family="smallest", size=(0.25, 512), peak_mb=100, saturated=3.3) for n in range(2)],
+    "unknown-size": [slowed(n, family="unknown-size", size=None, bounds={"v0_25": (1, 1.1 + n)}) for n in range(2)],
+    "coarse": [
+        report(
+            n, family="coarse", metrics={"max_pids": 3}, sampling=Sampling(stats_period_ms=10_000 if n == 1 else 1000)
+        )
+        for n in range(9)
+    ],
     "mixed": [
         report(0, family="mixed", status="failure", exit_code=3),
         report(1, family="mixed", status="stopped", metrics={"memory_peak_source": "kernel"}),
@@ -96,6 +133,11 @@ def test_the_cluster_finds_what_the_record_lines_say(forward: Forward, search_se
     assert there["sixty"]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
     assert there["beside"]["evidence"]["peakMB"] == 1500  # of the run with the lower peak of the batch
     assert there["mixed"]["evidence"]["ignored"] == 1
+    resized = {row["vcpu"]: row["durationFactor"] for row in there["resized"]["sizes"]}
+    assert resized[0.5] == {"min": 1.471, "max": 2}  # 2.5 / 1.7, and 4.1 / 1.333 is more than half the vCPUs can bring
+    assert there["saturated"]["evidence"]["saturatedPercent"] == 65.6  # (3 x 83.333 + 12.345) / 4
+    assert there["coarse"]["evidence"]["statsPeriodMs"] == 10_000
+    assert {row["vcpu"]: row["acceptable"] for row in there["old-and-new"]["sizes"]}[0.25] is False
     starved = there["starved"]
     assert (starved["runs"], starved["evidence"]["outOfMemory"], starved["evidence"]["ignored"]) == (1, 2, 1)
     assert starved["recommended"]["memoryMB"] == 4096

@@ -217,7 +217,8 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     """It is imported for the report: a megabyte that the monitor does not have before."""
     roots = ("profiler.cli", "profiler.cli.wiring.monitor")
     reached = reached_by_top_level_imports(*roots, without="profiler.sizing.advice")
-    assert not reached & {"profiler.sizing.evidence", "profiler.sizing.fargate", "profiler.sizing.policy"}
+    modules_of_the_report = ("evidence", "fargate", "policy", "duration", "what_if", "reasons")
+    assert not reached & {f"profiler.sizing.{name}" for name in modules_of_the_report}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.history.store import HistoryStore
 from profiler.record.model import Metrics, Report, encode
 from tests.fakes import FakeClock
-from tests.runs import checkpoint, lines, report
+from tests.runs import checkpoint, lines, report, slowdown
 
 
 @pytest.fixture(autouse=True)
@@ -58,17 +58,16 @@ def test_json_is_an_object_a_line_and_family(capfd: pytest.CaptureFixture[str]) 
     assert found.err == ""
 
 
-def test_the_table_has_sizes_saving_confidence_and_reasons(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_sizes_saving_and_reasons(capfd: pytest.CaptureFixture[str]) -> None:
     found = Printed(capfd, "--from", kept(report(n) for n in range(6)))
     head, row = found.out.splitlines()[:2]
-    assert head.split() == ["Family", "Runs", "Current", "Recommended", "Saving", "Confidence"]
+    assert head.split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
     assert [part.strip() for part in row.split("  ") if part.strip()] == [
         "nightly",
         "6",
         "1 vCPU, 2 GB",
         "0.25 vCPU, 512 MB",
         "75 %",
-        "medium",
     ]
     assert "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU." in found.out
 
@@ -121,7 +120,7 @@ def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.Capture
     local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
     history.add(encode(local), (), max_runs=10)
     (found,) = Printed(capfd, "--json").objects
-    assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.75, "memoryMB": 128})
+    assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
     assert found["savingPercent"] is None
     with pytest.raises(TaskProfilerError, match=r"There is no run in other.db: make one with"):
         call("--history", "other.db")
@@ -130,10 +129,50 @@ def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.Capture
 def test_margins_and_last_are_options(capfd: pytest.CaptureFixture[str]) -> None:
     source = kept([report(0, peak_mb=1900), report(1, peak_mb=500, p95=0.24)])
     words = ("--json", "--from", source)
-    (tight,) = Printed(capfd, *words, "--last", "1", "--memory-margin", "0", "--cpu-margin", "0").objects
+    (tight,) = Printed(capfd, *words, "--last", "1", "--memory-margin", "0").objects
     assert tight["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
     (usual,) = Printed(capfd, *words).objects
     assert usual["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
+
+
+def slow(**more: Any) -> Report:
+    """A run that half the vCPUs would slow down by at most 40 %."""
+    metrics = {"slowdown_at_vcpu": slowdown(v0_25=(2, 3), v0_5=(1.1, 1.4)), "vcpu_saturated_percent": 12.0}
+    return report(metrics=metrics, **more)
+
+
+def test_slowdown_and_speed_are_options(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("--json", "--from", kept([slow()]))
+    (usual,) = Printed(capfd, *words).objects
+    assert usual["recommended"] == {"vcpu": 1, "memoryMB": 2048}
+    assert any("--max-slowdown 40 accepts that" in reason for reason in usual["reasons"])
+    (longer,) = Printed(capfd, *words, "--max-slowdown", "40").objects
+    assert longer["recommended"] == {"vcpu": 0.5, "memoryMB": 1024}
+    (faster,) = Printed(capfd, *words, "--faster").objects
+    assert faster["recommended"] == {"vcpu": 2, "memoryMB": 4096}
+
+
+def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFixture[str]) -> None:
+    runs = [slow(number=n, peak_mb=500) for n in range(5)]
+    found = Printed(capfd, "--sizes", "--from", kept(runs))
+    lines_of_table = [" ".join(line.split()) for line in found.out.splitlines()[4:9]]
+    assert lines_of_table == [
+        "Size Times as long Run Month Saving",
+        "0.25 vCPU, 1 GB 2.00 to 3.00 $0.0073 $0.22 12 % too slow",
+        "0.5 vCPU, 1 GB 1.10 to 1.40 $0.0058 $0.18 30 % too slow",
+        "1 vCPU, 2 GB 1.00 $0.0082 $0.25 0 % current, recommended",
+        "2 vCPU, 4 GB 1.00 $0.016 $0.50 -100 %",
+    ]
+    alone = Printed(capfd, "--sizes", "--from", kept([report(region="mars-1", size=(1, 512))]))
+    assert [" ".join(line.split()) for line in alone.out.splitlines()[5:8]] == [
+        "0.25 vCPU, 512 MB 1.00 - - - recommended",
+        "0.5 vCPU, 1 GB 1.00 - - -",
+        "1 vCPU, 512 MB 1.00 - - - current",
+    ]
+    killed = Printed(capfd, "--sizes", "--from", kept([report(peak_mb=2000)]))
+    assert "1 vCPU, 2 GB 1.00 $0.0082 - 0 % current, too little memory" in " ".join(killed.out.split())
+    local = Printed(capfd, "--sizes", "--from", kept([report(launch_type="LOCAL")]))
+    assert "Times as long" not in local.out
 
 
 def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -150,22 +189,47 @@ def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: py
 
 
 @pytest.mark.parametrize(
-    ("reports", "code"),
+    ("reports", "problem"),
     [
-        ([report()], 3),
-        ([report(peak_mb=400, size=(0.25, 512))], 0),
-        ([report(peak_mb=500, size=(0.25, 512))], 3),
-        ([report(launch_type="EC2", peak_mb=100)], 0),
-        ([report(launch_type="EC2", peak_mb=2000)], 3),
-        ([report(launch_type="LOCAL", size=None)], 0),
-        ([report(peak_mb=400, size=(0.25, 512)), report(family="weekly")], 3),
+        ([report()], "nightly fails the check: the recommended size saves 75 %."),
+        ([report(peak_mb=400, size=(0.25, 512))], None),
+        ([report(peak_mb=426, size=(0.25, 512))], None),
+        ([report(peak_mb=500, size=(0.25, 512))], "a run needed 500 MB of the task's 512 MB of memory."),
+        ([report(peak_mb=200, size=(0.25, 512), likely_out_of_memory=True)], "1 run ran out of memory."),
+        ([report(p95=0.99, peak_mb=1500)], None),
+        ([report(launch_type="EC2", peak_mb=100)], None),
+        ([report(launch_type="EC2", peak_mb=2000)], "a run needed 2 GB of the task's 2 GB of memory."),
+        ([report(launch_type="LOCAL", size=None)], None),
+        ([report(peak_mb=400, size=(0.25, 512)), report(family="weekly")], "weekly fails the check"),
     ],
-    ids=["too large", "right", "too small", "EC2, enough", "EC2, too small", "no size", "one of two"],
+    ids=[
+        "too large",
+        "right",
+        "margin",
+        "too small",
+        "killed",
+        "busy",
+        "EC2",
+        "EC2, too small",
+        "no size",
+        "one of two",
+    ],
 )
-def test_check_ends_with_3_if_a_family_is_wrongly_sized(reports: list[Report], code: int) -> None:
+def test_check_ends_with_3_for_a_risk_or_a_saving(
+    reports: list[Report], problem: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     source = kept(reports)
-    assert call("--from", source, "--check") == code
+    found = Printed(capfd, "--from", source, "--check")
+    assert found.code == (0 if problem is None else 3)
+    assert (problem or "") in found.err
+    assert bool(found.err) is (problem is not None)
     assert call("--from", source) == 0
+
+
+def test_the_saving_that_fails_the_check_is_an_option() -> None:
+    source = kept([report()])
+    assert call("--from", source, "--check", "--min-saving", "75") == 3
+    assert call("--from", source, "--check", "--min-saving", "75.1") == 0
 
 
 @pytest.mark.parametrize(
@@ -231,7 +295,7 @@ def test_applying_again_changes_nothing(capfd: pytest.CaptureFixture[str]) -> No
 def test_a_local_run_is_applied_as_a_size_that_fargate_has() -> None:
     source = kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)])
     changed = applied(definition(), "--from", source)
-    assert (changed["cpu"], changed["memory"]) == ("1024", "2048")
+    assert (changed["cpu"], changed["memory"]) == ("512", "2048")
     windows = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE", "cpuArchitecture": "X86_64"}
     changed = applied(definition(runtimePlatform=windows, cpu="4096", memory="8192"), "--from", kept([report()]))
     assert (changed["cpu"], changed["memory"]) == ("1024", "2048")

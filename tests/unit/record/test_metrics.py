@@ -25,7 +25,9 @@ from profiler.record.model import (
     Recommendation,
     Record,
     Report,
+    Sampling,
     SlowdownBounds,
+    TaskSize,
     encode,
 )
 from profiler.record.text_line import report_text
@@ -94,6 +96,8 @@ FULL = Record(
         gpu_memory_used_mb=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
         neuron_utilization_percent=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
     ),
+    sampling=Sampling(stats_period_ms=next(NUMBERS)),
+    task_size=TaskSize(vcpu=next(NUMBERS), memory_mb=next(NUMBERS)),
     cost=Cost(usd=float(next(NUMBERS))),
     recommendation=Recommendation(vcpu=next(NUMBERS), memory_mb=next(NUMBERS), saving_percent=float(next(NUMBERS))),
     monitor=Monitor(version="0.1.0", cpu_seconds=float(next(NUMBERS)), max_rss_mb=next(NUMBERS)),
@@ -201,7 +205,7 @@ def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> No
         for metric in METRICS
         if (metric.document_field or "").startswith("usage.cpu.slowdown.")
     }
-    sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8")
+    sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8", "v16")
     assert set(factors) == {f"usage.cpu.slowdown.{name}.{size}" for name in ("min", "max") for size in sizes}
     assert factors.pop("usage.cpu.slowdown.min.v0_25") == 2.0
     assert factors.pop("usage.cpu.slowdown.max.v0_25") == 3.5

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from profiler.record.model import (
     Recommendation,
     Record,
     Report,
+    SlowdownBounds,
     TaskSize,
     decode,
 )
@@ -111,6 +112,7 @@ def test_the_monitors_checkpoints_have_neither(told: _Told) -> None:
 
 
 numbers = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+odd = st.floats(allow_nan=False, allow_infinity=False)
 distributions = st.none() | st.builds(Distribution, p95=numbers, p99=numbers)
 anything = st.builds(
     Metrics,
@@ -121,6 +123,10 @@ anything = st.builds(
     vcpu_used=distributions,
     memory_used_mb=distributions,
     memory_peak_source=st.sampled_from([None, "kernel", "sampled"]),
+    vcpu_saturated_percent=numbers,
+    slowdown_at_vcpu=st.none()
+    | st.dictionaries(st.sampled_from(["0.25", "0.5", "1", "2", "many"]), st.builds(SlowdownBounds, min=odd, max=odd)),
+    max_pids=st.none() | st.integers(min_value=0, max_value=9),
     ephemeral_storage_size_mb=st.none() | st.floats(min_value=0, max_value=1e9),
 )
 records = st.builds(
@@ -142,6 +148,7 @@ records = st.builds(
 )
 
 
+@settings(deadline=None)  # on a busy machine
 @given(records)
 def test_no_record_is_lost_for_its_advice(record: Record) -> None:
     """For any record, the line is written, is short enough and has no invalid number."""

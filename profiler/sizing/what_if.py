@@ -1,0 +1,183 @@
+"""What each size would cost and how long a run would take there: the table that a recommendation is chosen from."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from profiler.record.model import TaskSize
+from profiler.sizing.duration import SAME_DURATION, DurationFactor
+from profiler.sizing.evidence import FEW_RUNS, Evidence
+from profiler.sizing.fargate import REFERENCE_PRICES, Prices, Size
+
+# Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
+ROUNDING = 1e-9
+_COST_DIGITS = 12
+# More than between any two sizes of Fargate: the current size is not a real one.
+_MAX_PRICE_RATIO = 1e6
+_SAVING_DIGITS = 1
+_USD_DIGITS = 8
+_MS_PER_HOUR = 3_600_000
+_NS_PER_DAY = 86_400 * 1_000_000_000
+_DAYS_PER_MONTH = 365.25 / 12
+
+
+class MemoryNeed(Struct, frozen=True, kw_only=True):
+    """The memory that a size must have: at least ``memory_mb``, and more than ``above_mb``."""
+
+    memory_mb: float = 0
+    above_mb: float = 0
+
+    def fits(self, memory_mb: float) -> bool:
+        """Whether this memory is enough."""
+        return memory_mb >= self.memory_mb - ROUNDING and memory_mb > self.above_mb
+
+
+class SizeOption(Struct, frozen=True, kw_only=True):
+    """What a family's runs would take and cost at one size.
+
+    Attributes:
+        size: The size.
+        factor: The bounds of the duration, compared with the current size; None if unknown.
+        holds_memory: Whether the memory is enough.
+        is_fast_enough: Whether the upper bound of the duration is within the limit.
+        hour_usd: The price of an hour; None if unknown.
+        comparable_hour_usd: The same for the choice: by the prices of another region if there is none.
+        current_hour_usd: The price of an hour at the current size; None if unknown.
+        mean_billed_ms: The mean of the runs' billed durations; None if unknown.
+    """
+
+    size: Size
+    factor: DurationFactor | None
+    holds_memory: bool
+    is_fast_enough: bool
+    hour_usd: float | None
+    comparable_hour_usd: float
+    current_hour_usd: float | None
+    mean_billed_ms: float | None
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether memory and duration hold."""
+        return self.holds_memory and self.is_fast_enough
+
+    @property
+    def comparable_cost(self) -> float:
+        """The relative cost of a run at the upper bound of its duration; an unknown duration counts as unchanged."""
+        return round(self.comparable_hour_usd * (self.factor or SAME_DURATION).max, _COST_DIGITS)
+
+    @property
+    def saving_percent(self) -> float | None:
+        """The saving of a run in percent at the upper bound of its duration; negative if the size costs more."""
+        return self.saving_percent_at(None if self.factor is None else self.factor.max)
+
+    def saving_percent_at(self, factor: float | None) -> float | None:
+        """The saving of a run in percent if it takes ``factor`` times as long."""
+        if factor is None or self.price_ratio is None:
+            return None
+        return round(100 * (1 - self.price_ratio * factor), _SAVING_DIGITS) + 0.0
+
+    @property
+    def price_ratio(self) -> float | None:
+        """The price of this size as a multiple of the current price; None if one of them is unknown or too small."""
+        if self.hour_usd is None or not self.current_hour_usd:
+            return None
+        ratio = self.hour_usd / self.current_hour_usd
+        return ratio if ratio < _MAX_PRICE_RATIO else None
+
+    @property
+    def usd_per_run(self) -> float | None:
+        """The cost of a run: price × mean billed duration × the upper bound of the factor."""
+        if self.factor is None or self.hour_usd is None or self.mean_billed_ms is None:
+            return None
+        return round(self.hour_usd * self.mean_billed_ms / _MS_PER_HOUR * self.factor.max, _USD_DIGITS)
+
+
+class WhatIf(Struct, frozen=True, kw_only=True):
+    """Answers what a size would take and cost.
+
+    Attributes:
+        evidence: The evidence of the family.
+        need: The memory that a size must have.
+        max_slowdown_percent: The limit of the upper bound of the duration.
+        prices: The prices; None if none apply.
+    """
+
+    evidence: Evidence
+    need: MemoryNeed
+    max_slowdown_percent: float
+    prices: Prices | None = None
+
+    def option(self, size: Size) -> SizeOption:
+        """Return what the runs would take and cost at this size."""
+        factor = self.factor(size.vcpu)
+        hour_usd = self._hour_usd(size)
+        return SizeOption(
+            size=size,
+            factor=factor,
+            holds_memory=self.need.fits(size.memory_mb),
+            is_fast_enough=self._is_fast_enough(size.vcpu, factor),
+            hour_usd=hour_usd,
+            comparable_hour_usd=(
+                (self.prices or REFERENCE_PRICES).size_hour_usd(size) if hour_usd is None else hour_usd
+            ),
+            current_hour_usd=None if self.current is None else self._hour_usd(self.current),
+            mean_billed_ms=self.evidence.mean_billed_ms,
+        )
+
+    @property
+    def current(self) -> Size | None:
+        """The current size; None if a part of it is unknown."""
+        return as_size(self.evidence.latest.size)
+
+    def factor(self, vcpu: float) -> DurationFactor | None:
+        """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
+
+        Runs whose reports have no slowdown (schema 1.0) are known not to be slower with at least the vCPUs that they
+        used for 95 % of the time, and nothing else.
+        """
+        evidence = self.evidence
+        if evidence.current_vcpu is not None and vcpu >= evidence.current_vcpu:
+            return SAME_DURATION
+        if not evidence.has_cpu:
+            return None
+        if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown - ROUNDING:
+            return None
+        return (evidence.slowdowns or {}).get(vcpu, SAME_DURATION)
+
+    def _is_fast_enough(self, vcpu: float, factor: DurationFactor | None) -> bool:
+        if factor is None:
+            # Without any measurement of CPU the current size stays, if there is one.
+            return not self.evidence.has_cpu and vcpu >= (self.evidence.current_vcpu or 0)
+        return factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
+
+    def _hour_usd(self, size: Size) -> float | None:
+        return None if self.prices is None else self.prices.hour_usd(size, self.evidence.latest.storage_mb)
+
+    def table(self, sizes: Sequence[Size]) -> tuple[SizeOption, ...]:
+        """Return the smallest of ``sizes`` that holds the memory need for each vCPU size, and the current size."""
+        rows = {size: self.option(size) for size in self._smallest(sizes)}
+        if self.current is not None:
+            rows.setdefault(self.current, self.option(self.current))
+        return tuple(rows[size] for size in sorted(rows))
+
+    def _smallest(self, sizes: Sequence[Size]) -> Iterator[Size]:
+        found: set[float] = set()
+        for size in sorted(sizes):
+            if size.vcpu not in found and self.need.fits(size.memory_mb):
+                found.add(size.vcpu)
+                yield size
+
+
+def as_size(size: TaskSize | None) -> Size | None:
+    """Return a size that is completely known, else None."""
+    if size is None or size.vcpu is None or size.memory_mb is None:
+        return None
+    return Size(size.vcpu, size.memory_mb)
+
+
+def runs_per_month(evidence: Evidence) -> float | None:
+    """Estimate the runs per month from the window; None for fewer than 5 runs or a window shorter than a day."""
+    steps = evidence.window_runs - 1
+    if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
+        return None
+    return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_PER_MONTH

@@ -1,0 +1,79 @@
+"""The examples of docs/right-size.md are outputs of the command, and the calculation by hand has its numbers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import profiler
+from profiler.cli.app import group
+from profiler.record.model import Distribution, Metrics, Report
+from tests.runs import lines, report, slowdown
+
+PAGE = Path(profiler.__file__).parent.parent / "docs" / "right-size.md"
+BLOCK = re.compile(r"^```console\n\$ task-profiler (recommend .*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# The example by hand is of the run with the largest factors, and of the mean of the billed durations.
+BILLED_MS = 1_800_000
+WORST_RUN = 17
+
+
+def nightly_etl(number: int) -> Report:
+    is_worst = number == WORST_RUN
+    bounds = {"v0_25": (1.31, 1.62), "v0_5": (1.02, 1.1)} if is_worst else {"v0_25": (1.2, 1.4), "v0_5": (1.0, 1.05)}
+    return report(
+        number,
+        family="nightly-etl",
+        task_id=f"etl-{number}",
+        size=(1, 4096),
+        peak_mb=821 - 7 * (29 - number),
+        p95=0.3 if number != 21 else 0.48,
+        status="failure" if number in (4, 11) else "success",
+        others={"task-monitor": Metrics(max_memory_used_mb=31, vcpu_used=Distribution(p95=0.01))},
+        metrics={
+            "slowdown_at_vcpu": slowdown(**bounds),
+            "vcpu_saturated_percent": 1.0,
+            "billed_duration_ms": BILLED_MS + (60_000 if number % 2 else -60_000),
+        },
+    )
+
+
+def thumbnails(number: int) -> Report:
+    bounds = {"v0_25": (3.61, 4), "v0_5": (1.83, 2)}
+    return report(
+        number,
+        family="thumbnails",
+        task_id=f"thumbnails-{number}",
+        peak_mb=1510,
+        p95=0.99,
+        metrics={"slowdown_at_vcpu": slowdown(**bounds), "vcpu_saturated_percent": 83.0, "max_pids": 12},
+    )
+
+
+RUNS = [*map(nightly_etl, range(30)), *map(thumbnails, range(8))]
+BLOCKS = BLOCK.findall(PAGE.read_text())
+
+
+def test_there_are_examples() -> None:
+    assert len(BLOCKS) == 2
+
+
+@pytest.mark.parametrize(("command", "shown"), BLOCKS)
+def test_an_example_is_the_commands_output(
+    command: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reports.jsonl").write_bytes(lines(RUNS))
+    group.main(command.split(), standalone_mode=False)
+    assert capfd.readouterr().out == shown
+
+
+def test_the_calculation_by_hand() -> None:
+    """At 0.5 vCPU and 1 GB: price of an hour × mean billed hours × upper bound."""
+    hour_usd = round(0.5 * 0.04048 + 1 * 0.004445, 6)
+    current_usd = 0.5 * (1 * 0.04048 + 4 * 0.004445)
+    usd = hour_usd * 0.5 * 1.1
+    text = PAGE.read_text()
+    assert f"= {hour_usd} USD" in text
+    assert f"= {usd:.6f} USD" in text
+    assert f"= {current_usd:.5f} USD" in text
+    assert f"= {100 * (1 - usd / current_usd):.1f} %" in text

@@ -1,0 +1,485 @@
+"""What each size would take and cost, by hand, and what holds for any runs."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.record.model import Metrics, Report, SlowdownBounds, TaskSize
+from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.duration import DurationFactor, duration_factors, monotone, quotient, saturated_percent
+from profiler.sizing.evidence import families_of
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.policy import DeploymentTarget, Policy
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.requirements import facts_of
+from profiler.sizing.what_if import SizeOption
+from tests.runs import report, slowdown
+
+GB = 1024
+VCPU_USD, GB_USD = 0.04048, 0.004445
+Bounds = Mapping[str, tuple[float, float]]
+
+
+def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float = 0.0, **more: Any) -> Report:
+    """A run with the bounds of its slowdown."""
+    metrics = {
+        "slowdown_at_vcpu": slowdown(**(bounds or {})),
+        "vcpu_saturated_percent": saturated,
+        **more.pop("metrics", {}),
+    }
+    return report(number, metrics=metrics, **more)
+
+
+def advice(reports: Iterable[Report], target: DeploymentTarget | None = None, **policy: Any) -> Advice:
+    (family,) = families_of(reports).values()
+    evidence = family.evidence()
+    assert evidence is not None
+    return advise(evidence, Policy(**policy), PriceOverrides(), target)
+
+
+def size(*reports: Report, **policy: Any) -> tuple[float | None, float | None]:
+    chosen = advice(reports, **policy).choice.size
+    return chosen.vcpu, chosen.memory_mb
+
+
+def rows(reports: Iterable[Report], **policy: Any) -> dict[tuple[float, float], SizeOption]:
+    return {(row.size.vcpu, row.size.memory_mb): row for row in advice(reports, **policy).choice.options}
+
+
+def reasons(*reports: Report, **policy: Any) -> str:
+    return "\n".join(advice(reports, **policy).reasons)
+
+
+# --- the factor -------------------------------------------------------------------------------
+
+
+def factors(current: float | None, *bounds: Bounds) -> dict[float, tuple[float, float]]:
+    runs = [facts_of(measured(number, one)) for number, one in enumerate(bounds)]
+    found = duration_factors(runs, current)
+    assert found is not None
+    return {vcpu: (factor.min, factor.max) for vcpu, factor in found.items()}
+
+
+def test_the_factor_is_the_largest_of_any_run() -> None:
+    found = factors(1, {"v0_25": (1.2, 1.9), "v0_5": (1.1, 1.1)}, {"v0_25": (1.5, 1.6)}, {})
+    assert found == {0.25: (1.5, 1.9), 0.5: (1.1, 1.1)}
+
+
+def test_at_the_current_size_and_above_nothing_takes_longer() -> None:
+    assert factors(0.5, {"v0_5": (1.1, 1.2), "v1": (1.05, 1.1)}) == {}
+    assert factors(0.25, {}) == {}
+
+
+def test_a_run_that_was_slower_at_the_current_size_too_is_compared_with_that() -> None:
+    """At 0.25 vCPU 2.4 to 3.0, at 0.5 vCPU 1.5 to 2.0: from 2.4 / 2.0 to 3.0 / 1.5 times as long."""
+    assert factors(0.5, {"v0_25": (2.4, 3.0), "v0_5": (1.5, 2.0)}) == {0.25: (1.2, 2.0)}
+    # At least as long as with more vCPUs, although the bounds would allow less.
+    assert factors(0.5, {"v0_25": (1.5, 2.5), "v0_5": (1.5, 2.0)}) == {0.25: (1.0, 1.667)}
+
+
+def test_half_the_vcpus_take_at_most_twice_as_long() -> None:
+    assert factors(1, {"v0_5": (2.06, 2.1)})[0.5] == (2, 2)
+    assert factors(0.5, {"v0_25": (4, 8), "v0_5": (2, 4)}) == {0.25: (1, 2)}
+
+
+def test_without_a_current_size_the_factor_compares_with_how_the_run_went() -> None:
+    assert factors(None, {"v0_25": (20, 20), "v16": (1.5, 1.6)})[16] == (1.5, 1.6)
+
+
+def test_a_current_size_that_fargate_does_not_have_counts_as_large_enough() -> None:
+    assert factors(3, {"v2": (1.2, 1.3)}) == {0.25: (1.2, 1.3), 0.5: (1.2, 1.3), 1: (1.2, 1.3), 2: (1.2, 1.3)}
+
+
+def test_runs_without_bounds_have_no_factor() -> None:
+    assert duration_factors([facts_of(report())], 1) is None
+    assert duration_factors([], 1) is None
+
+
+def test_no_size_is_faster_than_a_larger_one() -> None:
+    found = monotone({0.25: DurationFactor(min=1, max=1.2), 0.5: DurationFactor(min=1.1, max=1.1)})
+    assert found == {0.25: DurationFactor(min=1.1, max=1.2), 0.5: DurationFactor(min=1.1, max=1.1)}
+
+
+def test_bounds_of_other_programs_are_made_plausible() -> None:
+    odd = {"x": SlowdownBounds(min=9, max=9), "0.5": SlowdownBounds(min=0.2, max=-1), "1": SlowdownBounds(min=3, max=2)}
+    odd["2"] = SlowdownBounds(min=1e300, max=1.00049)
+    found = facts_of(report(metrics={"slowdown_at_vcpu": odd})).slowdown
+    assert found == {
+        0.5: SlowdownBounds(min=1, max=1),
+        1: SlowdownBounds(min=3, max=3),
+        2: SlowdownBounds(min=1e6, max=1e6),
+    }
+    assert quotient(1.2346, 1, 2) == 1.235
+
+
+def test_saturation_is_the_mean_over_the_time_of_the_runs_at_the_current_size() -> None:
+    runs = [
+        facts_of(measured(0, saturated=80.0, metrics={"duration_ms": 3000})),
+        facts_of(measured(1, saturated=20.0, metrics={"duration_ms": 1000})),
+        facts_of(measured(2, saturated=100.0, size=(2, 4096))),
+        facts_of(report(3)),
+    ]
+    assert saturated_percent(runs, 1) == 65
+    assert saturated_percent(runs, 2) == 100
+    assert saturated_percent(runs, 4) is None
+    unknown = facts_of(measured(0, saturated=50.0, metrics={"duration_ms": None}))
+    assert saturated_percent([unknown], 1) == 50
+    assert saturated_percent([replace(unknown, duration_ms=0)], 1) is None
+
+
+# --- the table and the choice -----------------------------------------------------------------
+
+
+def test_each_row_has_duration_price_and_saving_by_hand() -> None:
+    """A run is billed for ten minutes: 1 vCPU with 4 GB costs (0.04048 + 4 x 0.004445) / 6 = 0.00971 USD."""
+    runs = [measured(n, {"v0_25": (1.2, 1.6), "v0_5": (1.0, 1.12)}, peak_mb=700, size=(1, 4 * GB)) for n in range(8)]
+    found = rows(runs)
+    assert list(found) == [(0.25, GB), (0.5, GB), (1, 2 * GB), (1, 4 * GB), *((c, 2 * GB * c) for c in (2, 4, 8, 16))]
+    half = found[0.5, GB]
+    assert half.factor == DurationFactor(min=1, max=1.12)
+    assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
+    assert half.saving_percent == round(100 * (1 - 0.00460787 / 0.00971), 1) == 52.5
+    assert (half.acceptable, found[0.25, GB].acceptable) == (True, False)
+    current = found[1, 4 * GB]
+    assert (current.usd_per_run, current.saving_percent, current.acceptable) == (0.00971, 0.0, True)
+    assert size(*runs) == (0.5, GB)
+
+
+def test_the_cost_is_of_the_mean_billed_duration() -> None:
+    runs = [measured(n, metrics={"billed_duration_ms": 1_800_000 * (n + 1)}) for n in range(3)]
+    assert rows(runs)[1, 2 * GB].usd_per_run == round(VCPU_USD + 2 * GB_USD, 8)
+
+
+def test_a_longer_run_also_pays_longer_for_its_storage() -> None:
+    one = measured(0, {"v0_5": (1.1, 1.2)}, metrics={"ephemeral_storage_size_mb": 120 * GB + 16})
+    now, then = VCPU_USD + 2 * GB_USD + 100 * 0.000111, (VCPU_USD / 2 + GB_USD + 100 * 0.000111) * 1.2
+    assert rows([one])[0.5, GB].saving_percent == round(100 * (1 - then / now), 1)
+
+
+def test_a_size_is_acceptable_up_to_the_limit_of_its_upper_bound() -> None:
+    assert size(measured(0, {"v0_5": (1, 1.25), "v0_25": (1.2, 1.251)})) == (0.5, GB)
+    assert size(measured(0, {"v0_25": (1, 1.251)}), max_slowdown_percent=26) == (0.25, 512)
+    assert size(measured(0, {"v0_25": (1, 1.07)}), max_slowdown_percent=7) == (0.25, 512)
+    assert size(measured(0, {"v0_5": (1, 1.01)}), max_slowdown_percent=0) == (1, 2 * GB)
+
+
+def test_a_saturated_task_is_not_enlarged() -> None:
+    busy = measured(0, {"v0_25": (3.6, 4), "v0_5": (1.83, 2)}, saturated=83.0, p95=0.99, peak_mb=1500)
+    found = advice([busy])
+    assert not found.choice.changes
+    assert found.choice.saving_percent == 0
+    text = "\n".join(found.reasons)
+    assert (
+        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU a run would take 58 to 100 % of today's "
+        "time and cost 117 to 200 % of today's, depending on how much of its work is parallel (--faster recommends it)."
+    ) in text
+    assert "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
+    assert "The current size is right." in text
+    assert "thread" not in text
+
+
+@pytest.mark.parametrize(("saturated", "vcpu"), [(4.999, 1), (5.0, 2)])
+def test_faster_takes_the_next_size_if_the_task_is_saturated(saturated: float, vcpu: float) -> None:
+    busy = measured(0, {"v0_5": (1.83, 2)}, saturated=saturated, peak_mb=1500)
+    found = advice([busy], faster=True)
+    assert found.choice.size.vcpu == vcpu
+    assert found.choice.size.memory_mb == (4 * GB if vcpu > 1 else 2 * GB)
+    if vcpu > 1:
+        assert found.choice.saving_percent == -100
+        assert "The new size costs 100 % more: $0.0082 a run, if a run takes as long as before." in found.reasons
+
+
+def test_faster_is_over_when_the_larger_size_is_no_longer_saturated() -> None:
+    before = [measured(n, saturated=100.0, peak_mb=1500) for n in range(5)]
+    after = measured(5, {"v1": (1.4, 1.5)}, saturated=0.0, size=(2, 4 * GB), peak_mb=1500)
+    assert size(*before, after, faster=True) == (2, 4 * GB)
+
+
+def test_nothing_is_faster_than_the_largest_size() -> None:
+    busy = measured(0, {"v8": (2, 2)}, saturated=90.0, size=(16, 32 * GB))
+    assert size(busy, faster=True) == (16, 32 * GB)
+    assert "For 90 % of the time, the task used all of its 16 vCPU." in reasons(busy)
+
+
+def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
+    busy = measured(0, saturated=90.0, metrics={"max_pids": 1})
+    assert "The latest run never had more than 1 thread, so more than 1 vCPU would hardly make it faster." in reasons(
+        busy
+    )
+    assert "thread" not in reasons(measured(0, saturated=90.0, metrics={"max_pids": 2}))
+    assert "For 90 %" not in reasons(measured(0, saturated=4.9))
+
+
+def test_of_equal_costs_the_larger_vcpu_is_chosen() -> None:
+    """Half the size for twice the time costs the same."""
+    assert size(measured(0, {"v0_5": (2, 2), "v0_25": (4, 4)}), max_slowdown_percent=1000) == (1, 2 * GB)
+
+
+def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
+    found = advice([measured(0, peak_mb=8 * GB, size=(1, 8 * GB))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (2, 10 * GB)
+    assert "1 vCPU allows at most 8 GB of memory, which would be too little." in found.reasons
+    assert "9 GB of memory would be too little: with a margin of 20 %, the task needs 9.6 GB." in found.reasons
+
+
+def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() -> None:
+    runs = [report(0, p95=0.3), measured(1, {"v0_25": (1, 1.01)})]
+    found = advice(runs)
+    assert found.choice.size.vcpu == 0.5
+    quarter = next(row for row in found.choice.options if row.size.vcpu == 0.25)
+    assert (quarter.factor, quarter.usd_per_run, quarter.saving_percent, quarter.acceptable) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(found.reasons)
+    assert size(report(0, p95=0.25)) == (0.25, 512)
+
+
+def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
+    found = advice([report(0, p95=None)])
+    assert found.choice.size.vcpu == 1
+    assert found.choice.is_vcpu_unchanged
+    assert {row.size.vcpu: row.factor for row in found.choice.options}[0.5] is None
+
+
+# --- the reasons ------------------------------------------------------------------------------
+
+
+def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None:
+    text = reasons(measured(0, {"v0_25": (1.2, 1.6), "v0_5": (1, 1.12)}))
+    smaller = "With 0.25 vCPU, a run would take 1.2 to 1.6 times as long and cost 60 to 70 % less"
+    assert f"{smaller}: --max-slowdown 60 accepts that." in text
+    assert "The new size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long." in text
+    wide = reasons(measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}))
+    assert "With 0.5 vCPU, a run would take 1.4 to 2 times as long and cost 0 to 30 % less." in wide
+    between = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=1200))
+    assert "With 0.5 vCPU, a run would take 1.4 to 2 times as long and cost between 17 % less and 18 % more." in between
+    same = reasons(measured(0, {"v0_5": (2, 2)}))
+    assert "With 0.5 vCPU, a run would take 2 times as long and cost the same." in same
+    unpriced = reasons(measured(0, {"v0_5": (1.4, 1.5)}, region="mars-1"))
+    assert "With 0.5 vCPU, a run would take 1.4 to 1.5 times as long: --max-slowdown 50 accepts that." in unpriced
+
+
+def test_what_keeps_the_memory_from_being_smaller_is_said() -> None:
+    least = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=400))
+    assert "2 GB of memory is the least that Fargate allows with 1 vCPU." in least
+    needed = reasons(measured(0, peak_mb=500))
+    assert "512 MB of memory would be too little: with a margin of 20 %, the task needs 600 MB." in needed
+    smallest = reasons(measured(0, peak_mb=100))
+    assert "least that Fargate" not in smallest
+    assert "too little" not in smallest
+
+
+def test_the_record_of_a_run_has_no_reason_about_options_of_the_command() -> None:
+    (family,) = families_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)]).values()
+    evidence = family.evidence()
+    assert evidence is not None
+    brief = advise(evidence, Policy(), PriceOverrides(), brief=True).reasons
+    assert not any("--" in reason for reason in brief)
+    assert any("For 60 % of the time" in reason for reason in brief)
+
+
+# --- the check --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "risk"),
+    [
+        (measured(peak_mb=1844), "a run needed 1.8 GB of the task's 2 GB of memory"),
+        (measured(peak_mb=1843), None),
+        (measured(peak_mb=1843, others={"side": Metrics(max_memory_used_mb=1)}), "a run needed 1.8 GB"),
+        (measured(likely_out_of_memory=True), "1 run ran out of memory"),
+        (measured(likely_out_of_memory=True, size=None, launch_type="LOCAL"), "1 run ran out of memory"),
+        (measured(peak_mb=1844, launch_type="EC2"), "a run needed 1.8 GB"),
+        (measured(peak_mb=10, size=None), None),
+    ],
+)
+def test_a_risk_is_a_kill_or_a_need_above_90_percent(one: Report, risk: str | None) -> None:
+    found = advice([one]).risk
+    assert (found or "").startswith(risk or "")
+    assert (found is None) is (risk is None)
+
+
+def test_a_kill_below_the_current_size_is_no_risk_any_more() -> None:
+    killed = measured(0, likely_out_of_memory=True)
+    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk is None
+    assert advice([killed, measured(1)]).risk is not None
+
+
+def test_a_saving_counts_from_its_minimum_on() -> None:
+    found = advice([measured(0, {"v0_5": (1, 1.2), "v0_25": (2, 3)})])
+    assert found.choice.saving_percent == 40
+    assert found.possible_saving(40) == "the recommended size saves 40 %"
+    assert found.possible_saving(40.1) is None
+    right = advice([measured(0, {"v0_5": (1.9, 2)})])
+    assert right.possible_saving(0) is None
+
+
+def test_the_json_has_a_row_for_each_size() -> None:
+    shown = as_json(advice([measured(0, {"v0_25": (1.2, 1.6)}, saturated=12.34)]))
+    sizes: Any = shown["sizes"]
+    assert sizes[0] == {
+        "vcpu": 0.25,
+        "memoryMB": 512,
+        "durationFactor": {"min": 1.2, "max": 1.6},
+        "usdPerRun": 0.00329133,
+        "savingPercent": 60.0,
+        "acceptable": False,
+    }
+    assert [row["vcpu"] for row in sizes] == [0.25, 0.5, 1, 2, 4, 8, 16]
+    evidence: Any = shown["evidence"]
+    assert evidence["saturatedPercent"] == 12.3
+    elsewhere = as_json(advice([measured(0, launch_type="EC2")]))
+    assert elsewhere["sizes"] == []
+
+
+# --- for any runs -----------------------------------------------------------------------------
+
+slowdowns = st.lists(
+    st.tuples(st.floats(min_value=1, max_value=4), st.floats(min_value=1, max_value=2)), min_size=7, max_size=7
+).map(
+    lambda pairs: {
+        name: SlowdownBounds(min=round(least, 3), max=round(least * more, 3))
+        for name, (least, more) in zip(
+            ("0.25", "0.5", "1", "2", "4", "8", "16"), sorted(pairs, reverse=True), strict=True
+        )
+    }
+)
+needs = st.tuples(
+    st.none() | st.floats(min_value=0.01, max_value=130 * GB),
+    st.none() | st.floats(min_value=0.001, max_value=16),
+    st.sampled_from(LEGAL_SIZES),
+    st.booleans(),
+    st.none() | slowdowns,
+    st.floats(min_value=0, max_value=100),
+)
+Need = tuple[float | None, float | None, Size, bool, Mapping[str, SlowdownBounds] | None, float]
+families = st.lists(needs, min_size=1, max_size=8).filter(
+    lambda found: any(peak is not None or p95 is not None for peak, p95, *_ in found)
+)
+
+
+def runs_of(found: Iterable[Need]) -> list[Report]:
+    return [
+        report(
+            number,
+            peak_mb=None if peak_mb is None else min(peak_mb, given_size.memory_mb),
+            p95=None if p95 is None else min(p95, given_size.vcpu),
+            size=(given_size.vcpu, given_size.memory_mb),
+            likely_out_of_memory=is_killed,
+            metrics={"slowdown_at_vcpu": bounds, "vcpu_saturated_percent": saturated},
+        )
+        for number, (peak_mb, p95, given_size, is_killed, bounds, saturated) in enumerate(found)
+    ]
+
+
+def cost(vcpu: float, memory_mb: float, factor: float) -> float:
+    return (vcpu * VCPU_USD + memory_mb / GB * GB_USD) * factor
+
+
+def factor_of(found: Advice, vcpu: float) -> float | None:
+    """The upper bound, None if unknown, straight from the definition."""
+    current = found.choice.current or TaskSize()
+    evidence = found.evidence
+    if vcpu >= (current.vcpu or 0) or not evidence.has_cpu:
+        return 1.0 if vcpu >= (current.vcpu or 0) else None
+    if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown:
+        return None
+    return (evidence.slowdowns or {}).get(vcpu, DurationFactor(min=1, max=1)).max
+
+
+@settings(deadline=None)  # on a busy machine
+@given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=300))
+def test_the_choice_is_that_of_a_search_through_all_pairs(
+    found: list[Need], margin_percent: float, max_slowdown_percent: float
+) -> None:
+    chosen = advice(runs_of(found), memory_margin_percent=margin_percent, max_slowdown_percent=max_slowdown_percent)
+    evidence, current = chosen.evidence, chosen.choice.current or TaskSize()
+    need_mb = (
+        current.memory_mb or 0
+        if evidence.required_memory_mb is None
+        else evidence.required_memory_mb * (1 + margin_percent / 100)
+    )
+    holding = [
+        one for one in LEGAL_SIZES if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.oom_size_mb or 0)
+    ]
+    if not holding:
+        assert (chosen.choice.size.vcpu, chosen.choice.size.memory_mb) == (16, 120 * GB)
+        assert chosen.choice.needs_more_memory
+        return
+    ranked = sorted(
+        (round(cost(one.vcpu, one.memory_mb, factor), 12), -one.vcpu, one.memory_mb)
+        for one in holding
+        if (factor := factor_of(chosen, one.vcpu)) is not None and factor <= 1 + max_slowdown_percent / 100 + 1e-9
+    )
+    assert (-ranked[0][1], ranked[0][2]) == (chosen.choice.size.vcpu, chosen.choice.size.memory_mb)
+
+
+@settings(deadline=None)  # on a busy machine
+@given(families, st.sampled_from([{"faster": True}, {"faster": False}]))
+def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
+    found: list[Need], policy: Mapping[str, bool]
+) -> None:
+    runs = runs_of(found)
+    memory_mb = size(*runs, **policy)[1] or 0
+    largest = memory_mb == 120 * GB
+    for run in runs:
+        assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb
+        if run.record.likely_out_of_memory:
+            assert memory_mb > (run.record.metrics.memory_size_mb or 0) or largest
+
+
+@settings(deadline=None)  # on a busy machine
+@given(families)
+def test_the_choice_is_never_dearer_than_the_present_size_unless_the_memory_forces_it(found: list[Need]) -> None:
+    choice = advice(runs_of(found)).choice
+    current = choice.current or TaskSize()
+    assert choice.saving_percent is not None
+    if choice.need.fits(current.memory_mb or 0):
+        assert choice.saving_percent >= 0
+
+
+@settings(deadline=None)  # on a busy machine
+@given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=100))
+def test_a_larger_margin_never_leads_to_less_memory_or_a_lower_cost(
+    found: list[Need], margin_percent: float, more_percent: float
+) -> None:
+    runs = runs_of(found)
+    before = advice(runs, memory_margin_percent=margin_percent).choice
+    after = advice(runs, memory_margin_percent=margin_percent + more_percent).choice
+    assert (after.size.memory_mb or 0) >= (before.size.memory_mb or 0)
+    assert before.chosen is not None
+    assert after.chosen is not None
+    assert after.chosen.comparable_cost >= before.chosen.comparable_cost
+
+
+@settings(deadline=None)  # on a busy machine
+@given(families, st.floats(min_value=0, max_value=300), st.floats(min_value=0, max_value=300))
+def test_a_longer_duration_never_leads_to_more_vcpus_or_a_higher_cost(
+    found: list[Need], max_slowdown_percent: float, more_percent: float
+) -> None:
+    runs = runs_of(found)
+    before = advice(runs, max_slowdown_percent=max_slowdown_percent).choice
+    after = advice(runs, max_slowdown_percent=max_slowdown_percent + more_percent).choice
+    assert (after.size.vcpu or 0) <= (before.size.vcpu or 0)
+    assert before.chosen is not None
+    assert after.chosen is not None
+    assert after.chosen.comparable_cost <= before.chosen.comparable_cost
+
+
+@settings(deadline=None)  # on a busy machine
+@given(families)
+def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list[Need]) -> None:
+    options = advice(runs_of(found)).choice.options
+    known = [row.factor for row in options if row.factor is not None]
+    assert all(1 <= factor.min <= factor.max for factor in known)
+    assert all(smaller.max >= larger.max for smaller, larger in pairwise(known))
+    vcpus = [row.size.vcpu for row in options if row.holds_memory]
+    assert vcpus == sorted(vcpus)
