@@ -29,7 +29,6 @@ from profiler.record.model import (
     Recommendation,
     Record,
     Report,
-    decode,
     encode,
 )
 
@@ -205,21 +204,6 @@ def test_a_stop_is_left_to_the_tasks_event() -> None:
     assert "outcome" not in made.fields["event"]
     assert {"status", "exit_code"}.isdisjoint(made.fields["task"])
     assert made.fields["task"]["complete"] is True
-
-
-def test_a_status_of_a_newer_version_is_kept_and_counts_as_unknown() -> None:
-    """The word does not overwrite a status that the task's event has set already."""
-    line = encode(Report(time="2026-03-01T00:10:12.000Z", type="task.report", record=FULL)).decode()
-    newer = line.replace('"status":"failure"', '"status":"paused"')
-    made = report_document(decode(newer), newer, prefix="task")
-    assert isinstance(made, Document)
-    assert {"status", "exit_code"}.isdisjoint(made.fields["task"])
-    assert "outcome" not in made.fields["event"]
-    assert made.upsert is not None
-    assert (made.upsert["task"]["status"], made.upsert["task"]["exit_code"]) == ("paused", 137)
-    assert made.upsert["event"]["outcome"] == "unknown"
-    assert made.upsert["task"]["complete"] is True
-    assert made.upsert["record"] == newer
 
 
 def test_a_bare_record_makes_a_small_document() -> None:
