@@ -351,7 +351,7 @@ def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -
 def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
     record = Record(task_id="t", container=Container(name="batch"), status="unknown", metrics=Metrics())
     _, row = render(table([record])).decode().splitlines()[:2]
-    assert row.split() == ["-", "-", "unknown", "-", "-", "-", "-", "-", "-"]
+    assert row.split() == ["t", "-", "-", "unknown", "-", "-", "-"]
 
 
 @given(st.text())
