@@ -16,6 +16,7 @@ _COMMANDS = {
     "replay": "profiler.cli.replay",
     "notify": "profiler.cli.notify",
     "kibana": "profiler.cli.kibana",
+    "show": "profiler.cli.show",
     "history": "profiler.cli.history",
     "report": "profiler.cli.report",
     "recommend": "profiler.cli.recommend",

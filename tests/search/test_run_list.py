@@ -66,6 +66,7 @@ def test_runs_without_a_record_are_listed_with_what_is_known(forward: Forward, s
     started = {**never, "task": {**task, "id": "gone"}, "event": {"start": "2020-01-01T00:00:00.000Z"}}
     put(search_server, "task-reports-2099.01", "lost", never)
     put(search_server, "task-reports-2020.01", "gone", started)
+    search(search_server)  # refreshes
     source = source_of(search_server)
     runs = list(source.runs(RunFilter()))
     assert [run.report.record.task_id for run in runs] == ["lost", *IDS, "gone"]

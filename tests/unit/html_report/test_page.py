@@ -25,7 +25,6 @@ from profiler.html_report.data import (
     MAX_STEPS,
     build_page_data,
     columns,
-    outcome,
     pack_runs,
     series_members,
     steps_per_run,
