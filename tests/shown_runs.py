@@ -222,13 +222,33 @@ def neuron() -> Report:
 def local() -> Report:
     """``task-profiler run`` on a laptop, with a child process that was killed."""
     made = etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
-    metrics = replace(made.record.metrics, memory_peak_source="kernel", billed_duration_ms=None, init_duration_ms=None,
-                      network_rx_bytes=None, network_tx_bytes=None, memory_cache_mb=AverageAndMaximum(max=900))  # fmt: skip
+    metrics = replace(
+        made.record.metrics,
+        memory_peak_source="kernel",
+        billed_duration_ms=None,
+        init_duration_ms=None,
+        network_rx_bytes=None,
+        network_tx_bytes=None,
+        memory_cache_mb=AverageAndMaximum(max=900),
+    )
     record = replace(
-                     made.record, task_arn=None, cluster=None, revision=None, region=None, availability_zone=None,
-                     launch_type="LOCAL", log_group=None, log_stream=None, task_size=None, cost=None,
-                     recommendation=None, metrics=metrics, likely_out_of_memory=True,
-                     memory_kills=MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)))  # fmt: skip
+        made.record,
+        task_arn=None,
+        cluster=None,
+        revision=None,
+        region=None,
+        availability_zone=None,
+        launch_type="LOCAL",
+        labels={"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
+        log_group=None,
+        log_stream=None,
+        task_size=None,
+        cost=None,
+        recommendation=None,
+        metrics=metrics,
+        likely_out_of_memory=True,
+        memory_kills=MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)),
+    )
     return replace(made, record=record)
 
 

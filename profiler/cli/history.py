@@ -1,7 +1,6 @@
 """``task-profiler history``: past runs as a table."""
 
 import os
-import sys
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profiler.cli.options import SourceOptions, WholeNumber, source_options
+from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
 from profiler.cli.output import UNKNOWN, encodable, plain_table, printable, render, warn, write_out
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
@@ -31,7 +30,7 @@ _AT_LEAST = "≥"
 @click.option(
     "--last",
     metavar="N",
-    type=WholeNumber(1, sys.maxsize),
+    type=WholeNumber(1, MAX_RUNS),
     default=20,
     show_default=True,
     help="Show the N newest of these runs.",

@@ -11,10 +11,10 @@ import click
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.history.recorder import history_path
 
 _RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
 _MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_RUNS = 1_000_000
 Decorated = Callable[..., int | None]
 
 
@@ -53,6 +53,8 @@ class _HistoryOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option's row in the help."""
+        from profiler.history.recorder import history_path  # only for the help
+
         record = super().get_help_record(ctx)
         try:
             path = history_path(None, os.environ)

@@ -1,7 +1,6 @@
 """``task-profiler report``: past runs as one HTML page."""
 
 import os
-import sys
 import webbrowser
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -11,7 +10,7 @@ from pathlib import Path
 import click
 
 from profiler import __version__
-from profiler.cli.options import SourceOptions, WholeNumber, source_options
+from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
 from profiler.cli.output import printable, warn
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import Clock, SystemClock
@@ -49,7 +48,7 @@ _FILE_MODE = 0o644
     help="The file to write or replace.",
 )
 @source_options
-@click.option("--last", metavar="N", type=WholeNumber(1, sys.maxsize), help="Show the N newest of these runs.")
+@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest of these runs.")
 @click.option("--run", "run_id", metavar="ID", help="Show only the run with this task id, or this beginning of it.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def command(options: SourceOptions, out: str, last: int | None, run_id: str | None, opens: bool) -> None:

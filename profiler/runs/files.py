@@ -88,17 +88,18 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield from _messages(line, remaining, empty)
             return
         empty.append(line)
+    yield from empty
 
 
 def _messages(first: bytes, remaining: Iterator[bytes], empty: Sequence[bytes]) -> Iterator[bytes]:
     """Yield the messages of a document that begins with the line ``first``, else all lines."""
     document = _document(first, remaining) if first.lstrip()[:1] in b"{[" else None
     found = None if document is None else _messages_in(document.value)
-    if found is not None:
+    if found:
         yield from found
-        return
-    yield from empty
-    yield from (first,) if document is None else document.lines
+    else:
+        yield from empty
+        yield from (first,) if document is None else document.lines
     yield from remaining
 
 

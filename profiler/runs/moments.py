@@ -26,6 +26,7 @@ _MAX_STEPS = 1000
 _PEAK_ABOVE_MEDIAN = 1.25
 _PEAK_NEAR_LIMIT = 0.9
 _PERCENT = 100
+_MS_PER_MINUTE = 60_000
 _ZERO_REST = (" 00s", " 00m", " 00h")
 
 
@@ -61,8 +62,10 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
 
 
 def elapsed(milliseconds: float) -> str:
-    """Format a time after the start: ``+3m``, ``+19m 06s``."""
-    text = "0s" if milliseconds < 1 else format_duration(milliseconds)
+    """Format a time after the start: ``+9.7s``, ``+3m``, ``+19m 06s``."""
+    if milliseconds < _MS_PER_MINUTE:
+        return f"+{int(milliseconds / 100) / 10:g}s"
+    text = format_duration(milliseconds)
     for rest in _ZERO_REST:
         text = text.removesuffix(rest)
     return f"+{text}"

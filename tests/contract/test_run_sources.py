@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ def query_results(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"results": rows, "status": "Complete"}
 
 
-DOCUMENTS = {
+Event = dict[str, Any]
+DOCUMENTS: dict[str, Callable[[list[Event]], object]] = {
     "filter-log-events": lambda events: {"events": events, "searchedLogStreams": []},
     "get-log-events": lambda events: {"events": events, "nextForwardToken": "f", "nextBackwardToken": "b"},
     "get-query-results": query_results,

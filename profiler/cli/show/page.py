@@ -170,7 +170,8 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     bars = tuple(_bars(record, view.glyphs))
     if not bars:
         if record.sampling is not None and record.sampling.samples == 0:
-            yield line(Span(f"{INDENT}The run ended before its first sample: CPU and memory were not measured.", "dim"))
+            text = "The run ended before its first sample: CPU and memory were not measured."
+            yield from wrapped(text, view.width, style="dim")
         return
     head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
     yield line(Span(f"{' ' * (len(INDENT) + _LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
@@ -181,7 +182,7 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
             Span(f"{INDENT}{shorten(bar.label, _LABEL_WIDTH - 1, view.glyphs):<{_LABEL_WIDTH}}", "bold"),
             *_drawn(bar, view.glyphs),
             texts,
-            Span(f"  {shorten(bar.note, room, view.glyphs)}", "dim"),
+            Span(f"  {bar.note}" if len(bar.note) <= room else "", "dim"),
         )
 
 
@@ -302,11 +303,12 @@ def _series(record: Record, series: Series | None, moments: Sequence[Moment], vi
     if not shown:
         return
     names = [curve.limit_text(view.glyphs) for curve in shown]
-    width = max(view.width - len(INDENT) - _LABEL_WIDTH - max(map(len, names)) - 1, 20)
+    end = format_duration(series_length_ms(record, series))
+    width = max(view.width - len(INDENT) - _LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
     for curve, name in zip(shown, names, strict=True):
         drawn = sparkline(curve.stretched(width), width=width, top=curve.top, ascii_only=view.glyphs.is_ascii)
         yield line(Span(f"{INDENT}{curve.label:<{_LABEL_WIDTH}}", "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
-    yield _axis(record, series, moments, width)
+    yield _axis(series_length_ms(record, series), moments, width)
     for number, moment in enumerate(moments, start=1):
         yield from wrapped(moment.text, view.width, first=f"{' ' * (len(INDENT) + _LABEL_WIDTH)}{number} ")
 
@@ -351,21 +353,17 @@ def _percent_text(value: float) -> str:
     return f"{value:.0f} %"
 
 
-def _axis(record: Record, series: Series, moments: Sequence[Moment], width: int) -> Line:
+def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     """The time axis: 0, the length of the run, and between them the number of each moment where it begins."""
-    length_ms = series_length_ms(record, series)
-    total_ms = max(length_ms, 1)
-    end = format_duration(length_ms)
     cells = [" "] * width
     for number, moment in reversed(list(enumerate(moments, start=1))):
-        place = min(int(moment.start_ms / total_ms * width), width - 1)
+        place = min(int(moment.start_ms / max(length_ms, 1) * width), width - 1)
         while place + 1 < width and cells[place] != " ":
             place += 1
         cells[place] = str(number)
-    text = "".join(cells)
-    start = "" if text[:2].strip() else "0"
-    text = start + text[len(start) :]
-    return line(" " * (len(INDENT) + _LABEL_WIDTH), Span(text, "dim"), Span(f" {end}", "dim"))
+    if cells[0] == " ":
+        cells[0] = "0"
+    return line(" " * (len(INDENT) + _LABEL_WIDTH), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
 
 
 def _others(record: Record, view: View) -> Iterator[Line]:
@@ -421,7 +419,7 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
     if not rows:
-        yield line(Span(f"{INDENT}every number is within 5 % of that run.", "dim"))
+        yield line(Span(f"{INDENT}Every number is within 5 % of that run.", "dim"))
     yield from comparison_lines(rows, view.glyphs)
 
 
