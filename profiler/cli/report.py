@@ -86,7 +86,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
-            "runs with task-profiler history --json --last N --family GLOB | task-profiler report --from -"
+            "runs by --last, --family or --since."
         )
     if data.without_details:
         warn(
