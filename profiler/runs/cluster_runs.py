@@ -54,14 +54,15 @@ class ClusterRunList:
         self._prefix = prefix
         self._on_progress = on_progress
         self._unreadable = 0
+        self._is_cut = False
         self.place = f"the indices {prefix}-reports-*"
 
     @property
     def notes(self) -> Sequence[str]:
-        """How many records could not be read, if any."""
-        if not self._unreadable:
-            return ()
-        return (f"{self._unreadable} records in {self.place} could not be read: their numbers are left out.",)
+        """How many records could not be read, and whether checkpoints were left out."""
+        unreadable = f"{self._unreadable} records in {self.place} could not be read: their numbers are left out."
+        cut = f"Of one run only the newest {_MAX_CHECKPOINTS} checkpoints were read: its time series begins later."
+        return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
     def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page.
@@ -82,6 +83,7 @@ class ClusterRunList:
         record = run.report.record
         conditions = [term(_TASK_ID, record.task_id), term("container.name", record.container.name)]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
+        self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
         reports = (self._report(hit.get("_source", _EMPTY)) for hit in hits)
         return tuple(report for report in reports if report is not None and report.type == CHECKPOINT)
 

@@ -14,14 +14,14 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.past_runs import open_source
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.history.store import HistoryStore
 from profiler.record.model import Report, encode
 from profiler.runs.log_groups import filter_pattern
 from profiler.runs.source import RunFilter
 from tests.aws import FakeAws, fake_aws
-from tests.run_sources import IDS, RUNS, check_source
-from tests.runs import checkpoint, lines
+from tests.run_sources import IDS, NOW_NS, RUNS, check_source
+from tests.runs import checkpoint, lines, report
 
 GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
 
@@ -101,7 +101,11 @@ def test_log_groups(aws: FakeAws) -> None:
 
 
 def history(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "profiler", "history", *words]
+    return profiler(environment, "history", *words)
+
+
+def profiler(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", *words]
     without = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=without | environment)
 
@@ -164,3 +168,24 @@ def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path:
         open_source(SourceOptions(source="-", groups=("g",)), {}, SystemClock())
     with pytest.raises(TaskProfilerError, match="There is no history file"):
         open_source(SourceOptions(history_file=str(tmp_path / "none")), {}, SystemClock())
+
+
+def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> None:
+    """In the region of the record; a missing permission or stream would be a sentence."""
+    stream = "ecs/batch/shown"
+    aws.create_log_stream(GROUP, stream)
+    now_ms = NOW_NS // NS_PER_MS
+    events = [{"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)]
+    aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
+    times = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS), "region": aws.region}
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream=stream, **times)))
+    environment = {name: value for name, value in aws.environment().items() if "REGION" not in name}
+    done = profiler(environment, "show", "--from", str(path), "--logs", "3")
+    assert done.returncode == 0, done.stderr
+    assert "nightly succeeded in 9m 50s." in done.stdout
+    assert [line.split()[1:] for line in done.stdout.splitlines()[-3:]] == [["line", str(n)] for n in (27, 28, 29)]
+    path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream="none", **times)))
+    done = profiler(environment, "show", "--from", str(path), "--logs")
+    assert done.returncode == 1
+    assert "The log of shown cannot be read: AWS does not find it" in done.stderr

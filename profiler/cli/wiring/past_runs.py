@@ -9,7 +9,6 @@ from profiler.cli.options import SourceOptions, parse_tags, parse_time
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS
-from profiler.history.recorder import history_path
 from profiler.record.model import Report
 from profiler.runs.source import OnProgress, PastRun, RunFilter, RunSource, no_progress
 
@@ -70,7 +69,8 @@ def _check_only_one(options: SourceOptions) -> None:
 
 
 def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> RunSource:
-    from profiler.history.store import HistoryStore  # SQLite is only for this source
+    from profiler.history.recorder import history_path  # SQLite and the recorder are only for this source
+    from profiler.history.store import HistoryStore
     from profiler.runs.local_history import LocalRuns
 
     path = history_path(file, environment)
