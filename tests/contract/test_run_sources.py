@@ -177,7 +177,11 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
     now_ms = NOW_NS // NS_PER_MS
     events = [{"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)]
     aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
-    times = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS), "region": aws.region}
+    times: dict[str, Any] = {
+        "started_at": format_ms(NOW_NS - 600 * 10**9),
+        "finished_at": format_ms(NOW_NS),
+        "region": aws.region,
+    }
     path = tmp_path / "run.jsonl"
     path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream=stream, **times)))
     environment = {name: value for name, value in aws.environment().items() if "REGION" not in name}

@@ -55,7 +55,7 @@ def page_lines(run: PastRun, view: View, series: Series | None, comparison: Comp
         run: The run.
         view: The terminal.
         series: The time series; None: the run has none.
-        comparison: The run to compare with; None: no comparison.
+        comparison: The run to compare with; None: no comparison. A complete one comes on top of the 40 lines.
     """
     record = run.report.record
     moments = find_moments(record, series)
@@ -68,7 +68,9 @@ def page_lines(run: PastRun, view: View, series: Series | None, comparison: Comp
         Section(lines=tuple(_compared(comparison, view)), rank=4),
         Section(lines=tuple(_advice(record, view)), rank=3),
     )
-    return arrange(sections, MAX_LINES)
+    # A complete comparison was asked for, so it is never cut.
+    extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
+    return arrange(sections, MAX_LINES + extra)
 
 
 def _head(verdict: Verdict, view: View) -> Iterator[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from profiler.cli.output import printable
+from profiler.record.units import format_count
 
 INDENT = "  "
 _RESET = "\x1b[0m"
@@ -110,20 +111,31 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 def arrange(sections: Sequence[Section], max_lines: int) -> list[Line]:
-    """Put the sections below each other, with an empty line between them, in at most ``max_lines`` lines."""
+    """Put the sections below each other, with an empty line between them, in at most ``max_lines`` lines.
+
+    If lines were left out, the last line says how many.
+    """
     shown = [section for section in sections if section.lines]
-    while _height(shown) > max_lines:
+    count = sum(len(section.lines) for section in shown)
+    if _height(shown) <= max_lines:
+        return _joined(shown)
+    while shown and _height(shown) > max_lines - 1:
         last = max(range(len(shown)), key=lambda number: (shown[number].rank, number))
         section = shown[last]
         if len(section.lines) > section.min_lines:
             shown[last] = Section(lines=section.lines[:-1], rank=section.rank, min_lines=section.min_lines)
         else:
             del shown[last]
+    left_out = count - sum(len(section.lines) for section in shown)
+    return [*_joined(shown), line(Span(f"{INDENT}{format_count(left_out, 'line')} left out: --json has all.", "dim"))]
+
+
+def _joined(sections: Sequence[Section]) -> list[Line]:
     lines: list[Line] = []
-    for section in shown:
+    for section in sections:
         lines += [EMPTY, *section.lines] if lines else section.lines
     return lines
 
 
 def _height(sections: Sequence[Section]) -> int:
-    return sum(len(section.lines) for section in sections) + len(sections) - 1
+    return sum(len(section.lines) for section in sections) + max(len(sections) - 1, 0)

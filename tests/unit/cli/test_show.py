@@ -139,7 +139,11 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
     ]
     shown = texts(arrange(sections, height))
     assert len(shown) <= height
-    kept = [one for one in shown if one]
+    is_cut = bool(shown) and shown[-1].endswith("left out: --json has all.")
+    kept = [one for one in shown if one and "left out" not in one]
+    left_out = sum(length for length, _ in sizes) - len(kept)
+    assert is_cut == (left_out > 0)
+    assert not is_cut or shown[-1].split()[0] == str(left_out)
     assert kept == sorted(kept, key=lambda one: tuple(map(int, one.split("."))))
     assert "" not in (shown[:1] + shown[-1:])
 
