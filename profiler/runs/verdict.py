@@ -140,7 +140,7 @@ def _memory_was_enough(metrics: Metrics) -> str | None:
     used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if used_mb is None or not size_mb:
         return None
-    share = f"{_PERCENT * used_mb / size_mb:.0f} %"
+    share = "1 %" if used_mb < size_mb / _PERCENT else f"{_PERCENT * used_mb / size_mb:.0f} %"
     return f"Memory was not the reason: at most {share} of {format_memory(size_mb)} was used."
 
 

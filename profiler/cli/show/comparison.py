@@ -15,6 +15,8 @@ _VALUE_WIDTH = 12
 _PERCENT = 100
 _MIN_CHANGE_PERCENT = 5
 _MAX_ROWS = 6
+# These are shown whenever they changed, however much the others did.
+_IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
 _NO_DISTRIBUTION = Distribution()
 
 _Getter = Callable[[RunView], Number | None]
@@ -55,10 +57,10 @@ def compare(run: PastRun, other: PastRun, name: str, *, is_complete: bool) -> Co
 
 
 def changed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The numbers that changed by at least 5 %: the largest changes, in the usual order."""
+    """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order."""
     changed = [row for row in rows if row.is_changed]
-    largest = sorted(changed, key=lambda row: -abs(row.change_percent or 0))[:_MAX_ROWS]
-    return tuple(row for row in changed if row in largest)
+    first = sorted(changed, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
+    return tuple(row for row in changed if row in first)
 
 
 def comparison_lines(rows: Sequence[Row], glyphs: Glyphs) -> Iterator[Line]:

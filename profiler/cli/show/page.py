@@ -36,6 +36,8 @@ _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
 _MAX_REASONS = 2
+# With one decimal, anything below is 1.0 times as long.
+_MIN_SLOWDOWN = 1.05
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -463,7 +465,7 @@ _SIZES = (0.25, 0.5, 1, 2, 4, 8, 16)
 
 def _slowdown_text(vcpu: float, slowdowns: Mapping[str, SlowdownBounds], glyphs: Glyphs) -> str:
     bounds = slowdowns.get(f"{vcpu:g}")
-    if bounds is None:
+    if bounds is None or bounds.max < _MIN_SLOWDOWN:
         return f"{format_vcpu(vcpu)}: no slower"
     low, high = f"{bounds.min:.1f}", f"{bounds.max:.1f}"
     times = low if low == high else f"{low} to {high}"

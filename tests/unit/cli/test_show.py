@@ -170,6 +170,9 @@ def test_only_numbers_that_changed_are_shown_of_a_failed_run() -> None:
     assert round(changed["read"] or 0) == 75
     assert "vCPU 95 %" not in changed
     assert len(changed) <= 6
+    short = replace(etl(), record=replace(etl().record, metrics=replace(shown_runs.unmeasured().record.metrics)))
+    other = compare(PastRun(report=short), PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
+    assert "duration" in {row.name for row in changed_rows(other.rows)}
     same = compare(PastRun(report=etl()), PastRun(report=etl(days_ago=1)), "run", is_complete=False)
     assert changed_rows(same.rows) == ()
 
