@@ -7,7 +7,7 @@ import click
 
 from profiler import __version__
 from profiler.cli.output import report_stdout_errors
-from profiler.core.errors import TaskProfilerError
+from profiler.core.errors import TaskProfilerError, UsageError
 
 _COMMANDS = {
     "monitor": "profiler.cli.monitor",
@@ -16,6 +16,7 @@ _COMMANDS = {
     "replay": "profiler.cli.replay",
     "notify": "profiler.cli.notify",
     "kibana": "profiler.cli.kibana",
+    "show": "profiler.cli.show",
     "history": "profiler.cli.history",
     "report": "profiler.cli.report",
     "recommend": "profiler.cli.recommend",
@@ -37,6 +38,29 @@ class _LazyGroup(click.Group):
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(module), attribute or "command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown name, name the one that was probably meant."""
+        name = args[0]
+        if name in _COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        raise UsageError(f"There is no command {name!r}: {_suggestion(args)}")
+
+
+def _suggestion(words: list[str]) -> str:
+    """What the user probably meant: a similar name, or to profile a program of this name."""
+    from difflib import get_close_matches  # only for a wrong command
+    from shlex import join
+    from shutil import which
+
+    if which(words[0]) is not None:
+        return f"to profile it, write task-profiler run -- {join(words)}"
+    similar = get_close_matches(words[0], _COMMANDS, n=1)
+    if similar:
+        return f"did you mean {similar[0]}?"
+    return "task-profiler --help lists the commands."
 
 
 @click.command(

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from profiler.cli.options import Number
 from profiler.collectors.neuron import find_neuron_monitor
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.library import is_driver_present, load_binding
@@ -36,7 +37,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding: topic, level, text, advice.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 600),
+    type=Number(0, 600),
     default=25.0,
     show_default=True,
     help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",

@@ -1,102 +1,106 @@
-"""``task-profiler history``: past runs of this machine as a table."""
+"""``task-profiler history``: past runs as a table."""
 
 import os
-import sys
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from profiler.cli.options import history_option
-from profiler.cli.output import UNKNOWN, plain_table, printable, render, warn_about_unreadable_lines, write_out
+from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
+from profiler.cli.output import UNKNOWN, encodable, plain_table, printable, render, warn, write_out
+from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.history.recorder import history_path
-from profiler.history.store import HistoryStore, StoredRun
-from profiler.record.model import Distribution, Number, Record, Status
+from profiler.record.model import Distribution, Metrics, Number, Record
 from profiler.record.units import format_duration, format_memory
+from profiler.runs.source import PastRun, no_run_sentence
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _COLOURS = {"success": "green", "failure": "red", "stopped": "yellow"}
+_ID_LENGTH = 8
+_AT_LEAST = "≥"
 
 
 @click.command("history", epilog="Example: task-profiler history --family 'nightly-*' --status failure --last 5")
-@click.option(
-    "--family", "families", metavar="GLOB", multiple=True, help="Show families that match the pattern. Repeatable."
-)
-@click.option(
-    "--status",
-    "statuses",
-    type=click.Choice(["success", "failure", "stopped", "unknown"]),
-    multiple=True,
-    help="Show runs with this status. Repeatable.",
-)
+@source_options
 @click.option(
     "--last",
     metavar="N",
-    type=click.IntRange(1, sys.maxsize),
+    type=WholeNumber(1, MAX_RUNS),
     default=20,
     show_default=True,
     help="Show the N newest of these runs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the record lines as they were stored, without a table.")
-@history_option("file")
-def command(
-    families: tuple[str, ...], statuses: tuple[Status, ...], last: int, as_json: bool, file: str | None
-) -> None:
-    """Show past runs of task-profiler run, newest first."""
-    path = history_path(file, os.environ)
-    history = HistoryStore(path, SystemClock())
-    chosen = list(islice(history.runs(families=families, statuses=statuses), last))
-    warn_about_unreadable_lines(history.unreadable_count, path)
+def command(options: SourceOptions, last: int, as_json: bool) -> None:
+    """Show past runs, newest first.
+
+    Runs are read from the local history, or from one of --from, --elasticsearch and --log-group.
+    """
+    clock = SystemClock()
+    wanted = run_filter(options, clock)
+    source = open_source(options, os.environ, clock)
+    chosen = list(islice(source.runs(wanted), last))
+    for note in source.notes:
+        warn(note)
     if chosen:
         write_out(_lines(chosen) if as_json else render(table(run.report.record for run in chosen)))
-    elif families or statuses:
-        click.echo(f"No run in {path} matches: use fewer filters.", err=True)
     else:
-        click.echo(f"There are no runs in {path} yet: make one with task-profiler run -- CMD", err=True)
+        warn(no_run_sentence(source, wanted))
 
 
-def _lines(runs: Iterable[StoredRun]) -> bytes:
-    return b"".join(run.line + b"\n" for run in runs)
+def _lines(runs: Iterable[PastRun]) -> bytes:
+    return b"".join(run.json_line() + b"\n" for run in runs)
 
 
-def table(records: Iterable[Record]) -> Table:
-    """Build a table with one row per run. Texts from records are never read as markup."""
+def table(records: Iterable[Record]) -> "Table":
+    """Build a table with one row per run, in 80 columns. Texts from records are never read as markup."""
+    from rich.text import Text  # not for --json
+
+    at_least = _AT_LEAST if encodable(_AT_LEAST) else ">"
     runs = plain_table(column_gap=1)
+    runs.add_column("Run", no_wrap=True)
     runs.add_column("Started", no_wrap=True)
-    runs.add_column("Family", overflow="fold")
-    runs.add_column("Status", no_wrap=True)
-    runs.add_column("Exit", no_wrap=True)
-    for name in ("Duration", "Avg CPU", "Memory", "Used"):
+    runs.add_column("Family", overflow="fold", min_width=8)
+    runs.add_column("Result", no_wrap=True)
+    for name in ("Time", "CPU", "Memory", ""):
         runs.add_column(name, justify="right", no_wrap=True)
-    runs.add_column("Peak", no_wrap=True)
     for record in records:
         metrics = record.metrics
         cpu = metrics.cpu_utilization_percent or Distribution()
         runs.add_row(
+            Text(printable(record.task_id[:_ID_LENGTH])),
             _local_time(record.started_at),
             Text(printable(record.family or UNKNOWN)),
-            Text(record.status, style=_COLOURS.get(record.status, "")),
-            _exit(record),
+            Text(_result(record), style=_COLOURS.get(record.status, "")),
             UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
-            UNKNOWN if cpu.avg is None else f"{cpu.avg:.1f} %",
-            UNKNOWN if metrics.max_memory_used_mb is None else format_memory(metrics.max_memory_used_mb),
+            UNKNOWN if cpu.avg is None else f"{cpu.avg:.0f} %",
+            _memory(metrics, at_least),
             _share(metrics.max_memory_used_mb, metrics.memory_size_mb),
-            metrics.memory_peak_source or UNKNOWN,
         )
     return runs
 
 
-def _exit(record: Record) -> str:
-    code = UNKNOWN if record.exit_code is None else str(record.exit_code)
-    return f"{code} OOM" if record.likely_out_of_memory else code
+def _result(record: Record) -> str:
+    """The status; a failure is named by its exit code, ``OOM`` is a run that probably ran out of memory."""
+    code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
+    return f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}"
+
+
+def _memory(metrics: Metrics, at_least: str) -> str:
+    """The memory peak; one that was only sampled may have been higher."""
+    peak_mb = metrics.max_memory_used_mb
+    if peak_mb is None:
+        return UNKNOWN
+    return ("" if metrics.memory_peak_source == "kernel" else at_least) + format_memory(peak_mb)
 
 
 def _share(used_mb: Number | None, size_mb: Number | None) -> str:
-    return f"{100 * used_mb / size_mb:.0f} %" if used_mb is not None and size_mb else UNKNOWN
+    return f"{100 * used_mb / size_mb:.0f} %" if used_mb is not None and size_mb else ""
 
 
 def _local_time(text: str | None) -> str:

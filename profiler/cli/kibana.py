@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import requests
 
-from profiler.cli.options import search_options
+from profiler.cli.options import ca_file_option, search_options
 from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import package_data_folder
@@ -30,6 +30,7 @@ def command() -> None:
 @click.option("--url", "ui_url", metavar="URL", help="Install the dashboards in this Kibana or OpenSearch Dashboards.")
 @click.option("--elasticsearch", "url", metavar="URL", help="Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).")
 @search_options
+@ca_file_option
 @click.option(
     "--flavour", type=click.Choice(["classic", "lens"]), help="Kind of dashboards (default: by the server's version)."
 )
@@ -42,6 +43,7 @@ def import_(
     flavour: Flavour | None,
     api_key: str | None,
     user: str | None,
+    ca_file: str | None,
     dry_run: bool,
 ) -> None:
     """Install index templates, lifecycle policies where the server supports them, and dashboards.
@@ -54,7 +56,7 @@ def import_(
         raise UsageError("There is nothing to set up: give --url, --elasticsearch, or both.")
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
-    session = open_session(api_key, user, os.environ)
+    session = open_session(api_key, user, os.environ, ca_file)
     if ui_url is None:
         _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run)
         return

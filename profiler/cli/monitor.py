@@ -20,14 +20,28 @@ Samples the task's containers every second. When the batch ends, puts one report
 into the batch container's log stream.
 
 \b
-TASK_PROFILER_CONTAINER           the batch container (the only other one)
-TASK_PROFILER_INTERVAL_SECONDS    sampling period (1)
-TASK_PROFILER_CHECKPOINT_SECONDS  period of checkpoint lines, 0 = off (60)
-TASK_PROFILER_LOG_GROUP           destination of the report (the batch's
-TASK_PROFILER_LOG_STREAM          awslogs options)
-TASK_PROFILER_PROMETHEUS_PORT     live metrics for Prometheus (off)
-TASK_PROFILER_SERIES_POINTS       size of the time series, 0 = none (60)
-TASK_PROFILER_STOP_SECONDS        budget after SIGTERM (25)
+TASK_PROFILER_CONTAINER             the batch container (the only other one)
+TASK_PROFILER_INTERVAL_SECONDS      sampling period (1)
+TASK_PROFILER_CHECKPOINT_SECONDS    period of checkpoint lines, 0 = off (60)
+TASK_PROFILER_STOP_SECONDS          budget after SIGTERM (25)
+TASK_PROFILER_LOG_GROUP             destination of the report (the batch's
+TASK_PROFILER_LOG_STREAM            awslogs options)
+TASK_PROFILER_SERIES_POINTS         size of the time series, 0 = none (60)
+TASK_PROFILER_TAGS                  true: read the tags of the task (false)
+TASK_PROFILER_GPU                   auto, on, off (auto)
+TASK_PROFILER_GPU_UUIDS             the batch's GPUs (all that are visible)
+TASK_PROFILER_NEURON                auto, on, off (auto)
+TASK_PROFILER_PROCESS_ARGUMENTS     off, redacted, all (off)
+TASK_PROFILER_EMF                   CloudWatch metrics: true, live (false)
+TASK_PROFILER_EMF_METRICS           names of these metrics
+TASK_PROFILER_PROMETHEUS_PORT       live metrics for Prometheus (off)
+TASK_PROFILER_PRICE_VCPU_HOUR       Fargate's prices in USD (built-in table)
+TASK_PROFILER_PRICE_GB_HOUR
+TASK_PROFILER_PRICE_STORAGE_GB_HOUR
+TASK_PROFILER_PRICE_HOUR            price of the task on EC2 in USD (none)
+ECS_CONTAINER_METADATA_URI_V4       task metadata endpoint (set by ECS)
+ECS_CONTAINER_METADATA_URI
+AWS_REGION, AWS_ENDPOINT_URL, …     settings of boto3
 """
 
 

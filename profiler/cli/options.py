@@ -1,17 +1,66 @@
 """Options and arguments that several commands share."""
 
+import functools
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import click
+from msgspec import Struct
 
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 
 _RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
 _MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
+MAX_RUNS = 1_000_000
 Decorated = Callable[..., int | None]
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits, which help and errors name in words."""
+
+    def _describe_range(self) -> str:
+        return f"{self.min} to {self.max}" if self.max is not None else f"{self.min} or more"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401  click's signature
+        """Convert the text of the command line."""
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number, {self._describe_range()}.", param, ctx)
+        return number
+
+
+class Number(click.FloatRange):
+    """A number within limits, which help and errors name in words."""
+
+    def _describe_range(self) -> str:
+        return f"{self.min:g} to {self.max:g}" if self.max is not None else f"{self.min:g} or more"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
+        """Convert the text of the command line."""
+        try:
+            number: float = super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a number, {self._describe_range()}.", param, ctx)
+        return number
+
+
+class _HistoryOption(click.Option):
+    """``--history``: its help names the file that is used without it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The option's row in the help."""
+        from profiler.history.recorder import history_path  # only for the help
+
+        record = super().get_help_record(ctx)
+        try:
+            path = history_path(None, os.environ)
+        except TaskProfilerError:
+            return record
+        return record and (record[0], f"{record[1]} Here: {path}")
 
 
 def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], Decorated]:
@@ -19,6 +68,7 @@ def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], De
     return click.option(
         "--history",
         name,
+        cls=_HistoryOption,
         metavar="FILE",
         help=f"{verb} this history file (default: TASK_PROFILER_HISTORY, else task-profiler/history.sqlite3 in "
         "XDG_DATA_HOME).",
@@ -44,6 +94,111 @@ def search_options(function: Decorated) -> Decorated:
     ):
         function = option(function)
     return function
+
+
+def ca_file_option(function: Decorated) -> Decorated:
+    """Add ``--ca-file FILE`` for servers with a certificate of a private CA."""
+    return click.option(
+        "--ca-file",
+        "ca_file",
+        metavar="FILE",
+        help="Trust the certificates of this CA (PEM), too: for servers with a private CA.",
+    )(function)
+
+
+def aws_options(function: Decorated) -> Decorated:
+    """Add ``--region`` and ``--profile``."""
+    region = click.option("--region", metavar="REGION", help="AWS region (default: AWS_REGION, else the profile's).")
+    profile = click.option("--profile", metavar="NAME", help="Profile of the AWS configuration (default: AWS_PROFILE).")
+    return region(profile(function))
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """The options that select a source of runs, and runs in it. Times and tags are as they were typed."""
+
+    source: str | None = None
+    history_file: str | None = None
+    url: str | None = None
+    prefix: str = ""
+    api_key: str | None = None
+    user: str | None = None
+    ca_file: str | None = None
+    groups: tuple[str, ...] = ()
+    region: str | None = None
+    profile: str | None = None
+    families: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    since: str | None = None
+    until: str | None = None
+
+
+def source_options(function: Callable[..., int | None]) -> Decorated:
+    """Add the options of :class:`SourceOptions`, which the function takes together as ``options``."""
+
+    @functools.wraps(function)
+    def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
+        own = {name: values.pop(name) for name in SourceOptions.__struct_fields__}
+        return function(options=SourceOptions(**own), **values)
+
+    decorated: Decorated = command
+    for option in reversed(_source_options()):
+        decorated = option(decorated)
+    return decorated
+
+
+def _source_options() -> "tuple[Callable[[Decorated], Decorated], ...]":
+    return (
+        history_option("history_file"),
+        click.option(
+            "--from",
+            "source",
+            metavar="FILE",
+            help="Read record lines, or the JSON that aws logs prints, from FILE; - is standard input.",
+        ),
+        click.option(
+            "--elasticsearch",
+            "url",
+            metavar="URL",
+            help="Read the forwarder's documents from Elasticsearch or OpenSearch.",
+        ),
+        search_options,
+        ca_file_option,
+        click.option("--log-group", "groups", metavar="GROUP", multiple=True, help="Read CloudWatch Logs. Repeatable."),
+        aws_options,
+        click.option(
+            "--family", "families", metavar="GLOB", multiple=True, help="Only families that match. Repeatable."
+        ),
+        click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this cluster. Repeatable."),
+        click.option(
+            "--tag",
+            "tags",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Only tasks with this tag. Repeatable: all of them.",
+        ),
+        click.option(
+            "--status",
+            "statuses",
+            type=click.Choice(["success", "failure", "stopped", "unknown"]),
+            multiple=True,
+            help="Only runs with this status. Repeatable.",
+        ),
+        click.option("--since", metavar="TIME", help="Only runs that started then or later: 12h, 7d, 2026-11-01."),
+        click.option("--until", metavar="TIME", help="Only runs that started before: 12h, 7d, 2026-11-01."),
+    )
+
+
+def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Parse ``KEY=VALUE``. Raises UsageError."""
+    tags = []
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--tag {text!r} is not KEY=VALUE: write the tag's key, =, and its value.")
+        tags.append((name, value))
+    return tuple(tags)
 
 
 def parse_time(text: str, now_ms: int) -> int:

@@ -10,8 +10,6 @@ import click
 from profiler.core.errors import TaskProfilerError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _typeshed import ReadableBuffer
     from rich.console import RenderableType
     from rich.table import Table
@@ -29,15 +27,23 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def encodable(text: str) -> bool:
+    """Whether the encoding of standard output has all characters of the text."""
+    try:
+        text.encode(stdout_encoding())
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def stdout_encoding() -> str:
+    """The encoding of standard output."""
+    return (sys.stdout.encoding if sys.stdout else None) or "utf-8"
+
+
 def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
     click.echo(f"task-profiler: {printable(sentence)}", err=True)
-
-
-def warn_about_unreadable_lines(count: int, path: "Path") -> None:
-    """Print how many lines of the history could not be read, if any."""
-    if count:
-        warn(f"{count} lines of {path} could not be read and are left out.")
 
 
 def plain_table(*, column_gap: int) -> "Table":
@@ -52,13 +58,13 @@ def render(*parts: "RenderableType") -> bytes:
     from rich.console import Console  # not for `run`, nor for --json
 
     text = StringIO()
-    terminal = _is_terminal()
+    terminal = is_terminal()
     console = Console(file=text, force_terminal=terminal or None)
     console.width = max(console.width, _MIN_COLUMNS) if terminal else _PIPE_COLUMNS
     for part in parts:
         console.print(part)
     lines = [line.rstrip() for line in text.getvalue().split("\n")]
-    return "\n".join(lines).encode(sys.stdout.encoding if sys.stdout else "utf-8", errors="backslashreplace")
+    return "\n".join(lines).encode(stdout_encoding(), errors="backslashreplace")
 
 
 class _StandardOutput(FileIO):
@@ -114,7 +120,8 @@ def _stdout_error(error: OSError) -> TaskProfilerError:
     return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): redirect it.")
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
     try:
         return os.isatty(_STDOUT)
     except OSError:

@@ -12,13 +12,15 @@ from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from profiler.cli.options import parse_time
+from profiler.cli.options import WholeNumber, aws_options, parse_time
+from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.runs.replay import FILTER_PATTERN, LogEvent, ReplayCounts, ReplayProgressFile, parse_response, replay
 
 _MAX_CONCURRENCY = 32
+_PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
 _FUNCTION_TIMEOUT_SECONDS = 910  # above Lambda's maximum of 900
 
 
@@ -33,15 +35,25 @@ _FUNCTION_TIMEOUT_SECONDS = 910  # above Lambda's maximum of 900
 @click.option("--until", metavar="TIME", default="0m", help="End, like --since (default: now).")
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, _MAX_CONCURRENCY),
+    type=WholeNumber(1, _MAX_CONCURRENCY),
     default=4,
     show_default=True,
     help="Number of concurrent calls.",
 )
+@aws_options
 @click.option("--dry-run", is_flag=True, help="Count the reports, and send nothing.")
 @click.option("--restart", is_flag=True, help="Ignore the progress of an earlier replay of this log group.")
 def command(
-    group: str, function_name: str, since: str, until: str, concurrency: int, dry_run: bool, restart: bool
+    *,
+    group: str,
+    function_name: str,
+    since: str,
+    until: str,
+    concurrency: int,
+    region: str | None,
+    profile: str | None,
+    dry_run: bool,
+    restart: bool,
 ) -> None:
     """Send the reports found in a log group through the forwarder function again.
 
@@ -52,7 +64,7 @@ def command(
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
-    aws = _connect(group, None if dry_run else function_name)
+    aws = _connect(group, None if dry_run else function_name, AwsOptions(region=region, profile=profile))
     progress_file = ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
     from_ms = start_ms
     if not dry_run:
@@ -99,45 +111,41 @@ class _Aws(Struct, frozen=True, kw_only=True):
     place: str
 
 
-def _connect(group: str, function_name: str | None) -> _Aws:
-    import boto3  # heavy, and not for --help
-    from botocore.config import Config
+def _connect(group: str, function_name: str | None, options: AwsOptions) -> _Aws:
+    from botocore.config import Config  # heavy, and not for --help
     from botocore.exceptions import BotoCoreError, ClientError
 
     retries = {"mode": "standard", "max_attempts": 8}
     config = Config(read_timeout=_FUNCTION_TIMEOUT_SECONDS, retries=retries, max_pool_connections=_MAX_CONCURRENCY)
+    with aws_errors(f"{group} cannot be read", _PERMISSIONS):
+        logs = aws_client("logs", options, os.environ, config)
+        function = None
+        if function_name is not None:
+            function = _Lambda(aws_client("lambda", options, os.environ, config), function_name)
+        sts = aws_client("sts", options, os.environ)
     try:
-        logs = boto3.client("logs", config=config)
-        function = _Lambda(boto3.client("lambda", config=config), function_name) if function_name else None
-    except BotoCoreError as error:
-        raise TaskProfilerError(f"AWS cannot be reached: {error} Check credentials and region.") from error
-    try:
-        account = boto3.client("sts").get_caller_identity()["Account"]
+        account = sts.get_caller_identity()["Account"]
     except (BotoCoreError, ClientError):  # needs no permission, but network access
         account = ""
     return _Aws(lines=_LogGroup(logs, group), function=function, place=f"{logs.meta.region_name} {account}")
 
 
 def _run(replay_range: _ReplayRange, aws: _Aws, progress_file: ReplayProgressFile) -> ReplayCounts:
-    from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
-
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    try:
-        with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-            task = bar.add_task("reports", total=replay_range.end_ms - replay_range.start_ms)
-            progress = _Progress(bar, task, replay_range.start_ms, progress_file if aws.function is not None else None)
-            return replay(
-                aws.lines,
-                aws.function,
-                progress,
-                group=replay_range.group,
-                start_ms=replay_range.start_ms,
-                end_ms=replay_range.end_ms,
-                concurrency=replay_range.concurrency,
-            )
-    except (BotoCoreError, ClientError) as error:
-        raise TaskProfilerError(f"AWS refused: {error}. Check credentials, region, group and function.") from error
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+    with aws_errors(f"{replay_range.group} cannot be replayed", _PERMISSIONS), bar:
+        task = bar.add_task("reports", total=replay_range.end_ms - replay_range.start_ms)
+        progress = _Progress(bar, task, replay_range.start_ms, progress_file if aws.function is not None else None)
+        return replay(
+            aws.lines,
+            aws.function,
+            progress,
+            group=replay_range.group,
+            start_ms=replay_range.start_ms,
+            end_ms=replay_range.end_ms,
+            concurrency=replay_range.concurrency,
+        )
 
 
 class _LogGroup:

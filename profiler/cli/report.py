@@ -2,26 +2,34 @@
 
 import os
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 
 import click
 
 from profiler import __version__
-from profiler.cli.options import history_option
-from profiler.cli.output import printable, warn, warn_about_unreadable_lines
+from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
+from profiler.cli.output import printable, warn
+from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
 from profiler.core.timestamps import format_ms
-from profiler.history.recorder import history_path
-from profiler.history.store import HistoryStore
 from profiler.html_report.data import MAX_STEPS, PageData, build_page_data, steps_per_run
 from profiler.html_report.page import Assets, render_page
-from profiler.html_report.runs import Run, downsample, find_run, group_runs, newest_first, steps_of_points
+from profiler.html_report.runs import (
+    Run,
+    Step,
+    downsample,
+    steps_of_checkpoints,
+    steps_of_points,
+    steps_of_series,
+)
 from profiler.record.units import format_count, format_memory
-from profiler.runs.files import decode_lines, format_line_numbers, read_lines, source_name
+from profiler.runs.local_history import LocalRuns
+from profiler.runs.source import PastRun, RunSource, find_run, no_run_sentence
 from profiler.settings import problems_message, read_price_settings
 
 _SCRIPTS = ("numbers.js", "charts.js", "page.js")
@@ -39,19 +47,20 @@ _FILE_MODE = 0o644
     show_default=True,
     help="The file to write or replace.",
 )
-@click.option("--from", "source", metavar="FILE", help="Read record lines from FILE; - is standard input.")
+@source_options
+@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest of these runs.")
 @click.option("--run", "run_id", metavar="ID", help="Show only the run with this task id, or this beginning of it.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
-@history_option("file")
-def command(out: str, source: str | None, run_id: str | None, opens: bool, file: str | None) -> None:
-    """Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run."""
-    if source is not None and file is not None:
-        raise UsageError("--from and --history are two sources: use one of them.")
+def command(options: SourceOptions, out: str, last: int | None, run_id: str | None, opens: bool) -> None:
+    """Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run.
+
+    Runs are read from the local history, or from one of --from, --elasticsearch and --log-group.
+    """
     if not out:
         raise UsageError("--output is empty: name a file or leave the option out.")
     plotly = _plotly()
     clock = SystemClock()
-    runs = _runs_of_history(file, clock, run_id) if source is None else _runs_of_lines(source, run_id)
+    runs = _read_runs(options, clock, last, run_id)
     price_overrides, problems = read_price_settings(os.environ)
     if problems:
         warn(problems_message(problems))
@@ -77,7 +86,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
-            "runs with task-profiler history --json --last N --family GLOB | task-profiler report --from -"
+            "runs by --last, --family or --since."
         )
     if data.without_details:
         warn(
@@ -106,41 +115,34 @@ def _assets(plotly: str) -> Assets:
     )
 
 
-def _runs_of_history(file: str | None, clock: Clock, run_id: str | None) -> tuple[Run, ...]:
-    path = history_path(file, os.environ)
-    history = HistoryStore(path, clock)
-    runs = newest_first(Run(report=stored.report) for stored in history.runs())
-    warn_about_unreadable_lines(history.unreadable_count, path)
-    if not runs:
-        raise TaskProfilerError(f"There are no runs in {path} yet: make one with task-profiler run -- CMD")
-    if run_id is not None:
-        runs = (find_run(runs, run_id),)
-    return tuple(_with_series(runs, history))
+def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: str | None) -> tuple[Run, ...]:
+    wanted = run_filter(options, clock, run=run_id)
+    source = open_source(options, os.environ, clock)
+    past = (find_run(source, wanted),) if run_id is not None else tuple(islice(source.runs(wanted), last))
+    for note in source.notes:
+        warn(note)
+    if not past:
+        raise TaskProfilerError(no_run_sentence(source, wanted))
+    return tuple(_with_series(past, source))
 
 
-def _with_series(runs: tuple[Run, ...], history: HistoryStore) -> Iterator[Run]:
+def _with_series(past: Sequence[PastRun], source: RunSource) -> Iterator[Run]:
     """Add the time series, as far as the page can hold them: reading all of 10,000 runs would take minutes."""
-    max_steps, left = steps_per_run(len(runs)), MAX_STEPS
-    for run in runs:
-        steps = downsample(steps_of_points(history.points(run.report)), max_steps) if left > 0 else ()
+    max_steps, left = steps_per_run(len(past)), MAX_STEPS
+    for run in past:
+        steps = downsample(_steps(run, source), max_steps) if left > 0 else ()
         left -= len(steps)
         yield Run(report=run.report, steps=steps)
 
 
-def _runs_of_lines(source: str, run_id: str | None) -> tuple[Run, ...]:
-    place = source_name(source)
-    invalid_lines: list[int] = []
-    runs = group_runs(decode_lines(read_lines(source), invalid_lines))
-    if invalid_lines:
-        lines = (
-            "1 line is not a record and is"
-            if len(invalid_lines) == 1
-            else (f"{len(invalid_lines)} lines are not records and are")
-        )
-        warn(f"{place}: {lines} left out: {format_line_numbers(invalid_lines)}")
-    if not runs:
-        raise TaskProfilerError(f"There are no runs in {place}: it should contain the lines that task-profiler writes.")
-    return runs if run_id is None else (find_run(runs, run_id),)
+def _steps(run: PastRun, source: RunSource) -> tuple[Step, ...]:
+    """The time series in most detail: of the history, of the checkpoints, or of the record."""
+    points = source.points(run) if isinstance(source, LocalRuns) else ()
+    if points:
+        return steps_of_points(points)
+    of_record = steps_of_series(run.report.record)
+    of_checkpoints = steps_of_checkpoints(run.checkpoints)
+    return of_checkpoints if len(of_checkpoints) > len(of_record) else of_record
 
 
 def _write(path: Path, text: str) -> int:

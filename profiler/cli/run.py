@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from profiler.cli.options import history_option
+from profiler.cli.options import Number, history_option
 from profiler.cli.output import printable
 from profiler.cli.wiring.collectors import local_collectors
 from profiler.cli.wiring.ecs import task_lookup
@@ -44,7 +44,7 @@ Format = Literal["json", "text"]
     "--interval",
     "interval_seconds",
     metavar="SECONDS",
-    type=click.FloatRange(_MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS),
+    type=Number(_MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS),
     default=1.0,
     show_default=True,
     help="Sampling period.",

@@ -18,7 +18,7 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.history.timeline import Point, decode_points, encode_points
-from profiler.record.model import Report, Status, decode
+from profiler.record.model import Report, decode
 from profiler.sinks import DeliveryFailure
 
 _LOCK_TIMEOUT_SECONDS = 5
@@ -232,17 +232,28 @@ class HistoryStore:
             return DeliveryFailure(str(error))
         return None
 
-    def runs(self, *, families: Sequence[str] = (), statuses: Sequence[Status] = ()) -> Iterator[StoredRun]:
+    def runs(
+        self,
+        *,
+        families: Sequence[str] = (),
+        statuses: Sequence[str] = (),
+        since: str | None = None,
+        until: str | None = None,
+        run: str | None = None,
+    ) -> Iterator[StoredRun]:
         """Past runs, newest first. A missing file has no runs.
 
         Args:
             families: Shell patterns of the families; empty: all.
             statuses: The statuses; empty: all.
+            since: The first start, in the format of ``startedAt``.
+            until: The time before which the last run started, in the same format.
+            run: The beginning of the task id, or a shell pattern of the family.
 
         Raises:
             TaskProfilerError: if the file cannot be read.
         """
-        condition, values = _condition(families, statuses)
+        condition, values = _condition(families, statuses, since, until, run)
         query = (
             "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
             f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
@@ -288,9 +299,24 @@ def _report(line: bytes) -> Report | None:
         return None
 
 
-def _condition(families: Sequence[str], statuses: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    # SQLite negates a character set with ^, the shell with !.
-    patterns = tuple(family.replace("[!", "[^") for family in families)
-    parts = ("family GLOB ?", patterns), ("status = ?", tuple(statuses))
+def _condition(
+    families: Sequence[str], statuses: Sequence[str], since: str | None, until: str | None, run: str | None
+) -> tuple[str, tuple[str, ...]]:
+    patterns = tuple(map(_glob, families))
+    parts = (
+        ("family GLOB ?", patterns),
+        ("status = ?", tuple(statuses)),
+        ("started_at >= ?", () if since is None else (since,)),
+        ("started_at < ?", () if until is None else (until,)),
+    )
     text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
-    return text, (*patterns, *statuses)
+    found = tuple(value for _, values in parts for value in values)
+    if run is not None:
+        text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
+        found = (*found, run, _glob(run))
+    return text, found
+
+
+def _glob(pattern: str) -> str:
+    """A shell pattern for SQLite, which negates a character set with ^, the shell with !."""
+    return pattern.replace("[!", "[^")

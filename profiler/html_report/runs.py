@@ -1,15 +1,15 @@
-"""Runs of the page, with their time series: from record lines (report and checkpoints) or from the history."""
+"""Runs of the page, with their time series: of the record, of the checkpoints, or of the local history."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.history.timeline import Point
-from profiler.record.model import Interval, Report
+from profiler.record.model import Interval, Record, Report
 from profiler.record.units import MIB
 
 _PERCENT = 100
@@ -73,6 +73,26 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> tuple[Step, ...]:
             )
         )
     return tuple(steps)
+
+
+def steps_of_series(record: Record) -> tuple[Step, ...]:
+    """Convert the time series of the record. A report has the GPUs' utilization there, and no bytes."""
+    series = record.series
+    if series is None:
+        return ()
+    columns = (series.vcpu_used, series.memory_used_mb, series.gpu_utilization_percent)
+    length = max(len(column or ()) for column in columns)
+    vcpu, memory, gpu = (column or (None,) * length for column in columns)
+    end_ms = record.metrics.duration_ms or math.inf
+    return tuple(
+        Step(
+            elapsed_ms=round(min((number + 1) * series.step_ms, max(end_ms, number * series.step_ms))),
+            vcpu_used=vcpu[number],
+            memory_used_mb=memory[number],
+            gpu_percent=gpu[number],
+        )
+        for number in range(length)
+    )
 
 
 def _elapsed_ms(checkpoint: Report) -> int | None:
@@ -145,48 +165,3 @@ class Run(Struct, frozen=True, kw_only=True):
     def started_at(self) -> str:
         """The start time, or the time of its line if the start is unknown."""
         return self.report.record.started_at or self.report.time
-
-
-class _Lines(Struct):
-    report: Report
-    checkpoints: list[Report]
-
-
-def group_runs(reports: Iterable[Report]) -> tuple[Run, ...]:
-    """Group record lines by run, newest run first.
-
-    Of several lines of a run, its report takes precedence over checkpoints, and a later line over an earlier one.
-    """
-    grouped: dict[tuple[str, str, str], _Lines] = {}
-    for report in reports:
-        record = report.record
-        key = (record.task_id, record.container.name, record.started_at or "")
-        lines = grouped.setdefault(key, _Lines(report, []))
-        if _precedence(report) >= _precedence(lines.report):
-            lines.report = report
-        if report.type == "task.checkpoint":
-            lines.checkpoints.append(report)
-    runs = [Run(report=lines.report, steps=steps_of_checkpoints(lines.checkpoints)) for lines in grouped.values()]
-    return newest_first(runs)
-
-
-def newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Sort by start time, newest first. Runs whose time cannot be parsed come last."""
-    return tuple(sorted(runs, key=lambda run: parse_ns(run.started_at) or 0, reverse=True))
-
-
-def _precedence(report: Report) -> tuple[bool, int]:
-    return report.type == "task.report", parse_ns(report.time) or 0
-
-
-def find_run(runs: Sequence[Run], run_id: str) -> Run:
-    """Find the newest run with this task id, or the only run whose id begins with it. Raises TaskProfilerError."""
-    same = [run for run in runs if run.report.record.task_id == run_id]
-    if same:
-        return same[0]
-    similar = [run for run in runs if run.report.record.task_id.startswith(run_id)] if run_id else []
-    if len(similar) == 1:
-        return similar[0]
-    if similar:
-        raise TaskProfilerError(f"{len(similar)} runs have an id that begins with {run_id!r}: give more of the id.")
-    raise TaskProfilerError(f"There is no run with the id {run_id!r}: task-profiler history --json shows all ids.")

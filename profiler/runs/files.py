@@ -1,16 +1,57 @@
-"""Record lines from a file or standard input."""
+"""Record lines in files, on standard input, and in the JSON that the AWS CLI prints.
+
+``aws logs filter-log-events`` and ``get-log-events`` print an object with ``events``, ``get-query-results`` one with
+``results``; ``--query`` reduces them to lists. The messages in them are lines like those of a file.
+"""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
 from profiler.record.model import Report, decode
+from profiler.record.units import format_count
+from profiler.runs.source import PastRun, RunFilter, RunLine, group_lines
 
 STANDARD_INPUT = "-"
 _MAX_LISTED_LINES = 5
+_MESSAGE_FIELD = "@message"
+
+
+class FileRuns:
+    """The runs of a file of record lines, or of standard input for ``-``."""
+
+    remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.place = source_name(source)
+        self.notes: Sequence[str] = ()
+        self._runs: list[PastRun] | None = None
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs. The file is read once: standard input cannot be read again."""
+        if self._runs is None:
+            invalid_lines: list[int] = []
+            self._runs = group_lines(decode_run_lines(read_lines(self._source), invalid_lines))
+            self.notes = _notes(self.place, invalid_lines)
+        return (run for run in self._runs if wanted.matches(run))
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        """See profiler.runs.source."""
+        return run.checkpoints
+
+
+def _notes(place: str, invalid_lines: list[int]) -> tuple[str, ...]:
+    """A sentence about the lines that are not records, if there are any."""
+    if not invalid_lines:
+        return ()
+    verb = "is not a record and is" if len(invalid_lines) == 1 else "are not records and are"
+    count, numbers = format_count(len(invalid_lines), "line"), format_line_numbers(invalid_lines)
+    return (f"{place}: {count} {verb} left out: {numbers}",)
 
 
 def source_name(source: str) -> str:
@@ -19,30 +60,120 @@ def source_name(source: str) -> str:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file, or of standard input for ``-``. Raises TaskProfilerError if it cannot be read."""
+    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages.
+
+    Raises TaskProfilerError if the source cannot be read.
+    """
     try:
         if source == STANDARD_INPUT:
-            yield from sys.stdin.buffer
+            yield from messages(sys.stdin.buffer)
         else:
             with Path(source).open("rb") as stream:
-                yield from stream
+                yield from messages(stream)
     except OSError as error:
         raise TaskProfilerError(
             f"{source_name(source)} cannot be read ({error.strerror}): name a file of record lines."
         ) from error
 
 
-def decode_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[Report]:
+def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield record lines; if the lines together are the AWS CLI's JSON, yield the messages in it.
+
+    Only a document that begins with an unfinished line is read whole: record lines are complete documents.
+    """
+    remaining = iter(lines)
+    empty: list[bytes] = []
+    for line in remaining:
+        if line.strip():
+            yield from _messages(line, remaining, empty)
+            return
+        empty.append(line)
+    yield from empty
+
+
+def _messages(first: bytes, remaining: Iterator[bytes], empty: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the messages of a document that begins with the line ``first``, else all lines."""
+    document = _document(first, remaining) if first.lstrip()[:1] in b"{[" else None
+    found = None if document is None else _messages_in(document.value)
+    if found:
+        yield from found
+    else:
+        yield from empty
+        yield from (first,) if document is None else document.lines
+    yield from remaining
+
+
+class _Document(msgspec.Struct, frozen=True):
+    value: Any
+    lines: Sequence[bytes]
+
+
+def _document(first: bytes, remaining: Iterator[bytes]) -> _Document | None:
+    """Decode the JSON document that begins with the line ``first``.
+
+    A complete first line is a document. Otherwise the rest of the lines is read, too. None: the first line is a
+    record, or not the beginning of a document.
+    """
+    try:
+        return _Document(msgspec.json.decode(first), (first,))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if first.strip() not in (b"{", b"["):
+            return None
+    lines = (first, *remaining)
+    try:
+        return _Document(msgspec.json.decode(b"".join(lines)), lines)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Document(None, lines)
+
+
+def _messages_in(document: object) -> list[bytes] | None:
+    """The messages in the AWS CLI's JSON; None if the document is something else."""
+    if isinstance(document, dict):
+        if "record" in document:
+            return None
+        for member in ("events", "results"):
+            if isinstance(document.get(member), list):
+                return _flat(document[member])
+        return None
+    return _flat(document) if isinstance(document, list) else None
+
+
+def _flat(rows: Sequence[object]) -> list[bytes]:
+    """The messages of events, of rows of fields, and of lists of texts."""
+    found: list[bytes] = []
+    for row in rows:
+        if isinstance(row, str):
+            found.append(_encoded(row))
+        elif isinstance(row, list):
+            found += _flat(row)
+        elif isinstance(row, dict) and isinstance(row.get("message"), str):
+            found.append(_encoded(row["message"]))
+        elif isinstance(row, dict) and row.get("field") == _MESSAGE_FIELD:
+            found.append(_encoded(str(row.get("value", ""))))
+    return found
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="replace")
+
+
+def decode_run_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[RunLine]:
     """Decode record lines. Empty lines are skipped; the numbers of invalid lines are added to ``invalid_lines``."""
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        text = line.strip()
+        if not text:
             continue
         try:
-            report = decode(line)
+            report = decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             invalid_lines.append(number)
         else:
-            yield report
+            yield RunLine(text, report)
+
+
+def decode_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[Report]:
+    """Decode record lines to reports, like :func:`decode_run_lines`."""
+    return (line.report for line in decode_run_lines(lines, invalid_lines))
 
 
 def format_line_numbers(numbers: list[int]) -> str:

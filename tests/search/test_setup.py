@@ -56,4 +56,7 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
 def test_nobody_there() -> None:
     done = import_("--elasticsearch", "http://127.0.0.1:9")
     assert done.returncode == 1
-    assert done.stderr == "task-profiler: The server cannot be reached (ConnectionError): check its URL.\n"
+    assert (
+        done.stderr
+        == "task-profiler: http://127.0.0.1:9 refused the connection: check the port, and that the server runs.\n"
+    )

@@ -1,6 +1,7 @@
 """HTTP clients of search clusters and dashboard servers, by requests."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -52,19 +53,26 @@ class DashboardsServer:
         )
 
 
-def open_session(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
+def open_session(
+    api_key: str | None, user: str | None, environment: Mapping[str, str], ca_file: str | None = None
+) -> requests.Session:
     """Open a session with the given credentials, else with those of the forwarder's environment variables.
 
     Args:
         api_key: An Elasticsearch API key.
         user: ``NAME:PASSWORD``.
         environment: The environment variables.
+        ca_file: A file with the certificates of a private CA; None: those that requests trusts.
 
     Raises:
         UsageError: if ``user`` has no password, or if the variables name only a way to sign in that this command does
             not support. Without the error, requests would be sent unauthenticated.
     """
     session = requests.Session()
+    if ca_file is not None:
+        if not Path(ca_file).is_file():
+            raise UsageError(f"--ca-file {ca_file} is not a file: name a file of certificates in PEM format.")
+        session.mount("https://", _PrivateCa(ca_file))
     key = api_key or environment.get("ELASTICSEARCH_API_KEY")
     name, colon, password = (user or "").partition(":")
     if user is not None and not colon:
@@ -81,6 +89,18 @@ def open_session(api_key: str | None, user: str | None, environment: Mapping[str
             "--user, or set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
         )
     return session
+
+
+class _PrivateCa(requests.adapters.HTTPAdapter):
+    """Verifies certificates by a private CA. Of a session, REQUESTS_CA_BUNDLE would take precedence."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:  # noqa: ANN401  requests' own
+        """Send a request."""
+        return super().send(request, *args, **{**options, "verify": self._file})
 
 
 class _ApiKey(requests.auth.AuthBase):
@@ -100,13 +120,70 @@ def _is_on(switch: str) -> bool:
 
 
 def _request(session: requests.Session, method: str, url: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
+    if "://" not in url:
+        raise UsageError(f"The address {url!r} has no scheme: add http:// or https:// before it.")
     try:
         response = session.request(method, url + path, timeout=_TIMEOUT_SECONDS, **options)
     except requests.RequestException as error:
-        what = type(error).__name__
-        raise TaskProfilerError(f"The server cannot be reached ({what}): check its URL.") from error
+        raise TaskProfilerError(f"{without_password(url)} {_describe(error)}") from error
     try:
         content: Any = response.json()
     except (requests.JSONDecodeError, RecursionError):
         content = None
     return ServerResponse(status=response.status_code, body=content)
+
+
+def without_password(url: str) -> str:
+    """The address without a user name and a password in it, for messages."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
+
+
+# The kind of error, a text in its message, and the sentence's end. The first match counts; SSLError and ProxyError are
+# connection errors, too.
+_ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
+    (
+        requests.exceptions.SSLError,
+        "CERTIFICATE_VERIFY_FAILED",
+        "has a certificate that is not trusted: name your private CA by --ca-file FILE.",
+    ),
+    (
+        requests.exceptions.SSLError,
+        "",
+        "does not speak TLS: check whether its address begins with http:// or https://.",
+    ),
+    (
+        requests.exceptions.ProxyError,
+        "",
+        "cannot be reached through the proxy: check HTTPS_PROXY, or add the server to NO_PROXY.",
+    ),
+    (
+        requests.exceptions.Timeout,
+        "",
+        f"did not answer within {_TIMEOUT_SECONDS} seconds: check the address, and that a firewall lets you through.",
+    ),
+    (
+        requests.exceptions.ConnectionError,
+        "resol",
+        "cannot be reached, because its name is not known: check the address, and the network or VPN.",
+    ),
+    (
+        requests.exceptions.ConnectionError,
+        "Connection refused",
+        "refused the connection: check the port, and that the server runs.",
+    ),
+    (
+        requests.exceptions.ConnectionError,
+        "",
+        "broke the connection: check the address and its scheme (http:// or https://).",
+    ),
+    (ValueError, "", "is not a valid address: write it like https://search.example.com:9200."),
+    (Exception, "", "did not answer as a web server does: check the address."),
+)
+
+
+def _describe(error: requests.RequestException) -> str:
+    """Say why there was no answer, and what to do."""
+    text = str(error)
+    return next(sentence for kind, marker, sentence in _ERRORS if isinstance(error, kind) and marker in text)

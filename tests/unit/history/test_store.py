@@ -5,18 +5,20 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from profiler.cli.history import table
 from profiler.cli.output import printable, render
 from profiler.core.errors import TaskProfilerError
 from profiler.history.store import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
-from profiler.record.model import Container, Metrics, Record, Report, Status, encode
+from profiler.record.model import Container, Distribution, Metrics, Record, Report, Status, encode
 from tests.fakes import FakeClock
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
@@ -351,7 +353,22 @@ def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -
 def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
     record = Record(task_id="t", container=Container(name="batch"), status="unknown", metrics=Metrics())
     _, row = render(table([record])).decode().splitlines()[:2]
-    assert row.split() == ["-", "-", "unknown", "-", "-", "-", "-", "-", "-"]
+    assert row.split() == ["t", "-", "-", "unknown", "-", "-", "-"]
+
+
+def test_the_table_fits_into_eighty_columns() -> None:
+    metrics = Metrics(duration_ms=1e9, max_memory_used_mb=1000, memory_size_mb=1001, memory_peak_source="sampled",
+                      cpu_utilization_percent=Distribution(avg=100))  # fmt: skip
+    record = Record(
+        task_id="0123456789", family="a-family-with-a-long-name", container=Container(name="batch"), status="failure",
+        exit_code=137, likely_out_of_memory=True, started_at="2026-11-20T03:12:45.000Z", metrics=metrics,
+    )  # fmt: skip
+    text = StringIO()
+    Console(file=text, width=80).print(table([record]))
+    rows = text.getvalue().splitlines()
+    assert max(map(len, rows)) <= 80
+    assert rows[1].split()[4:] == ["failure", "137", "OOM", "11d", "13h", "100", "%", "≥1000", "MB", "100", "%"]
+    assert "".join(row[26:40].strip() for row in rows[1:]).startswith("a-family-with-a-long-name"[:8])
 
 
 @given(st.text())

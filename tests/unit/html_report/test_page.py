@@ -25,13 +25,12 @@ from profiler.html_report.data import (
     MAX_STEPS,
     build_page_data,
     columns,
-    outcome,
     pack_runs,
     series_members,
     steps_per_run,
 )
 from profiler.html_report.page import Assets, escape_for_script, render_page, round_significant, to_script_json
-from profiler.html_report.runs import Run, Step, downsample, find_run, group_runs, steps_of_checkpoints, steps_of_points
+from profiler.html_report.runs import Run, Step, downsample, steps_of_checkpoints, steps_of_points
 from profiler.record.model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, Status, encode
 from tests.fakes import FakeClock
 from tests.runs import checkpoint as one_checkpoint
@@ -228,48 +227,16 @@ def test_a_course_without_any_number_is_none() -> None:
     assert list(series_members([Run(report=report(), steps=(step(1000, None, None),))], MAX_BYTES)) == []
 
 
-# --- lines to runs -------------------------------------------------------------------------------
-
-
-def test_a_report_and_its_checkpoints_are_one_run() -> None:
-    end = report("a", minute=3)
-    (run,) = group_runs([checkpoint("a", 1), end, checkpoint("a", 2)])
-    assert run.report == end
-    assert [one.elapsed_ms for one in run.steps] == [60_000, 120_000]
-
-
-def test_without_a_report_the_last_checkpoint_counts() -> None:
-    (run,) = group_runs([checkpoint("a", 2), checkpoint("a", 1)])
-    assert run.report.time == "2026-11-01T06:02:00.000Z"
-    assert outcome(run.report.record) == "running"
-
-
-def test_runs_come_newest_first() -> None:
-    runs = group_runs([report("a", day=1), report("c", day=3), report("b", day=2), report("b", day=2)])
-    assert [run.report.record.task_id for run in runs] == ["c", "b", "a"]
-
-
-def test_a_run_is_chosen_by_its_id_or_a_beginning_that_no_other_has() -> None:
-    runs = group_runs([report("abc", day=1), report("abd", day=2), report("abc", day=3)])
-    assert find_run(runs, "abc").started_at == "2026-11-03T06:00:00.000Z"
-    assert find_run(runs, "abd").report.record.task_id == "abd"
-    with pytest.raises(TaskProfilerError, match="3 runs have an id that begins with 'ab'"):
-        find_run(runs, "ab")
-    for name in ("x", ""):
-        with pytest.raises(TaskProfilerError, match="There is no run with the id"):
-            find_run(runs, name)
-
-
 # --- the data block ------------------------------------------------------------------------------
 
 
 def test_numbers_that_were_not_measured_are_absent() -> None:
-    (run,) = content(group_runs([report("a")]))["runs"]
+    (run,) = content([Run(report=report("a"))])["runs"]
     assert run.keys() == {"id", "family", "container", "outcome", "began"}
 
 
 def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
-    (run,) = content(group_runs([report("a", status="failure", out_of_memory=True)]))["runs"]
+    (run,) = content([Run(report=report("a", status="failure", out_of_memory=True))])["runs"]
     assert run["outcome"] == "out of memory"
 
 

@@ -1,0 +1,144 @@
+"""``task-profiler show``: one run in the terminal."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+
+import click
+from msgspec.structs import replace
+
+from profiler.cli.options import SourceOptions, WholeNumber, source_options
+from profiler.cli.output import encodable, is_terminal, stdout_encoding, warn, write_out
+from profiler.cli.show.comparison import Comparison, compare
+from profiler.cli.show.page import MAX_WIDTH, View, page_lines
+from profiler.cli.show.text import ASCII, BLOCKS, EMPTY, Line, render_lines
+from profiler.cli.wiring.past_runs import aws_options_of, open_source, run_filter
+from profiler.core.clock import SystemClock
+from profiler.core.errors import UsageError
+from profiler.record.model import Record, Series, known_status
+from profiler.runs.moments import find_moments, series_of_checkpoints
+from profiler.runs.source import PastRun, RunFilter, RunSource, find_run
+
+_LAST_SUCCESS = "last-success"
+_MIN_WIDTH = 60
+_PIPE_WIDTH = 80
+_LOG_LINES = 10
+_MAX_LOG_LINES = 1_000
+_COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
+
+
+@click.command("show", epilog="Example: task-profiler show nightly-etl --log-group /ecs/nightly-etl --logs")
+@click.argument("run", metavar="[RUN|FAMILY]", required=False)
+@source_options
+@click.option(
+    "--against",
+    metavar="RUN|last-success",
+    help="Compare with this run, number by number. A failed run is compared with its family's last success anyway.",
+)
+@click.option(
+    "--logs",
+    "log_count",
+    metavar="[N]",
+    is_flag=False,
+    flag_value=str(_LOG_LINES),
+    type=WholeNumber(1, _MAX_LOG_LINES),
+    help=f"Also show the batch's last N log lines before each moment and before the end (N: {_LOG_LINES}).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the record line.")
+def command(options: SourceOptions, run: str | None, against: str | None, log_count: int | None, as_json: bool) -> None:
+    """Show what happened in one run: verdict, resource usage over time, moments, comparison, advice.
+
+    RUN is the beginning of a task id. FAMILY selects its latest run. Without both, the latest run
+    of all is shown. Runs are read from the local history, or from one of --from, --elasticsearch
+    and --log-group.
+    """
+    if run == "" or against == "":
+        raise UsageError("The name of the run is empty: give a task id or a family, or leave it out.")
+    clock = SystemClock()
+    wanted = run_filter(options, clock, run=run, reads_checkpoints=True)
+    source = open_source(options, os.environ, clock)
+    chosen = find_run(source, wanted)
+    if as_json:
+        _warn_about(source)
+        write_out(chosen.json_line() + b"\n")
+        return
+    series = _series(chosen, source)
+    comparison = _comparison(chosen, against, source)
+    _warn_about(source)
+    view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
+    lines = page_lines(chosen, view, series, comparison)
+    write_out(_rendered(lines))
+    if log_count is not None:
+        _print_logs(chosen.report.record, series, log_count, options)
+
+
+def _shown_glyphs() -> Iterator[str]:
+    yield from (BLOCKS.average, BLOCKS.p95, BLOCKS.peak, BLOCKS.limit, BLOCKS.dot, BLOCKS.at_least, BLOCKS.arrow, "▁")
+
+
+def _warn_about(source: RunSource) -> None:
+    for note in source.notes:
+        warn(note)
+
+
+def _series(run: PastRun, source: RunSource) -> Series | None:
+    """The record's series, else one made from the run's checkpoints."""
+    record = run.report.record
+    if record.series is not None:
+        return record.series
+    return series_of_checkpoints(run.checkpoints or source.checkpoints(run))
+
+
+def _comparison(run: PastRun, against: str | None, source: RunSource) -> Comparison | None:
+    """The comparison that was asked for; of a failed run, that with its family's last success."""
+    if against is not None and against != _LAST_SUCCESS:
+        other = find_run(source, RunFilter(run=against))
+        return compare(run, other, "run", is_complete=True)
+    if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
+        return None
+    success = last_success(run, source)
+    if success is not None:
+        return compare(run, success, "last success", is_complete=against is not None)
+    family = run.report.record.family or run.report.record.container.name
+    return Comparison(other=None, name=f"success of {family} in {source.place} that started before this run")
+
+
+def last_success(run: PastRun, source: RunSource) -> PastRun | None:
+    """The newest success of the run's family that started before the run."""
+    record = run.report.record
+    family = record.family or record.container.name
+    # A family's name is no pattern.
+    pattern = "".join(f"[{char}]" if char in "*?[" else char for char in family)
+    wanted = RunFilter(families=(pattern,), statuses=("success",), until_ns=run.started_ns)
+    return next(source.runs(wanted), None)
+
+
+def _rendered(lines: list[Line]) -> bytes:
+    return render_lines(lines, is_coloured=_is_coloured(os.environ), encoding=stdout_encoding())
+
+
+def _is_coloured(environment: Mapping[str, str]) -> bool:
+    if environment.get("NO_COLOR"):
+        return False
+    return bool(environment.get("FORCE_COLOR")) or (is_terminal() and environment.get("TERM") != "dumb")
+
+
+def _width() -> int:
+    """The columns of the terminal, within limits; 80 in a pipe."""
+    columns = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if is_terminal() else _PIPE_WIDTH
+    return min(max(columns, _MIN_WIDTH), MAX_WIDTH)
+
+
+def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
+    from profiler.cli.show.batch_log import log_lines  # boto3 is only for --logs
+    from profiler.cli.wiring.aws import aws_client, aws_errors
+
+    aws = aws_options_of(options)
+    if aws.region is None and record.region is not None:
+        aws = replace(aws, region=record.region)
+    moments = find_moments(record, series)
+    what = f"The log of {record.task_id} cannot be read"
+    with aws_errors(what, f"logs:GetLogEvents on {record.log_group}"):
+        client = aws_client("logs", aws, os.environ)
+        lines = [EMPTY, *log_lines(client, record, moments, count, None)]
+    write_out(_rendered(lines))

@@ -1,0 +1,74 @@
+"""The batch's own log lines at the moments of a run, from its log stream in CloudWatch Logs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from profiler.cli.show.text import EMPTY, INDENT, Line, Span, line
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.model import Record
+from profiler.runs.moments import Moment, elapsed
+
+_REPORT_MARKER = '"type":"task.report"'
+_MS_PER_SECOND = 1000
+
+
+class LogsClient(Protocol):
+    """The method of boto3's client for CloudWatch Logs that is used here."""
+
+    def get_log_events(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401  boto3's own
+        """GetLogEvents."""
+        ...
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    title: str
+    until_ms: int
+
+
+def log_lines(
+    client: LogsClient, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
+) -> Iterator[Line]:
+    """The last ``count`` lines before each moment, and before the end. A line is shown once.
+
+    Raises TaskProfilerError if the run has no log stream.
+    """
+    if record.log_group is None or record.log_stream is None:
+        raise TaskProfilerError(
+            "The record names no log stream, so --logs has nothing to read: it is for batches that log by awslogs."
+        )
+    yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
+    shown: set[str] = set()
+    for place in _places(record, moments):
+        response = client.get_log_events(
+            logGroupName=record.log_group,
+            logStreamName=record.log_stream,
+            endTime=place.until_ms + 1,
+            # One more: the report is in the same stream.
+            limit=count + 1,
+            startFromHead=False,
+        )
+        events = [event for event in response["events"] if _REPORT_MARKER not in event["message"]][-count:]
+        yield EMPTY
+        yield line(Span(f"{INDENT}{place.title}", "dim"), "" if events else "  no lines before it")
+        for event in events:
+            text = event["message"].rstrip("\n")
+            key = f"{event['timestamp']} {text}"
+            if key not in shown:
+                shown.add(key)
+                at = datetime.fromtimestamp(event["timestamp"] / _MS_PER_SECOND).astimezone(zone)
+                yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+
+
+def _places(record: Record, moments: Sequence[Moment]) -> Iterator[_Place]:
+    started_ns = parse_ns(record.started_at)
+    if started_ns is not None:
+        for moment in moments:
+            title = f"before {elapsed(moment.start_ms)}: {moment.text}"
+            yield _Place(title=title, until_ms=started_ns // NS_PER_MS + round(moment.start_ms))
+    finished_ns = parse_ns(record.finished_at)
+    if finished_ns is not None:
+        yield _Place(title="before the end", until_ms=finished_ns // NS_PER_MS + _MS_PER_SECOND)

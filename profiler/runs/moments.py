@@ -1,0 +1,193 @@
+"""Moments of a run that stand out in its time series: the memory peak, stretches with all CPUs in use, idle stretches.
+
+Everything here is computed from the record alone. A step without a measurement ends every stretch: a gap is neither
+idle nor busy.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.model import Interval, Record, Report, Series
+from profiler.record.units import format_duration, format_memory, format_vcpu
+
+MomentKind = Literal["memory-peak", "saturated", "idle"]
+
+# The same share as in vcpuSaturatedPercent.
+SATURATED_SHARE = 0.95
+IDLE_SHARE = 0.02
+MIN_STRETCH_STEPS = 3
+_MAX_STRETCHES = 2
+_MAX_STEPS = 1000
+# A peak stands out if it is this much above the median, or this near to the limit.
+_PEAK_ABOVE_MEDIAN = 1.25
+_PEAK_NEAR_LIMIT = 0.9
+_PERCENT = 100
+_MS_PER_MINUTE = 60_000
+_ZERO_REST = (" 00s", " 00m", " 00h")
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """A moment or a stretch.
+
+    Attributes:
+        kind: What it is.
+        start_ms: Milliseconds after the start of the run.
+        end_ms: The end of a stretch; the same as ``start_ms`` for a moment.
+        text: What to say about it.
+    """
+
+    kind: MomentKind
+    start_ms: float
+    end_ms: float
+    text: str
+
+
+def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
+    """Find the moments of a run, in the order of time: at most one peak, and two stretches of each kind.
+
+    Args:
+        record: The record.
+        series: The time series, if not the record's own.
+    """
+    series = series or record.series
+    if series is None or series.step_ms <= 0:
+        return ()
+    run = _Run(record, series)
+    found = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
+    return tuple(sorted(found, key=lambda moment: (moment.start_ms, moment.kind)))
+
+
+def elapsed(milliseconds: float) -> str:
+    """Format a time after the start: ``+9.7s``, ``+3m``, ``+19m 06s``."""
+    if milliseconds < _MS_PER_MINUTE:
+        return f"+{int(milliseconds / 100) / 10:g}s"
+    text = format_duration(milliseconds)
+    for rest in _ZERO_REST:
+        text = text.removesuffix(rest)
+    return f"+{text}"
+
+
+def series_length_ms(record: Record, series: Series) -> float:
+    """The length of the run as far as the series covers it."""
+    length = max(len(column or ()) for column in _columns(series)) * series.step_ms
+    duration_ms = record.metrics.duration_ms
+    return min(length, duration_ms) if duration_ms else length
+
+
+def series_of_checkpoints(checkpoints: Sequence[Report]) -> Series | None:
+    """A time series from the intervals of checkpoints, for a run without one; None without valid intervals.
+
+    The step is the shortest interval. A time without a checkpoint is a gap.
+    """
+    intervals: list[tuple[int, int, Interval]] = []
+    started = next((one.record.started_at for one in checkpoints if one.record.started_at), None)
+    started_ns = parse_ns(started)
+    if started is None or started_ns is None:
+        return None
+    for one in checkpoints:
+        interval = one.record.interval or Interval()
+        begin_ns, end_ns = parse_ns(interval.started_at or started), parse_ns(interval.finished_at or one.time)
+        if begin_ns is not None and end_ns is not None and started_ns <= begin_ns < end_ns:
+            intervals.append((begin_ns - started_ns, end_ns - started_ns, interval))
+    if not intervals:
+        return None
+    step_ns = max(min(end - begin for begin, end, _ in intervals), max(end for _, end, _ in intervals) // _MAX_STEPS, 1)
+    length = -(-max(end for _, end, _ in intervals) // step_ns)
+    vcpu: list[float | None] = [None] * length
+    memory: list[float | None] = [None] * length
+    for begin, end, interval in intervals:
+        for step in range(begin // step_ns, -(-end // step_ns)):
+            vcpu[step] = None if interval.vcpu_used is None else interval.vcpu_used.avg
+            memory[step] = None if interval.memory_used_mb is None else interval.memory_used_mb.max
+    return Series(started_at=started, step_ms=step_ns / NS_PER_MS, vcpu_used=tuple(vcpu), memory_used_mb=tuple(memory))
+
+
+class _Run:
+    """The values of a run that the moments are found in."""
+
+    def __init__(self, record: Record, series: Series) -> None:
+        self.metrics = record.metrics
+        self.step_ms = float(series.step_ms)
+        self.length_ms = series_length_ms(record, series)
+        self.started_ns = parse_ns(record.started_at or series.started_at)
+        self.memory_mb = tuple(series.memory_used_mb or ())
+        self.vcpu_size = record.metrics.vcpu_size
+        size = self.vcpu_size or 0
+        self.cpu_shares = tuple(
+            None if value is None or size <= 0 else value / size for value in (series.vcpu_used or ())
+        )
+
+    def at_ms(self, step: int) -> float:
+        """The beginning of a step, never after the end of the run."""
+        return min(step * self.step_ms, self.length_ms)
+
+
+def _columns(series: Series) -> tuple[Sequence[float | None] | None, ...]:
+    return (
+        series.vcpu_used,
+        series.memory_used_mb,
+        series.gpu_utilization_percent,
+        series.neuron_utilization_percent,
+    )
+
+
+def _memory_peak(run: _Run) -> Iterator[Moment]:
+    known = [value for value in run.memory_mb if value is not None]
+    peak_mb = run.metrics.max_memory_used_mb
+    if not known or peak_mb is None:
+        return
+    highest, size_mb = max(known), run.metrics.memory_size_mb
+    is_near_limit = bool(size_mb) and peak_mb >= _PEAK_NEAR_LIMIT * (size_mb or 0)
+    if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
+        return
+    at_ms = _time_of_highest_reading(run)
+    if at_ms is None:
+        at_ms = run.at_ms(run.memory_mb.index(highest))
+    share = f", {_PERCENT * peak_mb / size_mb:.0f} % of {format_memory(size_mb)}" if size_mb else ""
+    text = f"memory peak {format_memory(peak_mb)} at {elapsed(at_ms)}{share}"
+    yield Moment(kind="memory-peak", start_ms=at_ms, end_ms=at_ms, text=text)
+
+
+def _time_of_highest_reading(run: _Run) -> float | None:
+    at_ns = parse_ns(run.metrics.max_memory_used_at)
+    if at_ns is None or run.started_ns is None:
+        return None
+    at_ms = (at_ns - run.started_ns) / NS_PER_MS
+    return at_ms if 0 <= at_ms <= run.length_ms else None
+
+
+def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment]:
+    """Yield the longest stretches of one kind."""
+    matches: Callable[[float], bool] = (
+        (lambda share: share >= SATURATED_SHARE) if kind == "saturated" else (lambda share: share <= IDLE_SHARE)
+    )
+    found = sorted(_runs_of_steps(run.cpu_shares, matches), key=lambda steps: steps[0] - steps[1])
+    for first, after in found[:_MAX_STRETCHES]:
+        start_ms, end_ms = run.at_ms(first), run.at_ms(after)
+        if end_ms <= start_ms:
+            continue
+        until = "the end" if end_ms >= run.length_ms else elapsed(end_ms)
+        during = f"from {elapsed(start_ms)} to {until}"
+        share = _PERCENT * (end_ms - start_ms) / run.length_ms
+        text = (
+            f"used all of its {format_vcpu(run.vcpu_size or 0)} {during}, {share:.0f} % of the run"
+            if kind == "saturated"
+            else f"idle {during}"
+        )
+        yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
+
+
+def _runs_of_steps(shares: Sequence[float | None], matches: Callable[[float], bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first step, and the step after the last one, of each stretch of at least three matching steps."""
+    first: int | None = None
+    for step, share in enumerate((*shares, None)):
+        if share is not None and matches(share):
+            first = step if first is None else first
+            continue
+        if first is not None and step - first >= MIN_STRETCH_STEPS:
+            yield first, step
+        first = None

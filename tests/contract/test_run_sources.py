@@ -1,0 +1,195 @@
+"""Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_run_list.py)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.cli.options import SourceOptions
+from profiler.cli.wiring.past_runs import open_source
+from profiler.core.clock import SystemClock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.history.store import HistoryStore
+from profiler.record.model import Report, encode
+from profiler.runs.log_groups import filter_pattern
+from profiler.runs.source import RunFilter
+from tests.aws import FakeAws, fake_aws
+from tests.run_sources import IDS, NOW_NS, RUNS, check_source
+from tests.runs import checkpoint, lines, report
+
+GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
+
+
+def event(report: Report) -> dict[str, Any]:
+    return {"timestamp": (parse_ns(report.time) or 0) // NS_PER_MS, "message": encode(report).decode()}
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[FakeAws]:
+    """Two log groups with the reports, a checkpoint, and lines of the batches."""
+    with fake_aws() as aws:
+        for group, reports in ((GROUP, RUNS[::2]), (SECOND_GROUP, RUNS[1::2])):
+            aws.create_log_group(group)
+            aws.create_log_stream(group, "ecs/batch/1")
+            events = [event(one) for one in (*reports, checkpoint(reports[0]))]
+            events += [
+                {"timestamp": events[0]["timestamp"], "message": text} for text in ("hello", '{"task.report": 1')
+            ]
+            aws.client("logs").put_log_events(
+                logGroupName=group,
+                logStreamName="ecs/batch/1",
+                logEvents=sorted(events, key=lambda one: one["timestamp"]),
+            )
+        yield aws
+
+
+def test_the_local_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    for one in RUNS:
+        assert HistoryStore(path, SystemClock()).add(encode(one), (), max_runs=100) is None
+    check_source(open_source(SourceOptions(history_file=str(path)), {}, SystemClock()))
+
+
+def test_a_file_of_record_lines(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b"\nhello\n" + lines([checkpoint(RUNS[0]), *RUNS, *RUNS]))
+    source = open_source(SourceOptions(source=str(path)), {}, SystemClock())
+    check_source(source)
+    assert source.notes == (f"{path}: 1 line is not a record and is left out: 2",)
+
+
+def query_results(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What ``aws logs get-query-results`` prints."""
+    rows = [[{"field": "@message", "value": one["message"]}, {"field": "@ptr", "value": "x"}] for one in events]
+    return {"results": rows, "status": "Complete"}
+
+
+Event = dict[str, Any]
+DOCUMENTS: dict[str, Callable[[list[Event]], object]] = {
+    "filter-log-events": lambda events: {"events": events, "searchedLogStreams": []},
+    "get-log-events": lambda events: {"events": events, "nextForwardToken": "f", "nextBackwardToken": "b"},
+    "get-query-results": query_results,
+    "events[].message": lambda events: [one["message"] for one in events],
+    "events[].[message]": lambda events: [[one["message"]] for one in events],
+}
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_the_json_of_the_aws_cli(tmp_path: Path, command: str, indent: int | None) -> None:
+    path = tmp_path / "printed.json"
+    path.write_text(json.dumps(DOCUMENTS[command]([event(one) for one in RUNS]), indent=indent))
+    check_source(open_source(SourceOptions(source=str(path)), {}, SystemClock()))
+
+
+def test_log_groups(aws: FakeAws) -> None:
+    source = open_source(SourceOptions(groups=(GROUP, SECOND_GROUP)), aws.environment(), SystemClock())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in aws.environment().items():
+            patch.setenv(name, value)
+        check_source(source)
+    limit, unreadable = source.notes
+    assert limit.startswith("/ecs/jobs and /ecs/other: lines since ")
+    assert limit.endswith("are read (30 days): --since TIME reads further back.")
+    assert "could not be read" in unreadable
+
+
+def history(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return profiler(environment, "history", *words)
+
+
+def profiler(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", *words]
+    without = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=without | environment)
+
+
+def test_the_command_reads_log_groups(aws: FakeAws) -> None:
+    """With AWS_REGION alone, which boto3 does not read."""
+    environment = {name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"}
+    done = history(environment, "--log-group", GROUP, "--log-group", SECOND_GROUP, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == IDS
+    assert "30 days" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({}, "/ecs/none cannot be read: AWS does not find it (The specified log group does not exist): check name"),
+        ({"AWS_REGION": ""}, "/ecs/none cannot be read: the region is not known: give --region, or set AWS_REGION."),
+        ({"AWS_PROFILE": "nobody"}, "there is no profile 'nobody': aws configure list-profiles shows the profiles."),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "AWS cannot be reached at http://127.0.0.1:9"),
+    ],
+)
+def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str], sentence: str, tmp_path: Path) -> None:
+    settings = aws.environment() | {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path), "AWS_MAX_ATTEMPTS": "1"}
+    del settings["AWS_DEFAULT_REGION"]
+    done = history(settings | environment, "--log-group", "/ecs/none", "--since", "1d")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert sentence in done.stderr
+
+
+def test_the_region_of_the_command_line_comes_first(aws: FakeAws) -> None:
+    done = history(aws.environment(), "--log-group", GROUP, "--region", "eu-west-1", "--since", "1d")
+    assert done.returncode == 1
+    assert "does not exist" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("conditions", "pattern"),
+    [
+        ({}, '{ $.type = "task.report" }'),
+        ({"families": ("a*", "b")}, '{ $.type = "task.report" && ($.record.family = "a*" || $.record.family = "b") }'),
+        ({"families": ("a?",)}, '{ $.type = "task.report" }'),
+        ({"tags": (("team", "x"), ("a b", "y"))}, '{ $.type = "task.report" && $.record.tags.team = "x" }'),
+        ({"clusters": ('"',)}, '{ $.type = "task.report" }'),
+        ({"statuses": ("unknown",)}, '{ $.type = "task.report" }'),
+        (
+            {"run": "ab", "reads_checkpoints": True},
+            '{ $.type = "task.*" && ($.record.taskId = "ab*" || $.record.family = "ab") }',
+        ),
+        ({"families": ("x" * 2000,)}, '{ $.type = "task.report" }'),
+    ],
+)
+def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], pattern: str) -> None:
+    assert filter_pattern(RunFilter(**conditions)) == pattern
+
+
+def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TaskProfilerError, match="--from and --log-group are several sources"):
+        open_source(SourceOptions(source="-", groups=("g",)), {}, SystemClock())
+    with pytest.raises(TaskProfilerError, match="There is no history file"):
+        open_source(SourceOptions(history_file=str(tmp_path / "none")), {}, SystemClock())
+
+
+def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> None:
+    """In the region of the record; a missing permission or stream would be a sentence."""
+    stream = "ecs/batch/shown"
+    aws.create_log_stream(GROUP, stream)
+    now_ms = NOW_NS // NS_PER_MS
+    events = [{"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)]
+    aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
+    times: dict[str, Any] = {
+        "started_at": format_ms(NOW_NS - 600 * 10**9),
+        "finished_at": format_ms(NOW_NS),
+        "region": aws.region,
+    }
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream=stream, **times)))
+    environment = {name: value for name, value in aws.environment().items() if "REGION" not in name}
+    done = profiler(environment, "show", "--from", str(path), "--logs", "3")
+    assert done.returncode == 0, done.stderr
+    assert "nightly succeeded in 9m 50s." in done.stdout
+    assert [line.split()[1:] for line in done.stdout.splitlines()[-3:]] == [["line", str(n)] for n in (27, 28, 29)]
+    path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream="none", **times)))
+    done = profiler(environment, "show", "--from", str(path), "--logs")
+    assert done.returncode == 1
+    assert "The log of shown cannot be read: AWS does not find it" in done.stderr

@@ -1,0 +1,126 @@
+"""What the commands say when a cluster cannot be reached, and private CAs, over real sockets."""
+
+import datetime as dt
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+class NoRuns(BaseHTTPRequestHandler):
+    """A cluster without documents."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b'{"hits": {"hits": []}}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def private_ca(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "private")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_file, key_file = folder / "ca.pem", folder / "key.pem"
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate_file, key_file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address and the CA's file of a TLS server."""
+    certificate, key = private_ca(tmp_path_factory.mktemp("ca"))
+    http = HTTPServer(("127.0.0.1", 0), NoRuns)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    http.socket = context.wrap_socket(http.socket, server_side=True)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{http.server_port}", certificate
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def history(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profiler", "history", "--elasticsearch", url, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "NO_PROXY": "*"})
+
+
+def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> None:
+    url, certificate = server
+    refused = history(url)
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"task-profiler: {url} has a certificate that is not trusted: name your private CA by --ca-file FILE.\n"
+    )
+    done = history(url, "--ca-file", str(certificate))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "There are no runs in the indices task-reports-*" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "sentence"),
+    [
+        ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
+        ("http://name.invalid", 1, "http://name.invalid cannot be reached, because its name is not known"),
+        ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
+        ("search.example.com", 2, "The address 'search.example.com' has no scheme: add http:// or https:// before it."),
+        ("ftp://search", 1, "ftp://search is not a valid address"),
+    ],
+)
+def test_each_error_names_the_address_and_the_remedy(url: str, code: int, sentence: str) -> None:
+    done = history(url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert sentence in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_https_on_a_port_without_tls() -> None:
+    http = HTTPServer(("127.0.0.1", 0), NoRuns)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    done = history(f"https://127.0.0.1:{http.server_port}")
+    http.shutdown()
+    thread.join()
+    http.server_close()
+    assert done.returncode == 1
+    assert "does not speak TLS: check whether its address begins with http:// or https://." in done.stderr
+
+
+def test_a_file_of_certificates_that_is_missing() -> None:
+    done = history("https://127.0.0.1:9", "--ca-file", "none.pem")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--ca-file none.pem is not a file" in done.stderr

@@ -1,0 +1,67 @@
+"""Runs that every source of past runs is tested with, and which of them each filter selects."""
+
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.model import Report
+from profiler.runs.source import RunFilter, RunSource
+from tests.runs import report
+
+HOUR_NS = 3600 * NS_PER_SECOND
+# A whole millisecond, as the record has it.
+NOW_NS = time.time_ns() // 1_000_000 * 1_000_000
+
+
+def run(task_id: str, hours_ago: float, **record: Any) -> Report:
+    """A run of ten minutes that started so many hours ago."""
+    started_ns = NOW_NS - round(hours_ago * HOUR_NS)
+    made = report(task_id=task_id, started_at=format_ms(started_ns), finished_at=None, **record)
+    return replace(made, time=format_ms(started_ns + 600 * NS_PER_SECOND))
+
+
+RUNS = (
+    run("abc1", 1, family="nightly-etl", cluster="jobs", tags={"team": "data", "cost centre": "7"}),
+    run("abc2", 2, family="nightly-etl", cluster="jobs", status="failure", exit_code=3),
+    run("bcd1", 30, family="nightly-load", cluster="other", tags={"team": "web"}),
+    run("bcd2", 100, family="hourly", cluster="jobs", status="stopped", exit_code=None, tags={"team": "data"}),
+    run("cde1", 200, family="hourly", cluster="jobs", status="unknown", exit_code=None),
+    run("cde2", 300, family="nightly-etl", cluster="other", status="failure", exit_code=137, likely_out_of_memory=True),
+)
+IDS = [one.record.task_id for one in RUNS]
+CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
+    ({}, IDS),
+    ({"families": ("nightly-etl",)}, ["abc1", "abc2", "cde2"]),
+    ({"families": ("nightly-*", "hourly")}, IDS),
+    ({"families": ("nightly-[el]*",)}, ["abc1", "abc2", "bcd1", "cde2"]),
+    ({"families": ("nightly-?tl",)}, ["abc1", "abc2", "cde2"]),
+    ({"families": ("NIGHTLY-*",)}, []),
+    ({"clusters": ("other",)}, ["bcd1", "cde2"]),
+    ({"clusters": ("other", "jobs")}, IDS),
+    ({"tags": (("team", "data"),)}, ["abc1", "bcd2"]),
+    ({"tags": (("team", "data"), ("cost centre", "7"))}, ["abc1"]),
+    ({"statuses": ("failure",)}, ["abc2", "cde2"]),
+    ({"statuses": ("stopped", "unknown")}, ["bcd2", "cde1"]),
+    ({"since_ns": NOW_NS - 100 * HOUR_NS}, ["abc1", "abc2", "bcd1", "bcd2"]),
+    ({"since_ns": NOW_NS - 100 * HOUR_NS + 1_000_000}, ["abc1", "abc2", "bcd1"]),
+    ({"until_ns": NOW_NS - 100 * HOUR_NS}, ["cde1", "cde2"]),
+    ({"since_ns": NOW_NS - 250 * HOUR_NS, "until_ns": NOW_NS - 2 * HOUR_NS}, ["bcd1", "bcd2", "cde1"]),
+    ({"run": "abc"}, ["abc1", "abc2"]),
+    ({"run": "hourly"}, ["bcd2", "cde1"]),
+    ({"run": "nightly-l*"}, ["bcd1"]),
+    ({"run": "zzz"}, []),
+    ({"families": ("nightly-*",), "statuses": ("failure",), "clusters": ("jobs",)}, ["abc2"]),
+)
+
+
+def check_source(source: RunSource) -> None:
+    """Check that a source with the runs finds those of each filter, newest first, with their records."""
+    for conditions, expected in CASES:
+        found = [one.report.record.task_id for one in source.runs(RunFilter(**conditions))]
+        assert found == expected, conditions
+    by_id = {one.record.task_id: one for one in RUNS}
+    for found_run in source.runs(RunFilter()):
+        assert found_run.report.record == by_id[found_run.report.record.task_id].record
+        assert found_run.line is not None

@@ -1,0 +1,263 @@
+"""Runs of each kind of end, with time series, for ``task-profiler show`` and its documentation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.record.model import (
+    AverageAndMaximum,
+    Container,
+    Cost,
+    Distribution,
+    Gpu,
+    Interval,
+    MemoryKills,
+    Metrics,
+    Neuron,
+    NeuronCore,
+    Process,
+    Recommendation,
+    Record,
+    Report,
+    Sampling,
+    Series,
+    SlowdownBounds,
+    TaskSize,
+)
+
+STARTED = "2026-11-20T03:12:45.000Z"
+STARTED_NS = parse_ns(STARTED) or 0
+NOW_NS = STARTED_NS + 6 * 3600 * NS_PER_SECOND
+STEP_MS = 10_000
+
+
+def cpu_course(length: int) -> list[float]:
+    """A quiet start, a third with all of 2 vCPU, an idle stretch, and a busy end."""
+    thirds = length // 6
+    busy = [0.15] * thirds + [2.0] * (2 * thirds) + [0.01] * thirds
+    return busy + [1.1 + 0.02 * (step % 7) for step in range(length - len(busy))]
+
+
+def memory_course(length: int, peak_mb: float) -> list[float]:
+    """Memory that grows to the peak near the end."""
+    return [float(f"{120 + (peak_mb - 120) * ((step + 1) / length) ** 2:.3g}") for step in range(length)]
+
+
+def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0, **record: Any) -> Report:
+    """A run of nightly-etl on Fargate that succeeded: 19 minutes 42 seconds with 2 vCPU and 4 GB."""
+    started_ns = STARTED_NS - days_ago * 86_400 * NS_PER_SECOND
+    metrics = Metrics(
+        duration_ms=1_182_000,
+        billed_duration_ms=1_201_000,
+        init_duration_ms=18_400,
+        vcpu_size=2,
+        memory_size_mb=4096,
+        cpu_seconds=1290.4,
+        vcpu_used=Distribution(avg=1.09, p50=1.1, p95=1.98, p99=2.0, max=2.0),
+        cpu_utilization_percent=Distribution(avg=54.6, p95=99, max=100),
+        memory_used_mb=Distribution(avg=1420, p95=3120, max=3310),
+        max_memory_used_mb=3310,
+        max_memory_used_at=format_ms(started_ns + 1_146 * NS_PER_SECOND),
+        memory_peak_source="sampled",
+        vcpu_saturated_percent=32.5,
+        slowdown_at_vcpu={"0.25": SlowdownBounds(min=4.4, max=5.0), "0.5": SlowdownBounds(min=2.2, max=2.6),
+                          "1": SlowdownBounds(min=1.33, max=1.55)},
+        network_rx_bytes=2_900_000_000,
+        network_tx_bytes=48_000_000,
+        block_read_bytes=1_200_000_000,
+        block_write_bytes=380_000_000,
+        max_pids=14,
+    )  # fmt: skip
+    made = Record(
+        task_id=task_id,
+        task_arn=f"arn:aws:ecs:us-west-2:111122223333:task/jobs/{task_id}",
+        cluster="jobs",
+        family="nightly-etl",
+        revision="26",
+        region="us-west-2",
+        availability_zone="us-west-2d",
+        launch_type="FARGATE",
+        cpu_architecture="X86_64",
+        container=Container(name="batch", image="111122223333.dkr.ecr.us-west-2.amazonaws.com/etl:7"),
+        log_group="/ecs/nightly-etl",
+        log_stream=f"ecs/batch/{task_id}",
+        status="success",
+        exit_code=0,
+        likely_out_of_memory=False,
+        started_at=format_ms(started_ns),
+        finished_at=format_ms(started_ns + 1_182 * NS_PER_SECOND),
+        sampling=Sampling(samples=118, stats_period_ms=10_000),
+        metrics=metrics,
+        task_size=TaskSize(vcpu=2, memory_mb=4096),
+        cost=Cost(usd=0.0329),
+        recommendation=Recommendation(
+            vcpu=2,
+            memory_mb=4096,
+            saving_percent=0,
+            reasons=("1 run used at most 3.2 GB of memory (sampled).",),
+        ),
+        processes=(
+            Process(name="python", count=4, cpu_seconds=1240.1, max_memory_used_mb=2980),
+            Process(name="gzip", cpu_seconds=41.2, max_memory_used_mb=12),
+        ),
+        series=series(119, 3310, started_ns),
+    )
+    return Report(
+        time=format_ms(started_ns + 1_183 * NS_PER_SECOND), type="task.report", record=replace(made, **record)
+    )
+
+
+def series(length: int, peak_mb: float, started_ns: int = STARTED_NS, **columns: Sequence[float]) -> Series:
+    return Series(
+        started_at=format_ms(started_ns),
+        step_ms=STEP_MS,
+        vcpu_used=tuple(cpu_course(length)),
+        memory_used_mb=tuple(memory_course(length, peak_mb)),
+        **{name: tuple(values) for name, values in columns.items()},
+    )
+
+
+def out_of_memory() -> Report:
+    """The same batch with more input: killed after 14 minutes."""
+    report = etl("9c41d07be1a54f6e8f0d2b7755aa10c3")
+    metrics = replace(
+        report.record.metrics,
+        duration_ms=846_000,
+        billed_duration_ms=865_000,
+        cpu_seconds=951.0,
+        vcpu_used=Distribution(avg=1.12, p95=1.98, max=2.0),
+        cpu_utilization_percent=Distribution(avg=56.2, p95=99, max=100),
+        memory_used_mb=Distribution(avg=1890, p95=3850, max=4060),
+        max_memory_used_mb=4060,
+        max_memory_used_at=format_ms(STARTED_NS + 844 * NS_PER_SECOND),
+        block_read_bytes=2_100_000_000,
+    )
+    return replace(
+        report,
+        time=format_ms(STARTED_NS + 847 * NS_PER_SECOND),
+        record=replace(
+            report.record,
+            status="failure",
+            exit_code=137,
+            likely_out_of_memory=True,
+            out_of_memory_evidence="exit-137-at-limit",
+            finished_at=format_ms(STARTED_NS + 846 * NS_PER_SECOND),
+            metrics=metrics,
+            cost=Cost(usd=0.0237),
+            recommendation=Recommendation(
+                vcpu=2,
+                memory_mb=5120,
+                saving_percent=-4.5,
+                reasons=("1 run used at most 4 GB of memory (sampled).",
+                         "It ran out of memory at 4 GB: it needs more than that, and how much more is not known."),
+            ),
+            series=series(85, 4060),
+        ),
+    )  # fmt: skip
+
+
+def failure() -> Report:
+    """A run that failed by itself."""
+    return etl("77aa0b3c", status="failure", exit_code=3)
+
+
+def stopped() -> Report:
+    """A run that a person stopped."""
+    return etl("5b0e9d21", status="stopped", exit_code=143)
+
+
+def running() -> Report:
+    """A checkpoint after 12 minutes."""
+    report = etl("c0ffee00")
+    metrics = replace(report.record.metrics, duration_ms=720_000, billed_duration_ms=None, max_memory_used_at=None)
+    record = replace(report.record, status="running", exit_code=None, likely_out_of_memory=None, finished_at=None,
+                     metrics=metrics, cost=None, recommendation=None, series=None)  # fmt: skip
+    return Report(time=format_ms(STARTED_NS + 720 * NS_PER_SECOND), type="task.checkpoint", record=record)
+
+
+def checkpoints() -> tuple[Report, ...]:
+    """The checkpoints of a run that goes on, one a minute; the sixth is missing."""
+    last = running()
+    found = []
+    for minute in range(12):
+        interval = Interval(
+            started_at=format_ms(STARTED_NS + minute * 60 * NS_PER_SECOND),
+            finished_at=format_ms(STARTED_NS + (minute + 1) * 60 * NS_PER_SECOND),
+            vcpu_used=Distribution(avg=2.0 if 3 <= minute < 8 else 0.4, max=2.0),
+            memory_used_mb=Distribution(avg=300 + 200 * minute, max=320 + 200 * minute),
+        )
+        time = format_ms(STARTED_NS + (minute + 1) * 60 * NS_PER_SECOND)
+        if minute != 5:
+            found.append(replace(last, time=time, record=replace(last.record, interval=interval)))
+    return tuple(found)
+
+
+def gpu() -> Report:
+    """Training on four GPUs, one of which was never used."""
+    gpus = tuple(
+        Gpu(uuid=f"GPU-{number}", index=number, name="NVIDIA A10G",
+            utilization_percent=Distribution(avg=use, p95=min(use * 1.2, 100), max=min(use * 1.25, 100)),
+            memory_used_mb=Distribution(avg=use * 100, max=use * 200), memory_size_mb=23028)
+        for number, use in enumerate((81.0, 79.0, 80.0, 0.0))
+    )  # fmt: skip
+    made = etl("6b0a11ee", gpus=gpus, launch_type="EC2", family="train", cost=None)
+    with_gpu = series(119, 3310, gpu_utilization_percent=[60 + step % 30 for step in range(119)])
+    return replace(made, record=replace(made.record, series=with_gpu))
+
+
+def neuron() -> Report:
+    """Inference on two NeuronCores."""
+    cores = tuple(
+        NeuronCore(index=index, utilization_percent=Distribution(avg=44.0 + index, p95=90, max=98))
+        for index in range(2)
+    )
+    made = etl("7c2211aa", launch_type="EC2", family="infer", cost=None)
+    devices = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=6000, max=7000), device_memory_size_mb=16384)
+    with_neuron = series(119, 3310, neuron_utilization_percent=[40 + step % 9 for step in range(119)])
+    return replace(made, record=replace(made.record, neuron=devices, series=with_neuron))
+
+
+def local() -> Report:
+    """``task-profiler run`` on a laptop, with a child process that was killed."""
+    made = etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+    metrics = replace(
+        made.record.metrics,
+        memory_peak_source="kernel",
+        billed_duration_ms=None,
+        init_duration_ms=None,
+        network_rx_bytes=None,
+        network_tx_bytes=None,
+        memory_cache_mb=AverageAndMaximum(max=900),
+    )
+    record = replace(
+        made.record,
+        task_arn=None,
+        cluster=None,
+        revision=None,
+        region=None,
+        availability_zone=None,
+        launch_type="LOCAL",
+        labels={"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
+        log_group=None,
+        log_stream=None,
+        task_size=None,
+        cost=None,
+        recommendation=None,
+        metrics=metrics,
+        likely_out_of_memory=True,
+        memory_kills=MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)),
+    )
+    return replace(made, record=record)
+
+
+def unmeasured() -> Report:
+    """A run that ended before its first sample."""
+    return etl("00000001", metrics=Metrics(duration_ms=400), series=None, processes=(), recommendation=None,
+               cost=None, sampling=Sampling(samples=0), finished_at=None)  # fmt: skip
+
+
+def night() -> tuple[Report, ...]:
+    """The last three nights of nightly-etl."""
+    return (out_of_memory(), etl(days_ago=1), etl("2f6b7788", days_ago=2))

@@ -1,0 +1,321 @@
+"""``task-profiler show``: the page of each kind of run, and the command."""
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.cli.app import group
+from profiler.cli.show import command
+from profiler.cli.show.batch_log import log_lines
+from profiler.cli.show.comparison import changed_rows, compare
+from profiler.cli.show.page import MAX_LINES, View, page_lines
+from profiler.cli.show.text import ASCII, BLOCKS, Glyphs, Line, Section, arrange, line, render_lines
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.model import Process, Recommendation, Report, encode
+from profiler.runs.moments import find_moments, series_of_checkpoints
+from profiler.runs.source import PastRun
+from tests import shown_runs
+from tests.documentation import ROOT
+from tests.runs import lines as record_lines
+from tests.shown_runs import NOW_NS, STARTED_NS, etl
+
+KINDS = ("out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured")
+
+
+def made(kind: str) -> Report:
+    report: Report = getattr(shown_runs, kind)()
+    return report
+
+
+def page(report: Report, *, against: Report | None = None, width: int = 80, glyphs: Glyphs = BLOCKS) -> list[str]:
+    run = PastRun(report=report, line=b"")
+    other = None if against is None else compare(run, PastRun(report=against), "last success", is_complete=False)
+    view = View(width=width, glyphs=glyphs, now_ns=NOW_NS, zone=UTC)
+    return texts(page_lines(run, view, report.record.series, other))
+
+
+def texts(lines: Iterable[Line]) -> list[str]:
+    return ["".join(span.text for span in one).rstrip() for one in lines]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_run_fits_into_forty_lines_of_the_terminal(kind: str, width: int) -> None:
+    shown = page(made(kind), against=etl(days_ago=1), width=width)
+    assert len(shown) <= MAX_LINES
+    assert max(map(len, shown)) <= width
+    assert shown[0].startswith("● ")
+
+
+def test_a_long_record_loses_the_least_important_lines() -> None:
+    """The verdict, the usage and the curves stay; the comparison and the processes are cut."""
+    report = made("gpu")
+    record = replace(
+        report.record,
+        status="failure",
+        exit_code=1,
+        processes=tuple(Process(name=f"worker-{number}" * 5) for number in range(9)),
+        recommendation=Recommendation(vcpu=1, memory_mb=2048, reasons=("", "long " * 80, "longer " * 80)),
+    )
+    shown = page(replace(report, record=record), against=made("local"))
+    assert len(shown) <= MAX_LINES
+    for beginning in ("● train:26 failed", "  GPU 3", "           3 memory peak"):
+        assert [one for one in shown if one.startswith(beginning)], beginning
+
+
+def test_a_killed_run() -> None:
+    shown = page(made("out_of_memory"), against=etl(days_ago=1))
+    assert shown[0] == "● nightly-etl:26 ran out of memory after 14m 06s."
+    assert "  when     Fri 2026-11-20 03:12:45 → 03:26:51 UTC · 14m 06s + 18.4 s start-up" in shown
+    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · us-west-2d" in shown
+    assert "  cost     $0.024 for 14m 25s billed" in shown
+    assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
+    assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
+    assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
+    assert "  what if  1 vCPU: 1.3 to 1.6× as long · 0.5 vCPU: 2.2 to 2.6× as long" in shown
+    assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
+
+
+def test_the_numbers_on_the_axis_are_those_of_the_moments() -> None:
+    """Each is below the character of its time."""
+    shown = page(made("failure"))
+    (axis,) = [one for one in shown if re.fullmatch(r" +0[ 123]+19m 42s", one)]
+    (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
+    width = cpu.index(" ▔") - 11
+    moments = find_moments(made("failure").record)
+    assert len(moments) == 3
+    for number, moment in enumerate(moments, start=1):
+        share = (axis.index(str(number), 12) - 11) / width
+        assert abs(share - moment.start_ms / 1_182_000) < 1.5 / width
+
+
+def test_curves_end_at_the_limit_or_name_it() -> None:
+    low = replace(etl(), record=replace(etl().record, metrics=replace(etl().record.metrics, memory_size_mb=65536)))
+    (memory,) = [one for one in page(low) if one.startswith("  Memory") and "▔" in one]
+    assert memory.endswith("▔ 3.2 GB of 64 GB")
+    assert "█" in memory
+    (memory,) = [one for one in page(etl()) if one.startswith("  Memory") and "▔" in one]
+    assert memory.endswith("▔ 4 GB")
+    assert "█" not in memory
+
+
+def test_ascii_where_there_are_no_blocks() -> None:
+    for kind in KINDS:
+        assert "".join(page(made(kind), against=etl(days_ago=1), glyphs=ASCII)).isascii()
+
+
+def test_text_of_a_record_does_not_reach_the_terminal_as_it_is() -> None:
+    evil = replace(etl(), record=replace(etl().record, family="a\x1b[31m\u202eb", cluster="c\nd"))
+    shown = page(evil)
+    assert all(one.isprintable() for one in shown)
+    assert r"a\x1b[31m\u202eb" in shown[0]
+
+
+def test_a_run_with_checkpoints_alone_has_their_series() -> None:
+    report = made("running")
+    view = View(width=80, glyphs=BLOCKS, now_ns=STARTED_NS + 730 * 10**9, zone=UTC)
+    series = series_of_checkpoints(shown_runs.checkpoints())
+    shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None))
+    assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
+    (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
+    assert re.search(r"█ +█", cpu)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))
+def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: int) -> None:
+    sections = [
+        Section(lines=tuple(line(f"{number}.{row}") for row in range(length)), rank=rank)
+        for number, (length, rank) in enumerate(sizes)
+    ]
+    shown = texts(arrange(sections, height))
+    assert len(shown) <= height
+    is_cut = bool(shown) and shown[-1].endswith("left out: --json has all.")
+    kept = [one for one in shown if one and "left out" not in one]
+    left_out = sum(length for length, _ in sizes) - len(kept)
+    assert is_cut == (left_out > 0)
+    assert not is_cut or shown[-1].split()[0] == str(left_out)
+    assert kept == sorted(kept, key=lambda one: tuple(map(int, one.split("."))))
+    assert "" not in (shown[:1] + shown[-1:])
+
+
+def test_colours_only_where_they_are_wanted() -> None:
+    view = View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC)
+    lines = page_lines(PastRun(report=etl()), view, etl().record.series, None)
+    plain = render_lines(lines, is_coloured=False, encoding="utf-8")
+    coloured = render_lines(lines, is_coloured=True, encoding="utf-8")
+    assert b"\x1b" not in plain
+    assert re.sub(rb"\x1b\[[\d;]*m", b"", coloured) == plain
+    assert b"\x1b[1;32m" in coloured
+
+
+# --- comparison -----------------------------------------------------------------------------------
+
+
+def test_only_numbers_that_changed_are_shown_of_a_failed_run() -> None:
+    comparison = compare(
+        PastRun(report=made("out_of_memory")), PastRun(report=etl(days_ago=1)), "last success", is_complete=False
+    )
+    changed = {row.name: row.change_percent for row in changed_rows(comparison.rows)}
+    assert round(changed["memory peak"] or 0) == 23
+    assert round(changed["read"] or 0) == 75
+    assert "vCPU 95 %" not in changed
+    assert len(changed) <= 6
+    short = replace(etl(), record=replace(etl().record, metrics=replace(shown_runs.unmeasured().record.metrics)))
+    other = compare(PastRun(report=short), PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
+    assert "duration" in {row.name for row in changed_rows(other.rows)}
+    same = compare(PastRun(report=etl()), PastRun(report=etl(days_ago=1)), "run", is_complete=False)
+    assert changed_rows(same.rows) == ()
+
+
+def test_a_number_that_only_one_run_has_and_one_that_was_zero() -> None:
+    this, that = etl(), etl()
+    metrics = replace(that.record.metrics, block_read_bytes=0, max_pids=None)
+    that = replace(that, record=replace(that.record, metrics=metrics, revision="25"))
+    rows = {
+        row.name: (row.other, row.change_percent, row.is_changed)
+        for row in compare(PastRun(report=this), PastRun(report=that), "run", is_complete=True).rows
+    }
+    assert rows["read"] == ("0 MB", None, True)
+    assert rows["processes"] == ("-", None, True)
+    assert rows["revision"] == ("25", None, True)
+    assert rows["duration"] == ("19m 42s", 0, False)
+    assert "GPU average" not in rows
+
+
+# --- log lines ------------------------------------------------------------------------------------
+
+
+class PlayedLogs:
+    """A log stream with a line a minute, and the report at the end."""
+
+    def __init__(self) -> None:
+        start_ms = STARTED_NS // 1_000_000
+        self.events = [{"timestamp": start_ms + 60_000 * n, "message": f"minute {n}\n"} for n in range(20)]
+        self.events.append({"timestamp": start_ms + 1_182_500, "message": encode(etl()).decode()})
+
+    def get_log_events(self, **parameters: Any) -> dict[str, Any]:
+        assert parameters["startFromHead"] is False
+        before = [event for event in self.events if event["timestamp"] < parameters["endTime"]]
+        return {"events": before[-parameters["limit"] :]}
+
+
+def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
+    record = etl().record
+    shown = texts(log_lines(PlayedLogs(), record, find_moments(record), 2, UTC))
+    assert shown[0] == f"/ecs/nightly-etl {record.log_stream}"
+    assert shown[2:5] == [
+        "  before +3m 10s: used all of its 2 vCPU from +3m 10s to +9m 30s, 32 % of the run",
+        "  03:14:45 minute 2",
+        "  03:15:45 minute 3",
+    ]
+    assert shown[-1] == "  before the end"  # its lines are those before the peak
+    assert "  03:31:45 minute 19" in shown
+    assert not [one for one in shown if "task.report" in one]
+
+
+def test_a_run_without_a_log_stream_is_a_sentence() -> None:
+    with pytest.raises(TaskProfilerError, match="names no log stream"):
+        list(log_lines(PlayedLogs(), made("local").record, (), 2, UTC))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "night.jsonl"
+    path.write_bytes(record_lines(shown_runs.night()))
+    return path
+
+
+def show(*words: str, written: list[bytes], patch: pytest.MonkeyPatch) -> Result:
+    patch.setattr("profiler.cli.show.write_out", written.append)
+    patch.setenv("TZ", "UTC")
+    return CliRunner().invoke(command, words)
+
+
+def test_the_latest_run_is_shown_and_compared_with_the_last_success(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    assert show("--from", str(file), written=written, patch=monkeypatch).exit_code == 0
+    text = written[0].decode()
+    assert "ran out of memory" in text
+    assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
+
+
+def test_a_successful_run_is_compared_only_if_asked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    show("158d", "--from", str(file), written=written, patch=monkeypatch)
+    show("158d", "--from", str(file), "--against", "last-success", written=written, patch=monkeypatch)
+    show("158d", "--from", str(file), "--against", "9c41", written=written, patch=monkeypatch)
+    show("2f6b", "--from", str(file), "--against", "last-success", written=written, patch=monkeypatch)
+    plain, success, other, first = (text.decode() for text in written)
+    assert "Compared" not in plain
+    assert "Compared with the last success of Wed 2026-11-18" in success
+    assert "Compared with the run of Fri 2026-11-20" in other
+    assert "There is no success of nightly-etl in" in first
+
+
+def test_json_is_the_record_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    show("nightly-etl", "--from", str(file), "--json", written=written, patch=monkeypatch)
+    assert written == [encode(shown_runs.out_of_memory()) + b"\n"]
+    assert json.loads(written[0])
+
+
+@pytest.mark.parametrize("words", [("",), ("--against", "")])
+def test_an_empty_name_is_refused(words: tuple[str, ...], file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = show(*words, "--from", str(file), written=[], patch=monkeypatch).exception
+    assert isinstance(error, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["rnu"], "There is no command 'rnu': did you mean run?"),
+        (["recomend", "x"], "did you mean recommend?"),
+        (["sh", "-c", "exit 3"], "to profile it, write task-profiler run -- sh -c 'exit 3'"),
+        (["xyzzyx"], "task-profiler --help lists the commands."),
+    ],
+)
+def test_a_mistyped_command(words: list[str], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        group.main(words, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["history", "--last", "0"], "'0' is not a whole number, 1 to 1000000."),
+        (["show", "--logs", "x"], "'x' is not a whole number, 1 to 1000."),
+        (["run", "--interval", "0", "--", "true"], "'0' is not a number, 0.02 to 3600."),
+    ],
+)
+def test_ranges_are_in_words(words: list[str], sentence: str) -> None:
+    with pytest.raises(click.BadParameter) as error:
+        group.main(words, standalone_mode=False)
+    assert sentence in error.value.format_message()
+
+
+def test_the_help_names_the_history_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASK_PROFILER_HISTORY", "/data/runs.sqlite3")
+    assert "Here: /data/runs.sqlite3" in CliRunner().invoke(command, ["--help"], terminal_width=200).output
+
+
+def test_the_help_of_the_monitor_lists_every_setting_of_the_page() -> None:
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "monitor.md").read_text(), re.MULTILINE)
+    settings = {name for row in rows for name in re.findall(r"`([A-Z_0-9]+)`", row)}
+    shown = CliRunner().invoke(group, ["monitor", "--help"], terminal_width=200).output
+    assert len(settings) > 15
+    assert {name for name in settings if name not in shown} == set()

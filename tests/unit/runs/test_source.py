@@ -1,0 +1,122 @@
+"""Lines to runs, and which run a name selects."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError
+from profiler.record.model import Report, encode
+from profiler.runs.files import decode_lines, decode_run_lines, messages
+from profiler.runs.source import PastRun, RunFilter, RunLine, find_run, group_lines, newest_first
+from tests.runs import checkpoint, report
+
+
+def grouped(*reports: Report) -> list[PastRun]:
+    return group_lines(RunLine(encode(one), one) for one in reports)
+
+
+class Listed:
+    """A source with these runs."""
+
+    place, remedy, notes = "the list", "add one", ()
+
+    def __init__(self, runs: Sequence[PastRun]) -> None:
+        self._runs = newest_first(runs)
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        return (run for run in self._runs if wanted.matches(run))
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        return run.checkpoints
+
+
+def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
+    return find_run(Listed(runs), RunFilter(run=name, **conditions)).started_at  # type: ignore[arg-type]
+
+
+def past(number: int, task_id: str, family: str = "nightly") -> PastRun:
+    return PastRun(report=report(number, task_id=task_id, family=family))
+
+
+def at(number: int) -> str | None:
+    return report(number).record.started_at
+
+
+def test_a_report_and_its_checkpoints_are_one_run_in_any_order() -> None:
+    end = report()
+    early, late = checkpoint(end), replace(checkpoint(end), time="2099-01-01T00:00:00.000Z")
+    for lines in ((early, end, late), (late, early, end), (end, late, early)):
+        (run,) = grouped(*lines)
+        assert run.report == end
+        assert run.line == encode(end)
+        assert set(map(encode, run.checkpoints)) == {encode(early), encode(late)}
+
+
+def test_without_a_report_the_last_checkpoint_counts() -> None:
+    early, late = checkpoint(report()), replace(checkpoint(report()), time="2099-01-01T00:00:00.000Z")
+    (run,) = grouped(late, early)
+    assert run.report == late
+
+
+def test_runs_come_newest_first_and_those_without_a_time_last() -> None:
+    timeless = replace(report(), time="yesterday", record=replace(report().record, task_id="x", started_at=None))
+    runs = grouped(report(1), timeless, report(3), report(2), report(2))
+    assert [run.report.record.task_id for run in runs] == ["task-3", "task-2", "task-1", "x"]
+
+
+def test_a_run_is_selected_by_its_id_or_a_beginning_that_no_other_has() -> None:
+    runs = (past(1, "abc"), past(2, "abd"), past(3, "abc"))
+    assert found("abc", *runs) == at(3)
+    assert found("abd", *runs) == at(2)
+    assert found(None, *runs) == at(3)
+    with pytest.raises(TaskProfilerError, match="2 runs in the list have an id that begins with 'ab': give more"):
+        found("ab", *runs)
+
+
+def test_a_family_selects_its_latest_run_and_comes_before_an_id() -> None:
+    runs = (past(1, "x1", "etl"), past(2, "x2", "etl"), past(3, "etl-9", "load"))
+    assert found("etl", *runs) == at(2)
+    assert found("l*", *runs) == at(3)
+    assert found("etl-", *runs) == at(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "sentence"),
+    [
+        ("zzz", {}, "There is no run or family 'zzz' in the list: task-profiler history lists the runs"),
+        (None, {"families": ("zzz",)}, "No run in the list matches: use fewer filters."),
+    ],
+)
+def test_no_run_is_a_sentence(name: str | None, conditions: dict[str, tuple[str, ...]], sentence: str) -> None:
+    with pytest.raises(TaskProfilerError, match=sentence):
+        found(name, past(1, "a"), **conditions)
+
+
+def test_an_empty_source_says_what_to_do() -> None:
+    with pytest.raises(TaskProfilerError, match=r"There are no runs in the list: add one\."):
+        found(None)
+
+
+LINES = [b"\n", b"x\n", b"{\n", b"[1]\n", b"[\n", b'{"a": [\n', b"}\n", encode(report()) + b"\n"]
+
+
+@given(st.lists(st.sampled_from(LINES)))
+def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[bytes]) -> None:
+    """However the file begins: each line keeps its number."""
+    assert list(messages(lines)) == lines
+
+
+@given(st.lists(st.binary(max_size=60)))
+def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
+    invalid: list[int] = []
+    assert [*decode_lines(lines, invalid)] == []
+    assert len(invalid) == len([line for line in lines if line.strip()])
+
+
+def test_the_line_of_a_run_is_kept_as_it_was() -> None:
+    line = encode(report()).replace(b'":', b'": ')
+    (run,) = decode_run_lines([line + b"\r\n"], [])
+    assert run.line == line
