@@ -91,6 +91,11 @@ def add_monitor(
     return _with_shared_pids(added, options.image or default_image) if options.shared_pids else added
 
 
+def default_image_note(image: str) -> str:
+    """The note about a monitor with the default image."""
+    return f"The monitor's image is the default, {image}: name the image that you have pushed by --image."
+
+
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
 ) -> AddMonitorResult:
@@ -154,9 +159,7 @@ def _with_new_monitor(
     notes += [*_network_notes(definition), *_role_notes(definition, own)]
     notes += _architecture_notes(definition, monitor.image)
     if options.image is None:
-        notes.append(
-            f"The monitor's image is the default, {default_image}: name the image that you have pushed by --image."
-        )
+        notes.append(default_image_note(default_image))
     parts = [*_raw_containers(definition), own]
     return AddMonitorResult(
         definition={**definition, "containerDefinitions": parts}, notes=tuple(notes), batch=batch.name

@@ -113,6 +113,12 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     return None
 
 
+def own_log_group(definition: Mapping[str, object], image: str | None = None) -> str | None:
+    """The log group into whose stream of the monitor the report goes, None if it goes to the batch's stream."""
+    monitor = find_monitor(read_containers(definition), image)
+    return None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
+
+
 def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     """The task's memory in MiB, written as ``"2048"``, ``"2GB"`` or ``"2 GB"``; None if it has none."""
     match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
