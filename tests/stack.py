@@ -21,10 +21,15 @@ BUCKET, KEY = "code-of-functions", "forwarder.zip"
 UNSUPPORTED_TYPES = {
     "AWS::CloudWatch::Alarm": "PutMetricAlarm",
     "AWS::Lambda::EventInvokeConfig": "PutFunctionEventInvokeConfig",
+    "AWS::Logs::AccountPolicy": "moto has no PutAccountPolicy either: checked against its shape in botocore",
     "AWS::Logs::QueryDefinition": "moto has no PutQueryDefinition either: checked against its shape in botocore",
     "AWS::Logs::SubscriptionFilter": "PutSubscriptionFilter",
     "AWS::SNS::TopicPolicy": "SetTopicAttributes",
     "AWS::SQS::QueuePolicy": "SetQueueAttributes",
+}
+_ONLY_VALIDATED = {
+    "AWS::Logs::AccountPolicy": "PutAccountPolicy",
+    "AWS::Logs::QueryDefinition": "PutQueryDefinition",
 }
 # Of resources that it makes it leaves out: Architectures and LoggingConfig of functions, a table's time to live.
 
@@ -67,10 +72,10 @@ class Stack(MotoStack):
                 boto3.client("sns").set_topic_attributes(
                     TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
                 )
-        for properties in self.resources("AWS::Logs::QueryDefinition").values():
-            validate_arguments(
-                "logs", "PutQueryDefinition", {name[0].lower() + name[1:]: properties[name] for name in properties}
-            )
+        for kind, operation in _ONLY_VALIDATED.items():
+            for properties in self.resources(kind).values():
+                arguments = {name[0].lower() + name[1:]: value for name, value in properties.items()}
+                validate_arguments("logs", operation, arguments)
         for table, properties in self.resources("AWS::DynamoDB::Table").items():
             boto3.client("dynamodb").update_time_to_live(
                 TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]

@@ -260,13 +260,13 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "command": ["monitor"],
             "essential": False,
             "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
-            "stopTimeout": _STOP_TIMEOUT_SECONDS,
-            "memoryReservation": RESERVATION_MB,
+            "stopTimeout": self.stop_timeout_seconds,
+            "memoryReservation": self.memory_reservation_mb,
             "memory": self.memory_mb,
-            "user": _ROOT if self.uses_neuron else _USER,
+            "user": self.user,
             "readonlyRootFilesystem": True,
         }
-        environment = self._environment()
+        environment = self.environment()
         if environment:
             definition["environment"] = [{"name": name, "value": value} for name, value in environment.items()]
         if self.uses_neuron:
@@ -278,7 +278,23 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
 
-    def _environment(self) -> dict[str, str]:
+    @property
+    def stop_timeout_seconds(self) -> int:
+        """The time between SIGTERM and SIGKILL."""
+        return _STOP_TIMEOUT_SECONDS
+
+    @property
+    def memory_reservation_mb(self) -> int:
+        """The reserved memory in MiB."""
+        return RESERVATION_MB
+
+    @property
+    def user(self) -> str:
+        """The user of the process."""
+        return _ROOT if self.uses_neuron else _USER
+
+    def environment(self) -> dict[str, str]:
+        """The variables that the monitor needs."""
         batch = {CONTAINER_VARIABLE: self.batch.name} if self.has_batch_variable else {}
         log = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
         return batch | log | (_GPU_VARIABLES if self.uses_gpu else {})

@@ -3,6 +3,7 @@
 import click
 
 from profiler.cli.taskdef.add_monitor import add_monitor_
+from profiler.cli.taskdef.container import container_
 from profiler.cli.taskdef.remove_monitor import remove_monitor_
 
 
@@ -13,3 +14,4 @@ def command() -> None:
 
 command.add_command(add_monitor_)
 command.add_command(remove_monitor_)
+command.add_command(container_)
