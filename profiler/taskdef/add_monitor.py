@@ -47,14 +47,14 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
         image: The monitor's image; None: the default for a new monitor, and no change of an existing monitor.
         shared_pids: Whether to set ``pidMode: task``.
         log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
-        region: The Region of the log group, if the definition does not contain it.
+        region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
     """
 
     container: str | None = None
     image: str | None = None
     shared_pids: bool = False
     log_group: str | None = None
-    region: str | None = None
+    region: str | Mapping[str, object] | None = None
 
 
 class AddMonitorResult(Struct, frozen=True, kw_only=True):

@@ -220,7 +220,7 @@ class OwnLog(Struct, frozen=True, kw_only=True):
     """
 
     group: str
-    region: str | None = None
+    region: str | Mapping[str, object] | None = None
     stream_prefix: str = DEFAULT_STREAM_PREFIX
     is_requested: bool = False
 

@@ -1,5 +1,7 @@
 """``task-profiler taskdef add-monitor``: adds the monitor to task definitions in files and in Amazon ECS."""
 
+from collections.abc import Mapping
+
 import click
 from msgspec.structs import replace
 
@@ -12,6 +14,7 @@ from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destinat
 from profiler.core.ecs import arn_part
 from profiler.core.errors import UsageError
 from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, default_image_note
+from profiler.taskdef.cloudformation import DefinitionChange, change_template, is_template
 from profiler.taskdef.containers import default_image, own_log_group
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
 from profiler.taskdef.permissions import report_streams
@@ -77,9 +80,9 @@ def add_monitor_(
 ) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition.
 
-    FILE has the format that register-task-definition reads or describe-task-definition prints; - is
-    standard input. Other containers and the task's size are not changed. An existing monitor is
-    brought to the present form. Repeating the command changes nothing.
+    FILE has the format that register-task-definition reads or describe-task-definition prints, or is
+    a CloudFormation template; - is standard input. Other containers and the task's size are not
+    changed. An existing monitor is brought to the present form. Repeating the command changes nothing.
 
     --family and --cluster print a plan for the families in ECS. --register carries it out.
     """
@@ -112,6 +115,10 @@ def add_monitor_(
 
 
 def _change_text(data: bytes, name: str, options: AddMonitorOptions) -> ChangedText:
+    if is_template(data):
+        return ChangedText.of_template(
+            data, change_template(data, name, lambda *given: _add_in_template(options, *given))
+        )
     document = read_document(data, name)
     added = _add(document, options)
     return ChangedText(
@@ -120,6 +127,14 @@ def _change_text(data: bytes, name: str, options: AddMonitorOptions) -> ChangedT
         is_changed=added.definition != document.definition or document.is_from_ecs,
         notes=added.notes,
     )
+
+
+def _add_in_template(
+    options: AddMonitorOptions, definition: Mapping[str, object], region: Mapping[str, object]
+) -> DefinitionChange:
+    located = replace(options, region=options.region or region)
+    added = add_monitor(definition, located, default_image=default_image(None, __version__))
+    return DefinitionChange(definition=added.definition, notes=added.notes)
 
 
 def _planned(document: TaskDefinitionDocument, options: AddMonitorOptions) -> Change:

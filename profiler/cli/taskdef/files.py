@@ -13,6 +13,7 @@ from rich.text import Text
 from profiler.cli.output import printable, warn
 from profiler.cli.taskdef.definition_files import read_bytes, write_definition
 from profiler.core.errors import UsageError
+from profiler.taskdef.cloudformation import TemplateChange
 
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -26,6 +27,11 @@ class ChangedText(Struct, frozen=True, kw_only=True):
     after: bytes
     is_changed: bool
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_template(cls, data: bytes, changed: TemplateChange) -> "ChangedText":
+        """The change of a CloudFormation template."""
+        return cls(before=data, after=changed.text, is_changed=changed.text != data, notes=changed.notes)
 
 
 def change_files(

@@ -1,5 +1,7 @@
 """``task-profiler taskdef remove-monitor``: removes the monitor from task definitions in files and in Amazon ECS."""
 
+from collections.abc import Mapping
+
 import click
 
 from profiler.cli.output import warn
@@ -7,6 +9,7 @@ from profiler.cli.taskdef.ecs import aws_options, open_clients
 from profiler.cli.taskdef.files import ChangedText, change_files
 from profiler.cli.taskdef.plan import Change
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
+from profiler.taskdef.cloudformation import DefinitionChange, change_template, is_template
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
 from profiler.taskdef.remove_monitor import remove_monitor
 
@@ -53,6 +56,8 @@ def remove_monitor_(
 
 
 def _change_text(data: bytes, name: str, image: str | None) -> ChangedText:
+    if is_template(data):
+        return ChangedText.of_template(data, change_template(data, name, lambda *given: _remove(image, *given)))
     document = read_document(data, name)
     removed = remove_monitor(document.definition, image)
     if not removed.has_monitor:
@@ -63,6 +68,11 @@ def _change_text(data: bytes, name: str, image: str | None) -> ChangedText:
         is_changed=removed.has_monitor or document.is_from_ecs,
         notes=removed.notes,
     )
+
+
+def _remove(image: str | None, definition: Mapping[str, object], _region: Mapping[str, object]) -> DefinitionChange:
+    removed = remove_monitor(definition, image)
+    return DefinitionChange(definition=removed.definition, notes=removed.notes)
 
 
 def _planned(document: TaskDefinitionDocument, image: str | None) -> Change:
