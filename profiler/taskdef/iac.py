@@ -84,7 +84,7 @@ def _yaml(value: object, indent: str) -> str:
             items = (f"{indent}{_INDENT}- " + _yaml(one, f"{indent}    ").lstrip() for one in item)
             lines.append(f"{indent}{name}:\n{''.join(items)}")
         else:
-            lines.append(f"{indent}{name}: {json.dumps(item)}\n")
+            lines.append(f"{indent}{name}: {json.dumps(item, ensure_ascii=False)}\n")
     return "".join(lines)
 
 
