@@ -21,12 +21,12 @@ BUCKET, KEY = "code-of-functions", "forwarder.zip"
 UNSUPPORTED_TYPES = {
     "AWS::CloudWatch::Alarm": "PutMetricAlarm",
     "AWS::Lambda::EventInvokeConfig": "PutFunctionEventInvokeConfig",
-    "AWS::Logs::AccountPolicy": "moto has no PutAccountPolicy either: checked against its shape in botocore",
     "AWS::Logs::QueryDefinition": "moto has no PutQueryDefinition either: checked against its shape in botocore",
     "AWS::Logs::SubscriptionFilter": "PutSubscriptionFilter",
     "AWS::SNS::TopicPolicy": "SetTopicAttributes",
     "AWS::SQS::QueuePolicy": "SetQueueAttributes",
 }
+# Types that only their shape in botocore checks; moto has no PutAccountPolicy.
 _ONLY_VALIDATED = {
     "AWS::Logs::AccountPolicy": "PutAccountPolicy",
     "AWS::Logs::QueryDefinition": "PutQueryDefinition",
