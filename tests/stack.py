@@ -49,6 +49,12 @@ class Stack(MotoStack):
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
         return {name: str(value) for name, value in configuration["Environment"]["Variables"].items()}
 
+    def _validate(self) -> None:
+        for kind, operation in _ONLY_VALIDATED.items():
+            for properties in self.resources(kind).values():
+                arguments = {name[0].lower() + name[1:]: value for name, value in properties.items()}
+                validate_arguments("logs", operation, arguments)
+
     def complete(self) -> None:
         """Make what moto's CloudFormation left out, from the same properties."""
         for properties in self.resources("AWS::Logs::SubscriptionFilter").values():
@@ -72,10 +78,7 @@ class Stack(MotoStack):
                 boto3.client("sns").set_topic_attributes(
                     TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
                 )
-        for kind, operation in _ONLY_VALIDATED.items():
-            for properties in self.resources(kind).values():
-                arguments = {name[0].lower() + name[1:]: value for name, value in properties.items()}
-                validate_arguments("logs", operation, arguments)
+        self._validate()
         for table, properties in self.resources("AWS::DynamoDB::Table").items():
             boto3.client("dynamodb").update_time_to_live(
                 TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]
