@@ -5,11 +5,14 @@ BIN := $(VENV)/bin
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/__init__.py)
 IMAGE ?= task-profiler:$(VERSION)
 TARGET ?= monitor
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/task-profiler
+OPENTOFU_VERSION := 1.10.10
+OPENTOFU := $(CACHE)/opentofu/tofu-$(OPENTOFU_VERSION)
 # Docker takes the values from the environment, so that a secret in an address is not printed.
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e e2e-cgroup2 search browser gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
+.PHONY: help demo test e2e e2e-cgroup2 search browser iac gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +35,9 @@ search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch 
 
 browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
 	$(BIN)/pytest tests/browser
+
+iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and Terraform (needs Node.js, npm and Go)
+	$(BIN)/pytest tests/iac
 
 prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus (needs Debian's prometheus)
 	$(BIN)/pytest tests/prometheus
@@ -157,6 +163,17 @@ $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.iac: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cdk]'
+	@npm install --silent --no-audit --no-fund --prefix '$(CACHE)/cdk-typescript' aws-cdk-lib@2 constructs@10 typescript@5
+	@touch $@
+
+# `go install` refuses the module because of its replace directives, so it is built in its own folder.
+$(OPENTOFU):
+	@mkdir -p $(@D)
+	cd "$$(go mod download -json github.com/opentofu/opentofu@v$(OPENTOFU_VERSION) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')" && \
+	  nice go build -o $@ ./cmd/tofu
 
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants

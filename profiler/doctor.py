@@ -13,7 +13,7 @@ from profiler.collectors.nvidia.readings import GpuReading
 from profiler.core.clock import Clock
 from profiler.core.ecs import task_id
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.delivery import log_target
+from profiler.monitor.delivery import OwnStream, log_target
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
@@ -336,6 +336,9 @@ def _log(batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
     target = log_target(batch, task, settings)
     if isinstance(target, DeliveryFailure):
         yield problem(_LOG, target.reason, "Until then the report goes to the monitor's own output.")
+        return
+    if isinstance(target, OwnStream):
+        yield ok(_LOG, f"The report goes to the monitor's own output, into {target.group}, stream {target.stream}.")
         return
     refused = probes.may_put(target)
     if refused is None:

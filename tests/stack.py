@@ -26,6 +26,11 @@ UNSUPPORTED_TYPES = {
     "AWS::SNS::TopicPolicy": "SetTopicAttributes",
     "AWS::SQS::QueuePolicy": "SetQueueAttributes",
 }
+# Types that only their shape in botocore checks; moto has no PutAccountPolicy.
+_ONLY_VALIDATED = {
+    "AWS::Logs::AccountPolicy": "PutAccountPolicy",
+    "AWS::Logs::QueryDefinition": "PutQueryDefinition",
+}
 # Of resources that it makes it leaves out: Architectures and LoggingConfig of functions, a table's time to live.
 
 
@@ -43,6 +48,12 @@ class Stack(MotoStack):
         name = self.resources("AWS::Lambda::Function")[logical_id]["FunctionName"]
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
         return {name: str(value) for name, value in configuration["Environment"]["Variables"].items()}
+
+    def _validate(self) -> None:
+        for kind, operation in _ONLY_VALIDATED.items():
+            for properties in self.resources(kind).values():
+                arguments = {name[0].lower() + name[1:]: value for name, value in properties.items()}
+                validate_arguments("logs", operation, arguments)
 
     def complete(self) -> None:
         """Make what moto's CloudFormation left out, from the same properties."""
@@ -67,10 +78,7 @@ class Stack(MotoStack):
                 boto3.client("sns").set_topic_attributes(
                     TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
                 )
-        for properties in self.resources("AWS::Logs::QueryDefinition").values():
-            validate_arguments(
-                "logs", "PutQueryDefinition", {name[0].lower() + name[1:]: properties[name] for name in properties}
-            )
+        self._validate()
         for table, properties in self.resources("AWS::DynamoDB::Table").items():
             boto3.client("dynamodb").update_time_to_live(
                 TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]

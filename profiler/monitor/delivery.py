@@ -7,7 +7,7 @@ cause.
 from collections.abc import Callable
 from typing import Protocol
 
-from profiler.core.ecs import AWSLOGS, arn_part, awslogs_target
+from profiler.core.ecs import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, awslogs_target
 from profiler.core.log import Log
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LineSink
@@ -15,6 +15,10 @@ from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _ARRIVED = "arrived"
+
+
+class OwnStream(LogTarget, frozen=True, kw_only=True):
+    """The monitor's own log stream: its log driver writes there what the monitor prints."""
 
 
 class StreamSink(Protocol):
@@ -49,6 +53,9 @@ class Delivery:
 
     def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
         """Put the line into its log stream within ``seconds``; print it if that fails."""
+        if isinstance(target, OwnStream):
+            self.print(line)
+            return
         failure = target if isinstance(target, DeliveryFailure) else self._put(line, target, seconds)
         if failure is None:
             return
@@ -81,9 +88,16 @@ class Delivery:
 def log_target(
     container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
 ) -> LogTarget | DeliveryFailure:
-    """The batch's log stream: from the settings, else from the container's awslogs options."""
-    options = container.log_options if container.log_driver == AWSLOGS else {}
-    derived = awslogs_target(options, container.name, task.arn)
+    """The destination of the report: from the settings, else the stream of the container's awslogs options.
+
+    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's.
+    """
+    derived = _awslogs_target(container, task)
+    if settings.log_group is not None and settings.log_stream is None and settings.log_group != derived.group:
+        for one in task.containers:
+            own = _awslogs_target(one, task)
+            if one.name == MONITOR_NAME and own.group == settings.log_group and own.stream is not None:
+                return OwnStream(group=own.group, stream=own.stream, region=own.region)
     group = settings.log_group or derived.group
     stream = settings.log_stream or derived.stream
     if group is None or stream is None:
@@ -94,3 +108,8 @@ def log_target(
         )
     region = None if settings.log_group else derived.region
     return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_part(task.arn, 3))
+
+
+def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> AwslogsTarget:
+    options = container.log_options if container.log_driver == AWSLOGS else {}
+    return awslogs_target(options, container.name, task.arn)

@@ -12,6 +12,13 @@ from profiler.sources.ecs.batch import select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 RESERVATION_MB = 32
+# The monitor's setting that names the log group of the report.
+LOG_GROUP_VARIABLE = "TASK_PROFILER_LOG_GROUP"
+# The label that remembers that pidMode was not set before the monitor was added.
+PID_MODE_LABEL = "task-profiler.pid-mode"
+PID_MODE_ADDED = "added"
+DEFAULT_STREAM_PREFIX = "ecs"
+_MONITOR_COMMAND = "monitor"
 _MEMORY_MB = 128
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
@@ -20,7 +27,7 @@ _USER = "65532"
 _ROOT = "root"  # by name: ECS accepts only positive numbers
 _GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would join the monitor's one-line records to one event, which no subscription filter matches.
-_MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
+MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
 _REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
 _NEURON_DEVICE = "/dev/neuron"
 _GPU = "GPU"
@@ -44,6 +51,19 @@ class Container(Struct, frozen=True, kw_only=True):
     requirements: frozenset[str] = frozenset()
     neuron_devices: tuple[Mapping[str, object], ...] = ()
     depends_on: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, object] = {}
+
+    @property
+    def names_task_profiler(self) -> bool:
+        """Whether the image's repository or the command names Task Profiler."""
+        in_command = any(MONITOR_REPOSITORY in word for word in self.command)
+        return in_command or MONITOR_REPOSITORY in repository(self.image)
+
+    @property
+    def runs_monitor(self) -> bool:
+        """Whether it runs the monitor, and not a batch through ``task-profiler run``."""
+        return [word for word in self.command if not word.endswith(MONITOR_REPOSITORY)] == [_MONITOR_COMMAND]
 
     @property
     def uses_gpu(self) -> bool:
@@ -62,6 +82,41 @@ class Container(Struct, frozen=True, kw_only=True):
 def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
     """The containers, in the order of the definition."""
     return tuple(_container(raw) for raw in mappings(definition.get("containerDefinitions")))
+
+
+def repository(image: str | None) -> str:
+    """The image's name without tag and digest."""
+    name = (image or "").split("@", 1)[0]
+    registry, slash, rest = name.rpartition("/")
+    return f"{registry}{slash}{rest.split(':', 1)[0]}"
+
+
+def find_monitor(containers: Sequence[Container], image: str | None = None) -> Container | None:
+    """The monitor of the definition, None if it has none.
+
+    Args:
+        containers: The containers of the definition.
+        image: The monitor's image, if its repository has a name of the user's own.
+
+    Raises:
+        TaskProfilerError: if a container of another program has the monitor's name.
+    """
+    for one in containers:
+        is_ours = one.names_task_profiler or (image is not None and repository(one.image) == repository(image))
+        if is_ours and (one.name == MONITOR_NAME or one.runs_monitor):
+            return one
+        if one.name == MONITOR_NAME:
+            raise TaskProfilerError(
+                f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {one.image or 'not set'}): "
+                "rename that container, or name its image by --image if it is your build of the monitor."
+            )
+    return None
+
+
+def own_log_group(definition: Mapping[str, object], image: str | None = None) -> str | None:
+    """The log group into whose stream of the monitor the report goes, None if it goes to the batch's stream."""
+    monitor = find_monitor(read_containers(definition), image)
+    return None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
 
 
 def task_memory_mb(definition: Mapping[str, object]) -> float | None:
@@ -104,8 +159,8 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     return essential[0]
 
 
-def depends_on_monitor(containers: Sequence[Container], name: str) -> bool:
-    """Whether the container depends on the monitor, directly or indirectly."""
+def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
+    """Whether the container depends on the other one, directly or indirectly."""
     edges = {one.name: one.depends_on for one in containers}
     reached: set[str] = set()
     pending = [name]
@@ -114,7 +169,7 @@ def depends_on_monitor(containers: Sequence[Container], name: str) -> bool:
         if current not in reached:
             reached.add(current)
             pending.extend(edges.get(current, ()))
-    return MONITOR_NAME in reached
+    return other in reached - {name}
 
 
 def _named_container(containers: Sequence[Container], requested: str) -> Container:
@@ -143,7 +198,13 @@ def _container(raw: Mapping[str, object]) -> Container:
         requirements=frozenset(str(one.get("type")) for one in mappings(raw.get("resourceRequirements"))),
         neuron_devices=tuple(_neuron_devices(raw)),
         depends_on=tuple(str(one.get("containerName")) for one in mappings(raw.get("dependsOn"))),
+        command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
+        environment={str(one.get("name")): one.get("value") for one in mappings(raw.get("environment"))},
     )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(str(word) for word in value) if isinstance(value, list) else ()
 
 
 def _neuron_devices(raw: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
@@ -152,17 +213,37 @@ def _neuron_devices(raw: Mapping[str, object]) -> Iterator[Mapping[str, object]]
             yield device
 
 
+class OwnLog(Struct, frozen=True, kw_only=True):
+    """The log group of the monitor's own log stream, into which the report is written.
+
+    ``region`` None: not known. ``is_requested`` is False for a default.
+    """
+
+    group: str
+    region: str | Mapping[str, object] | None = None
+    stream_prefix: str = DEFAULT_STREAM_PREFIX
+    is_requested: bool = False
+
+    def configuration(self) -> Mapping[str, object]:
+        """The logConfiguration of the monitor."""
+        region = {} if self.region is None else {"awslogs-region": self.region}
+        options = {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
+        return {"logDriver": AWSLOGS, "options": options}
+
+
 class MonitorContainer(Struct, frozen=True, kw_only=True):
     """The monitor's container for a batch.
 
-    ``has_batch_variable`` is True if TASK_PROFILER_CONTAINER must name the batch.
+    ``has_batch_variable`` is True if TASK_PROFILER_CONTAINER must name the batch. Without ``own_log``, the report is
+    written into the batch's log stream.
     """
 
     image: str
     batch: Container
     has_batch_variable: bool
-    uses_gpu: bool
-    uses_neuron: bool
+    uses_gpu: bool = False
+    uses_neuron: bool = False
+    own_log: OwnLog | None = None
 
     @property
     def memory_mb(self) -> int:
@@ -179,25 +260,44 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "command": ["monitor"],
             "essential": False,
             "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
-            "stopTimeout": _STOP_TIMEOUT_SECONDS,
-            "memoryReservation": RESERVATION_MB,
+            "stopTimeout": self.stop_timeout_seconds,
+            "memoryReservation": self.memory_reservation_mb,
             "memory": self.memory_mb,
-            "user": _ROOT if self.uses_neuron else _USER,
+            "user": self.user,
             "readonlyRootFilesystem": True,
         }
-        environment = self._environment()
+        environment = self.environment()
         if environment:
             definition["environment"] = [{"name": name, "value": value} for name, value in environment.items()]
         if self.uses_neuron:
             definition["linuxParameters"] = self._neuron_access()
-        if self.batch.log_driver == AWSLOGS:
-            options = {name: value for name, value in self.batch.log_options.items() if name not in _MULTILINE_OPTIONS}
+        if self.own_log is not None:
+            definition["logConfiguration"] = self.own_log.configuration()
+        elif self.batch.log_driver == AWSLOGS:
+            options = {name: value for name, value in self.batch.log_options.items() if name not in MULTILINE_OPTIONS}
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
 
-    def _environment(self) -> dict[str, str]:
+    @property
+    def stop_timeout_seconds(self) -> int:
+        """The time between SIGTERM and SIGKILL."""
+        return _STOP_TIMEOUT_SECONDS
+
+    @property
+    def memory_reservation_mb(self) -> int:
+        """The reserved memory in MiB."""
+        return RESERVATION_MB
+
+    @property
+    def user(self) -> str:
+        """The user of the process."""
+        return _ROOT if self.uses_neuron else _USER
+
+    def environment(self) -> dict[str, str]:
+        """The variables that the monitor needs."""
         batch = {CONTAINER_VARIABLE: self.batch.name} if self.has_batch_variable else {}
-        return batch | (_GPU_VARIABLES if self.uses_gpu else {})
+        log = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
+        return batch | log | (_GPU_VARIABLES if self.uses_gpu else {})
 
     def _neuron_access(self) -> dict[str, object]:
         access: dict[str, object] = {"capabilities": {"add": ["IPC_LOCK"]}}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from msgspec import Struct
@@ -46,6 +46,15 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
         """``definition`` as JSON with this document's indentation and character escapes."""
         lines = json.dumps(definition, indent=self.indent, ensure_ascii=self.ascii_only)
         return f"{lines}\n".encode(errors="backslashreplace")  # a lone surrogate becomes its JSON escape
+
+
+def json_style(data: bytes) -> Callable[[Mapping[str, object]], bytes]:
+    """Return a function that writes JSON with the indentation and the character escapes of ``data``."""
+    indent = _FIRST_INDENT.match(data)
+    document = TaskDefinitionDocument(
+        definition={}, indent=indent[1].decode() if indent else _INDENT, ascii_only=data.isascii()
+    )
+    return document.text
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:

@@ -85,8 +85,8 @@ def test_each_log_group_has_one_filter_and_may_invoke_the_function() -> None:
     }
 
 
-def test_five_log_groups_are_the_most_and_all_are_used() -> None:
-    names = [f"/ecs/{number}" for number in range(5)]
+def test_twenty_log_groups_are_the_most_and_all_are_used() -> None:
+    names = [f"/ecs/{number}" for number in range(20)]
     for name in names:
         boto3.client("logs").create_log_group(logGroupName=name)
     stack = deploy(LogGroups=",".join(names))
@@ -96,6 +96,23 @@ def test_five_log_groups_are_the_most_and_all_are_used() -> None:
     assert len({one["FilterName"] for one in filters}) == len(names)
     (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
     assert tails["Resource"] == [f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:log-stream:*" for name in names]
+
+
+def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups() -> None:
+    stack = deploy(Subscribe="account", LogGroups="/ecs/*,/batch")
+    assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
+    (policy,) = stack.resources("AWS::Logs::AccountPolicy").values()
+    assert (policy["PolicyType"], policy["Scope"]) == ("SUBSCRIPTION_FILTER_POLICY", "ALL")
+    document = json.loads(policy["PolicyDocument"])
+    assert document["FilterPattern"] == '{ $.type = "task.*" }'
+    assert document["DestinationArn"] == stack.outputs["ForwardLogsFunctionArn"]
+    own = [one["LoggingConfig"]["LogGroup"] for one in stack.resources("AWS::Lambda::Function").values()]
+    assert policy["SelectionCriteria"] == f"LogGroupName NOT IN {json.dumps(own)}"
+    (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
+    arn = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group"
+    assert tails["Resource"] == [f"{arn}:/ecs/*:log-stream:*", f"{arn}:/batch:log-stream:*"]
+    assert stack.resources("AWS::CloudWatch::Dashboard") == {}
+    assert all("LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values())
 
 
 def test_all_lines_are_subscribed_to_when_they_are_wanted() -> None:

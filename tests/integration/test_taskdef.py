@@ -18,7 +18,7 @@ BATCH = {
     "image": "etl:26",
     "logConfiguration": {"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/nightly"}},
 }
-PLAIN = {"family": "nightly", "containerDefinitions": [BATCH], "x-kept": [1.0, "ä"]}
+PLAIN = {"family": "nightly", "taskRoleArn": "nightly-task", "containerDefinitions": [BATCH], "x-kept": [1.0, "ä"]}
 COMMAND = [sys.executable, "-m", "profiler", "taskdef", "add-monitor"]
 
 
@@ -74,7 +74,7 @@ def test_in_place_keeps_permissions_and_links_and_does_nothing_the_second_time(f
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert link.is_symlink()
     first = file.stat()
-    assert add_monitor(file, "--in-place").returncode == 0
+    assert add_monitor(file, "--in-place", "--image", "own:1").returncode == 0
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -103,6 +103,12 @@ def test_warnings_and_the_default_image_are_said_on_stderr(tmp_path: Path) -> No
         (["--family", ""], 2),
         (["FILE", "--family", "nightly"], 2),
         (["FILE", "--register"], 2),
+        (["FILE", "--policy"], 2),
+        (["FILE", "--services"], 2),
+        (["FILE", "FILE"], 2),
+        (["--cluster", ""], 2),
+        (["--family", "nightly", "--update-schedules"], 2),
+        (["FILE", "--log-group", " "], 2),
         (["FILE", "--in-place", "-o", "x"], 2),
         (["-", "--in-place"], 2),
         (["--family", "nightly", "--in-place"], 2),

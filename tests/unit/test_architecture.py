@@ -24,7 +24,7 @@ LAYERS = (
     ("settings",),
     ("collectors", "history", "runs"),
     ("monitor", "local"),
-    ("prometheus", "doctor", "html_report"),
+    ("prometheus", "doctor", "html_report", "cdk"),
     ("cli",),
     ("__main__",),
 )

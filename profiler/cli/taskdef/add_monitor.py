@@ -1,25 +1,25 @@
-"""``task-profiler taskdef add-monitor``: adds the monitor to task definitions in files and Amazon ECS."""
+"""``task-profiler taskdef add-monitor``: adds the monitor to task definitions in files and in Amazon ECS."""
 
-import difflib
-import sys
-from pathlib import Path
+from collections.abc import Mapping
 
 import click
-from rich.console import Console
-from rich.text import Text
+from msgspec.structs import replace
 
 from profiler import __version__
-from profiler.cli.output import printable, warn
-from profiler.cli.taskdef.definition_files import read_bytes, write_definition
-from profiler.cli.taskdef.ecs import open_task_definitions
+from profiler.cli.output import warn
+from profiler.cli.taskdef.ecs import aws_options, open_clients, region_of_environment
+from profiler.cli.taskdef.files import ChangedText, change_files
+from profiler.cli.taskdef.plan import Action, Change
+from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
+from profiler.core.ecs import arn_part
 from profiler.core.errors import UsageError
-from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
-from profiler.taskdef.containers import default_image
+from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, default_image_note
+from profiler.taskdef.cloudformation import DefinitionChange, change_template, is_template
+from profiler.taskdef.containers import default_image, own_log_group
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
+from profiler.taskdef.permissions import report_streams
 
-_STANDARD_INPUT = "-"
-_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_OUTPUT_REMEDY = "name another file by -o"
+_REGION_OF_ARN = 3
 
 
 @click.command(
@@ -27,8 +27,12 @@ _OUTPUT_REMEDY = "name another file by -o"
     epilog="Example: task-profiler taskdef add-monitor nightly-etl.json "
     "--image 111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0 --in-place",
 )
-@click.argument("file", required=False)
-@click.option("--family", metavar="NAME", help="Read the definition from ECS: a family, or family:revision.")
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@rollout_options
+@click.option("--policy", "print_policy", is_flag=True, help="Print the IAM policy that the task roles need.")
+@click.option(
+    "--attach-policy", is_flag=True, help="Put that policy into each task role, as the inline policy task-profiler."
+)
 @click.option(
     "--container",
     metavar="NAME",
@@ -41,6 +45,12 @@ _OUTPUT_REMEDY = "name another file by -o"
     f"has, else task-profiler:{__version__}, in the private registry of the definition's account if it names one).",
 )
 @click.option(
+    "--log-group",
+    metavar="NAME",
+    help="Send the report to the monitor's own log stream in this group (default: the batch's stream, or /ecs/FAMILY "
+    "if the batch does not log by awslogs).",
+)
+@click.option(
     "--pid",
     "shared_pids",
     is_flag=True,
@@ -48,75 +58,100 @@ _OUTPUT_REMEDY = "name another file by -o"
 )
 @click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file.")
 @click.option("--in-place", is_flag=True, help="Write the new definition to FILE.")
-@click.option(
-    "--register", is_flag=True, help="Register the new definition as a revision of the family, and print its name."
-)
+@aws_options
 def add_monitor_(
     *,
-    file: str | None,
-    family: str | None,
+    files: tuple[str, ...],
+    families: tuple[str, ...],
+    clusters: tuple[str, ...],
+    services: bool,
+    register: bool,
+    update_schedules: bool,
+    print_policy: bool,
+    attach_policy: bool,
     container: str | None,
     image: str | None,
+    log_group: str | None,
     shared_pids: bool,
     out: str | None,
     in_place: bool,
-    register: bool,
-) -> None:
+    region: str | None,
+    profile: str | None,
+) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition.
 
-    FILE has the format that register-task-definition reads or describe-task-definition prints; - is
-    standard input. Other containers and the task's size are not changed. Repeating the command
-    changes nothing, or with another --image only the image.
+    FILE has the format that register-task-definition reads or describe-task-definition prints, or is
+    a CloudFormation template; - is standard input. Other containers and the task's size are not
+    changed. An existing monitor is brought to the present form. Repeating the command changes nothing.
+
+    --family and --cluster print a plan for the families in ECS. --register carries it out.
     """
-    _check_options(file=file, family=family, out=out, in_place=in_place, register=register)
-    if image is not None and not image.strip():
-        raise UsageError("--image is empty: name an image or leave the option out.")
-    definitions = open_task_definitions() if family else None
-    name = family or ("standard input" if file == _STANDARD_INPUT else str(file))
-    document = read_document(definitions.describe(name) if definitions is not None else _read(str(file)), name)
-    options = AddMonitorOptions(container=container, image=image, shared_pids=shared_pids)
-    added = add_monitor(document.definition, options, default_image=default_image(document.arn, __version__))
-    changed = added.definition != document.definition
-    text = document.text(added.definition)
-    for note in added.notes:
-        warn(note)
-    _print_diff(document.text(document.definition), text, name)
-    if out is not None:
-        write_definition(Path(out), text, remedy=_OUTPUT_REMEDY)
-    if definitions is not None and register:
-        click.echo(definitions.register(added.definition) if changed else _unchanged(document))
-    elif in_place and (changed or document.is_from_ecs):
-        write_definition(Path(str(file)), text, remedy=_OUTPUT_REMEDY)
-    elif out is None and not in_place:
-        click.echo(text, nl=False)
+    request = RolloutRequest(
+        globs=families,
+        clusters=clusters,
+        register=register,
+        update_schedules=update_schedules,
+        print_policy=print_policy,
+        attach_policy=attach_policy,
+        services=services,
+    )
+    check_destination(request, has_files=bool(files), in_place=in_place, out=out)
+    for name, value in (("--image", image), ("--log-group", log_group)):
+        if value is not None and not value.strip():
+            raise UsageError(f"{name} is empty: give it a value or leave the option out.")
+    options = AddMonitorOptions(
+        container=container,
+        image=image,
+        shared_pids=shared_pids,
+        log_group=log_group,
+        region=region_of_environment(region),
+    )
+    if files:
+        change_files(files, lambda data, name: _change_text(data, name, options), out=out, in_place=in_place)
+        return 0
+    if image is None:
+        warn(default_image_note(f"task-profiler:{__version__} in the registry of the account"))
+    return Rollout(open_clients(region, profile), request, lambda document: _planned(document, options)).run()
 
 
-def _check_options(*, file: str | None, family: str | None, out: str | None, in_place: bool, register: bool) -> None:
-    if bool(file) == bool(family):
-        raise UsageError("Name one task definition: a FILE (- is standard input) or --family NAME.")
-    if register and not family:
-        raise UsageError("--register needs --family: a file has no revision to compare with, so give its family.")
-    if in_place and (not file or file == _STANDARD_INPUT):
-        raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
-    if in_place and out is not None:
-        raise UsageError("--in-place and -o are two destinations: use one of them.")
+def _change_text(data: bytes, name: str, options: AddMonitorOptions) -> ChangedText:
+    if is_template(data):
+        return ChangedText.of_template(
+            data, change_template(data, name, lambda *given: _add_in_template(options, *given))
+        )
+    document = read_document(data, name)
+    added = _add(document, options)
+    return ChangedText(
+        before=document.text(document.definition),
+        after=document.text(added.definition),
+        is_changed=added.definition != document.definition or document.is_from_ecs,
+        notes=added.notes,
+    )
 
 
-def _read(file: str) -> bytes:
-    return sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_bytes(Path(file))
+def _add_in_template(
+    options: AddMonitorOptions, definition: Mapping[str, object], region: Mapping[str, object]
+) -> DefinitionChange:
+    located = replace(options, region=options.region or region)
+    added = add_monitor(definition, located, default_image=default_image(None, __version__))
+    return DefinitionChange(definition=added.definition, notes=added.notes)
 
 
-def _print_diff(before: bytes, after: bytes, name: str) -> None:
-    """Print the difference on standard error if that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return
-    old, new = (text.decode().splitlines() for text in (before, after))
-    for line in difflib.unified_diff(old, new, name, f"{name} with the monitor", lineterm=""):
-        console.print(Text(printable(line), _DIFF_COLOURS.get(line[:1], "")), soft_wrap=True)
+def _planned(document: TaskDefinitionDocument, options: AddMonitorOptions) -> Change:
+    added = _add(document, options)
+    image = options.image or default_image(document.arn, __version__)
+    is_changed = added.definition != document.definition
+    action: Action = "up to date" if not is_changed else "update monitor" if added.has_monitor else "add monitor"
+    return Change(
+        action=action,
+        definition=added.definition,
+        notes=tuple(note for note in added.notes if note != default_image_note(image)),
+        batch=added.batch,
+        streams=report_streams(added.definition, added.batch, document.arn or "", image=image),
+        log_group=own_log_group(added.definition, image),
+    )
 
 
-def _unchanged(document: TaskDefinitionDocument) -> str:
-    revision = (document.arn or "").rpartition("/")[2]
-    warn(f"{revision} has this monitor already: nothing was registered.")
-    return revision
+def _add(document: TaskDefinitionDocument, options: AddMonitorOptions) -> AddMonitorResult:
+    located = replace(options, region=arn_part(document.arn, _REGION_OF_ARN) or options.region)
+    return add_monitor(document.definition, located, default_image=default_image(document.arn, __version__))

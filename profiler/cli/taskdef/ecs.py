@@ -1,50 +1,66 @@
-"""Task definitions in Amazon ECS: reads and registers them."""
+"""Task definitions in Amazon ECS: finds, reads and registers them."""
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
+import click
+
+from profiler.cli.options import Decorated
 from profiler.core.errors import TaskProfilerError
 
+_TASKS_PER_CALL = 100
+_SERVICES_PER_CALL = 10
+_MAX_ATTEMPTS = 10
+_WILDCARDS = re.compile(r"[*?\[]")
+_STATUSES = ("RUNNING", "STOPPED")  # ECS lists stopped tasks for about an hour
 
-class TaskDefinitions:
-    """The account's task definitions in Amazon ECS. Every method raises TaskProfilerError with ECS's reason."""
+OpenClient = Callable[[str], Any]
 
-    def __init__(self, client: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
-        self._client = client
 
-    def describe(self, name: str) -> bytes:
-        """Return ECS's response for a family's latest revision, or for ``family:revision``, unparsed.
-
-        boto3's parsed response lacks fields that are newer than boto3. Registering it would lose them.
-        """
-        bodies: list[bytes] = []
-        # The event has more arguments than the response.
-        self._client.meta.events.register_last(
-            "after-call.ecs.DescribeTaskDefinition", lambda http_response, **_: bodies.append(http_response.content)
+def aws_options(function: Decorated) -> Decorated:
+    """Add ``--region`` and ``--profile``."""
+    for option in reversed(
+        (
+            click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's)."),
+            click.option("--profile", metavar="NAME", help="Profile of the AWS configuration (default: AWS_PROFILE)."),
         )
-        with _translate_errors(f"the task definition {name!r} could not be read"):
-            self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        return bodies[-1]
-
-    def register(self, definition: Mapping[str, object]) -> str:
-        """Register a revision and return its name, ``family:revision``."""
-        with _translate_errors("no revision was registered"):
-            response = self._client.register_task_definition(**definition)
-        registered = response["taskDefinition"]
-        return f"{registered['family']}:{registered['revision']}"
+    ):
+        function = option(function)
+    return function
 
 
-def open_task_definitions() -> TaskDefinitions:
-    """Connect with boto3's own settings: region, credentials, AWS_ENDPOINT_URL."""
-    import boto3  # heavy, and only for --family
+def region_of_environment(region: str | None) -> str | None:
+    """The Region of the option, else of the environment, as the AWS CLI selects it."""
+    return region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
-    with _translate_errors("Amazon ECS cannot be reached"):
-        return TaskDefinitions(boto3.client("ecs"))
+
+def open_clients(region: str | None, profile: str | None) -> OpenClient:
+    """Return a function that makes boto3's client of a service. Throttled calls are repeated, up to ten times.
+
+    Raises:
+        TaskProfilerError: if there is no such profile.
+    """
+    import boto3  # heavy, and only for AWS
+    from botocore.config import Config
+
+    config = Config(retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS})
+    with translate_errors("AWS cannot be reached"):
+        session = boto3.Session(region_name=region_of_environment(region), profile_name=profile)
+
+    def open_client(service: str) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
+        with translate_errors("AWS cannot be reached"):
+            return session.client(service, config=config)
+
+    return open_client
 
 
 @contextmanager
-def _translate_errors(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
+    """Raise TaskProfilerError with the reason for an error of boto3. ``what`` says what was not done."""
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # as boto3
 
     try:
@@ -57,5 +73,89 @@ def _translate_errors(what: str) -> Iterator[None]:
     except (BotoCoreError, ClientError) as error:
         reason = str(error).rstrip(".")
         raise TaskProfilerError(
-            f"{what[0].upper()}{what[1:]} ({reason}): check the family's name, the region and your credentials."
+            f"{what[0].upper()}{what[1:]} ({reason}): check the name, the Region and your credentials."
         ) from error
+
+
+class TaskDefinitions:
+    """The account's task definitions in Amazon ECS. Every method raises TaskProfilerError with ECS's reason."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+        self._client = client
+        self._last_body = b""
+        # The event has more arguments than the response.
+        client.meta.events.register_last("after-call.ecs.DescribeTaskDefinition", self._keep_body)
+
+    def _keep_body(self, http_response: Any, **_: object) -> None:  # noqa: ANN401  as above
+        self._last_body = http_response.content
+
+    def describe(self, name: str) -> bytes:
+        """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed.
+
+        boto3's parsed response lacks fields that are newer than boto3. Registering it would lose them.
+        """
+        with translate_errors(f"the task definition {name!r} could not be read"):
+            self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
+        return self._last_body
+
+    def register(self, definition: Mapping[str, object]) -> str:
+        """Register a revision and return its ARN."""
+        with translate_errors("no revision was registered"):
+            response = self._client.register_task_definition(**definition)
+        return str(response["taskDefinition"]["taskDefinitionArn"])
+
+    def families(self, globs: Sequence[str]) -> tuple[str, ...]:
+        """The families with an active revision whose name matches one of the globs, in alphabetical order."""
+        found: set[str] = set()
+        with translate_errors("the task definitions could not be listed"):
+            for glob in globs:
+                prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
+                start = {"familyPrefix": prefix} if prefix else {}
+                pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
+                found.update(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
+        return tuple(sorted(found))
+
+    def families_of_tasks(self, cluster: str) -> frozenset[str]:
+        """The families of the tasks that ECS lists for the cluster: running, and stopped within about an hour."""
+        families: set[str] = set()
+        with translate_errors(f"the tasks of the cluster {cluster!r} could not be listed"):
+            for status in _STATUSES:
+                pages = self._client.get_paginator("list_tasks").paginate(cluster=cluster, desiredStatus=status)
+                arns = [arn for page in pages for arn in page["taskArns"]]
+                for start in range(0, len(arns), _TASKS_PER_CALL):
+                    described = self._client.describe_tasks(
+                        cluster=cluster, tasks=arns[start : start + _TASKS_PER_CALL]
+                    )
+                    families.update(family_of(task["taskDefinitionArn"]) for task in described["tasks"])
+        return frozenset(families)
+
+    def families_of_services(self) -> frozenset[str]:
+        """The families that services of all clusters run."""
+        families: set[str] = set()
+        with translate_errors("the services could not be listed"):
+            for clusters in self._client.get_paginator("list_clusters").paginate():
+                for cluster in clusters["clusterArns"]:
+                    families.update(self._families_of_services(cluster))
+        return frozenset(families)
+
+    def _families_of_services(self, cluster: str) -> Iterator[str]:
+        pages = self._client.get_paginator("list_services").paginate(cluster=cluster)
+        arns = [arn for page in pages for arn in page["serviceArns"]]
+        for start in range(0, len(arns), _SERVICES_PER_CALL):
+            described = self._client.describe_services(
+                cluster=cluster, services=arns[start : start + _SERVICES_PER_CALL]
+            )
+            for service in described["services"]:
+                if service.get("taskDefinition"):
+                    yield family_of(service["taskDefinition"])
+
+
+def family_of(arn: str) -> str:
+    """The family of a task definition's ARN, of ``family:revision`` or of a family."""
+    return arn.rpartition("/")[2].split(":", 1)[0]
+
+
+def revision_of(arn: str) -> str | None:
+    """``family:revision`` if the ARN or the name contains a revision, else None."""
+    name = arn.rpartition("/")[2]
+    return name if ":" in name else None

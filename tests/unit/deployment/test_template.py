@@ -92,7 +92,11 @@ SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("LogGroups", ["/ecs/a", "a,b,c,d,e", "/ecs/a.b_c-d#e"], ["a, b", "a,", "a,b,c,d,e,f", "a,/aws/lambda/x"]),
+        (
+            "LogGroups",
+            ["/ecs/a", ",".join("abcdefghijklmnopqrst"), "/ecs/a.b_c-d#e", "/ecs/*,b"],
+            ["a, b", "a,", ",".join("abcdefghijklmnopqrstu"), "a,/aws/lambda/x", "/ecs/*/b", "*a"],
+        ),
         (
             "ElasticsearchUrl",
             ["https://es:9200", "http://10.0.0.1:9200/x"],

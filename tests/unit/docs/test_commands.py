@@ -68,7 +68,7 @@ def test_a_misspelt_option_a_missing_one_and_an_unknown_command_are_found() -> N
         "replay --function f",
         "recomend",
         "history --status lost",
-        "taskdef add-monitor a b",
+        "taskdef add-monitor --famly b",
     ):
         with pytest.raises(click.UsageError):
             parse(line.split())

@@ -1,6 +1,6 @@
 import pytest
 
-from profiler.monitor.delivery import Delivery, log_target
+from profiler.monitor.delivery import Delivery, OwnStream, log_target
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
@@ -111,3 +111,36 @@ def test_an_unknown_stream_names_the_settings(batch: ContainerMetadata) -> None:
     target = log_target(batch, TASK, SETTINGS)
     assert isinstance(target, DeliveryFailure)
     assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in target.reason
+
+
+OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
+
+
+def with_monitor(**options: str) -> TaskMetadata:
+    monitor = ContainerMetadata(name="task-monitor", log_driver="awslogs", log_options={**OWN_LOG, **options})
+    return TaskMetadata(arn=TASK.arn, containers=(container(), monitor))
+
+
+@pytest.mark.parametrize("batch", [container(), container(log_driver="awslogs", log_options=AWSLOGS)])
+def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadata) -> None:
+    target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"))
+    assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123", region="eu-west-1")
+
+
+def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    for task, given in (
+        (with_monitor(), settings(log_group="/ecs/other")),
+        (with_monitor(), settings(log_group="/ecs/own", log_stream="s")),
+        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"])),
+        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings()),
+    ):
+        target = log_target(batch, task, given)
+        assert isinstance(target, LogTarget)
+        assert not isinstance(target, OwnStream)
+
+
+def test_a_line_for_the_own_stream_is_printed_without_an_error() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", OwnStream(group="/ecs/own", stream="s"), 0)
+    assert (parts.output.lines, parts.log.lines, parts.streams.lines) == ([b"line"], [], [])

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from profiler.core.errors import TaskProfilerError
 from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor
 from profiler.taskdef.containers import default_image
+from profiler.taskdef.remove_monitor import remove_monitor
 
+ROLE = "arn:aws:iam::111122223333:role/nightly-task"
 IMAGE = "registry.example.com/task-profiler:1"
 LOGS = {
     "logDriver": "awslogs",
@@ -19,12 +21,12 @@ LOGS = {
 }
 BATCH = {"name": "batch", "image": "etl:26", "essential": True, "logConfiguration": LOGS}
 HELPER = {"name": "helper", "image": "proxy:1", "essential": False}
-SECOND = {"name": "second", "image": "etl:26"}
+SECOND = {"name": "second", "image": "etl:26", "logConfiguration": LOGS}
 NEURON_0 = {"hostPath": "/dev/neuron0", "containerPath": "/dev/neuron0", "permissions": ["read", "write"]}
 
 
 def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"family": "nightly", "containerDefinitions": list(containers), **fields}
+    return {"family": "nightly", "taskRoleArn": ROLE, "containerDefinitions": list(containers), **fields}
 
 
 def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any) -> AddMonitorResult:
@@ -149,13 +151,57 @@ def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> N
     }
 
 
+OWN_LOG = {
+    "logDriver": "awslogs",
+    "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"},
+}
+
+
 @pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
-def test_a_batch_without_awslogs_is_noted(logs: dict[str, Any] | None) -> None:
-    result = added(definition({**BATCH, "logConfiguration": logs}))
-    assert "logConfiguration" not in monitor_in(result)
+def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: dict[str, Any] | None) -> None:
+    result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
+    assert monitor_in(result)["logConfiguration"] == OWN_LOG
+    assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
     (note,) = result.notes
-    assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in note
+    assert "/ecs/nightly" in note
     assert "'batch'" in note
+
+
+def test_the_log_group_of_the_options_overrides_awslogs() -> None:
+    result = added(definition(BATCH), log_group="/ecs/reports")
+    options = {**OWN_LOG["options"], "awslogs-group": "/ecs/reports"}  # type: ignore[dict-item]
+    assert monitor_in(result)["logConfiguration"] == {**OWN_LOG, "options": options}
+    assert monitor_in(result)["environment"] == [{"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"}]
+    assert "/ecs/reports" in result.notes[0]
+
+
+def test_without_a_region_it_is_noted() -> None:
+    result = added(definition({"name": "batch"}))
+    assert "awslogs-region" not in monitor_in(result)["logConfiguration"]["options"]
+    assert "--region" in result.notes[1]
+
+
+@pytest.mark.parametrize("batch", [BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}])
+def test_a_log_group_is_set_in_an_existing_monitor_and_kept_by_the_next_run(batch: dict[str, Any]) -> None:
+    once = added(definition(batch), region="us-west-2")
+    moved = added(dict(once.definition), log_group="/ecs/reports", region="us-west-2")
+    assert moved.definition == added(definition(batch), log_group="/ecs/reports", region="us-west-2").definition
+    assert added(dict(moved.definition), region="us-west-2").definition == moved.definition
+
+
+def test_a_missing_task_role_is_noted_unless_the_report_goes_to_the_monitors_own_stream() -> None:
+    without = {name: value for name, value in definition(BATCH).items() if name != "taskRoleArn"}
+    (note,) = added(without).notes
+    assert "no taskRoleArn" in note
+    assert not [note for note in added(without, log_group="/ecs/own").notes if "taskRoleArn" in note]
+
+
+@pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
+def test_arm64_is_noted_for_an_image_that_is_not_known_to_have_it(image: str, notes: int) -> None:
+    arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
+    result = added(arm, image=image)
+    assert len([note for note in result.notes if "ARM64" in note]) == notes
+    assert added(dict(result.definition), image=image).notes == ()
 
 
 def test_a_task_without_a_network_is_noted() -> None:
@@ -301,14 +347,98 @@ def test_a_second_run_changes_nothing(image: str | None) -> None:
 
 
 def test_another_image_is_all_that_another_run_changes() -> None:
-    own = {"name": "task-monitor", "image": "old:1", "essential": True, "memory": 99, "odd": 1}
-    before = definition(own, BATCH, memory="128")
-    after = added(before, image="new:2").definition
-    assert after == definition({**own, "image": "new:2"}, BATCH, memory="128")
+    once: Any = added(definition(BATCH)).definition
+    result = added(once, image=f"{IMAGE}.1")
+    batch, monitor = once["containerDefinitions"]
+    assert result.definition == definition(batch, {**monitor, "image": f"{IMAGE}.1"})
+    assert result.notes == (f"The monitor's image changes from {IMAGE} to {IMAGE}.1.",)
+
+
+@pytest.mark.parametrize("foreign", [{"image": "other/agent:1"}, {"image": "other:1", "command": ["monitor"]}, {}])
+@pytest.mark.parametrize("image", [IMAGE, None])
+def test_another_programs_container_with_the_monitors_name_is_refused(
+    foreign: dict[str, Any], image: str | None
+) -> None:
+    message = refusal(definition(BATCH, {"name": "task-monitor", **foreign}), image=image)
+    assert "'task-monitor' is not Task Profiler's" in message
+    assert str(foreign.get("image", "not set")) in message
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"image": "registry.example.com:5000/team/task-profiler@sha256:0"},
+        {"image": "own:1", "entryPoint": ["task-profiler"], "command": ["monitor"]},
+        {"image": "team/task-profiler-neuron:2"},
+    ],
+)
+def test_a_monitor_is_known_by_its_repository_or_its_command(own: dict[str, Any]) -> None:
+    result = added(definition(BATCH, {"name": "task-monitor", **own}), image=None)
+    assert (monitor_in(result)["image"], result.has_monitor) == (own["image"], True)
+
+
+def test_a_monitor_from_a_repository_of_another_name_is_known_by_the_image_option() -> None:
+    once = added(definition(BATCH), image="own:1")
+    assert monitor_in(added(dict(once.definition), image="own:2"))["image"] == "own:2"
+    assert "own:1" in refusal(dict(once.definition), image="different:2")
+
+
+def test_a_monitor_under_another_name_is_not_added_again() -> None:
+    other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
+    assert added(definition(BATCH, other)).definition == definition(BATCH, other)
+
+
+def test_a_batch_that_task_profiler_wraps_is_no_monitor() -> None:
+    wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
+    assert added(definition(wrapped)).has_monitor is False
+
+
+def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
+    owned = {
+        "environment": [{"name": "TASK_PROFILER_CHECKPOINT_SECONDS", "value": "300"}],
+        "dockerLabels": {"team": "data"},
+        "user": "0",
+        "readonlyRootFilesystem": False,
+        "memory": 256,
+        "dependsOn": [{"containerName": "init", "condition": "SUCCESS"}],
+        "x-odd": 1,
+    }
+    joined = {**LOGS, "options": {**LOGS["options"], "awslogs-datetime-format": "%Y", "mode": "non-blocking"}}  # type: ignore[dict-item]
+    old = {"name": "task-monitor", "image": "task-profiler:0", "stopTimeout": 30, "logConfiguration": joined, **owned}
+    gpu_batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
+    result = added(definition(gpu_batch, old), image=None)
+    monitor = monitor_in(result)
+    assert {name: monitor[name] for name in owned if name not in ("environment", "dependsOn")} == {
+        name: value for name, value in owned.items() if name not in ("environment", "dependsOn")
+    }
+    assert monitor["dependsOn"] == [
+        {"containerName": "init", "condition": "SUCCESS"},
+        {"containerName": "batch", "condition": "START"},
+    ]
+    assert [one["name"] for one in monitor["environment"]] == [
+        "TASK_PROFILER_CHECKPOINT_SECONDS",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+    ]
+    assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}  # type: ignore[dict-item]
+    assert (monitor["image"], monitor["essential"], monitor["stopTimeout"]) == ("task-profiler:0", False, 120)
+    assert (monitor["command"], monitor["memoryReservation"]) == (["monitor"], 32)
+    changed = {"command", "essential", "dependsOn", "stopTimeout", "memoryReservation", "environment"}
+    assert {word for note in result.notes for word in changed if word in note} == changed
+    assert any("from 30 to 120" in note for note in result.notes)
+    assert added(dict(result.definition), image=None).notes == ()
+
+
+def test_an_old_monitor_of_a_full_task_keeps_its_memory() -> None:
+    old = {**monitor_in(added(definition(BATCH))), "memory": 64}
+    result = added(definition({**BATCH, "memory": 512}, old, memory="512"))
+    assert monitor_in(result)["memory"] == 64
+    assert "memory is left as it is" in result.notes[0]
 
 
 def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
-    monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
+    once = monitor_in(added(definition(BATCH)))
+    monitor = {name: value for name, value in once.items() if name != "dependsOn"} | {"essential": True}
     batch = {**BATCH, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
     assert added(definition(batch, monitor)).definition == definition(batch, monitor)
 
@@ -373,3 +503,31 @@ def test_only_the_monitor_is_added_to_any_definition(before: dict[str, Any], sha
 def test_doing_it_twice_is_doing_it_once(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  as above
     once = added(before, shared_pids=shared_pids).definition
     assert added(dict(once), shared_pids=shared_pids).definition == once
+
+
+@given(definitions, st.booleans())
+def test_removing_gives_back_any_definition(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  as above
+    once = added(before, shared_pids=shared_pids)
+    removed = remove_monitor(once.definition)
+    assert json.dumps(removed.definition) == json.dumps(before)
+    assert (removed.has_monitor, remove_monitor(before).has_monitor) == (True, False)
+
+
+def test_removing_removes_dependencies_on_the_monitor() -> None:
+    monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
+    on_monitor = {"containerName": "task-monitor", "condition": "START"}
+    on_helper = {"containerName": "helper", "condition": "START"}
+    batch = {**BATCH, "dependsOn": [on_monitor]}
+    second = {**SECOND, "dependsOn": [on_monitor, on_helper]}
+    removed = remove_monitor(definition(batch, monitor, second, pidMode="task"))
+    assert removed.definition == definition(BATCH, {**SECOND, "dependsOn": [on_helper]}, pidMode="task")
+    assert len(removed.notes) == 2
+
+
+def test_a_foreign_or_only_monitor_is_not_removed() -> None:
+    for containers, sentence in (
+        ((BATCH, {"name": "task-monitor", "image": "other:1"}), "is not Task Profiler's"),
+        (({"name": "task-monitor", "image": IMAGE},), "only container"),
+    ):
+        with pytest.raises(TaskProfilerError, match=sentence):
+            remove_monitor(definition(*containers))

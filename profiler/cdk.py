@@ -1,0 +1,129 @@
+"""The monitor for task definitions of the AWS CDK (extra ``cdk``, which needs Node.js).
+
+    task.task_definition.add_extension(TaskMonitor())
+
+The module starts the CDK's Node.js process when it is imported, as each module of the CDK does.
+"""
+
+from collections.abc import Mapping
+
+import jsii
+from aws_cdk import ArnFormat, Duration, Stack
+from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+
+from profiler import __version__
+from profiler.core.ecs import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
+from profiler.core.errors import TaskProfilerError
+from profiler.taskdef.containers import (
+    DEFAULT_STREAM_PREFIX,
+    LOG_GROUP_VARIABLE,
+    MULTILINE_OPTIONS,
+    Container,
+    MonitorContainer,
+)
+
+_ID = "TaskMonitor"
+
+
+@jsii.implements(ecs.ITaskDefinitionExtension)
+class TaskMonitor:
+    """Adds the monitor's container, and the task role's permission to put the report.
+
+    The report goes into the log stream of the batch, or into the monitor's own stream if the batch does not log by
+    awslogs or ``log_group`` is set.
+
+    Args:
+        container: The name of the batch container; None: the default container of the task definition.
+        image: The monitor's image; None: ``task-profiler:VERSION`` in the ECR registry of the stack's account.
+        log_group: The log group of the monitor's own stream.
+        gpu: Whether the batch has GPUs, which the monitor then reads.
+        environment: Settings of the monitor.
+    """
+
+    def __init__(
+        self,
+        *,
+        container: str | None = None,
+        image: ecs.ContainerImage | None = None,
+        log_group: logs.ILogGroup | None = None,
+        gpu: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._container = container
+        self._image = image
+        self._log_group = log_group
+        self._gpu = gpu
+        self._environment = dict(environment or {})
+
+    def extend(self, task_definition: ecs.TaskDefinition) -> None:
+        """Add the monitor; the CDK calls this. Raises TaskProfilerError if the batch container is missing."""
+        batch = self._batch(task_definition)
+        driver = batch.log_driver_config
+        options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
+        names_batch = {CONTAINER_VARIABLE: batch.container_name} if self._container is not None else {}
+        environment = names_batch | self._environment
+        if options and self._log_group is None:
+            kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
+            logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=kept)
+            _allow_put(task_definition, batch, options)
+        else:
+            group = self._log_group or logs.LogGroup(task_definition, f"{_ID}LogGroup")
+            logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
+            environment[LOG_GROUP_VARIABLE] = group.log_group_name
+        self._add(task_definition, batch, logging, environment)
+
+    def _batch(self, task_definition: ecs.TaskDefinition) -> ecs.ContainerDefinition:
+        name = self._container
+        batch = task_definition.default_container if name is None else task_definition.find_container(name)
+        if batch is None:
+            raise TaskProfilerError(
+                f"The task definition has no container {name or 'yet'}: add the batch container before "
+                "add_extension(TaskMonitor())."
+            )
+        return batch
+
+    def _add(
+        self,
+        task_definition: ecs.TaskDefinition,
+        batch: ecs.ContainerDefinition,
+        logging: ecs.LogDriver,
+        environment: Mapping[str, str],
+    ) -> None:
+        image = self._image or ecs.ContainerImage.from_ecr_repository(
+            ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
+        )
+        documented = MonitorContainer(
+            image="", batch=Container(name=batch.container_name), has_batch_variable=False, uses_gpu=self._gpu
+        )
+        monitor = task_definition.add_container(
+            MONITOR_NAME,
+            image=image,
+            command=["monitor"],
+            essential=False,
+            stop_timeout=Duration.seconds(documented.stop_timeout_seconds),
+            memory_reservation_mib=documented.memory_reservation_mb,
+            memory_limit_mib=documented.memory_mb,
+            user=documented.user,
+            readonly_root_filesystem=True,
+            environment={**documented.environment(), **environment},
+            logging=logging,
+        )
+        start = ecs.ContainerDependencyCondition.START
+        monitor.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
+
+
+def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]) -> None:
+    """Give the task role the permission to put the report into the batch's log stream."""
+    prefix = options.get("awslogs-stream-prefix")
+    stream = f"{prefix}/{batch.container_name}/*" if prefix else "*"
+    arn = Stack.of(task_definition).format_arn(
+        service="logs",
+        resource="log-group",
+        resource_name=f"{options['awslogs-group']}:log-stream:{stream}",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    statement = iam.PolicyStatement(actions=["logs:PutLogEvents"], resources=[arn])
+    task_definition.add_to_task_role_policy(statement)

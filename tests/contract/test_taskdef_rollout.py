@@ -1,0 +1,291 @@
+"""``taskdef add-monitor`` and ``remove-monitor`` for a whole account, played by moto behind a proxy that throttles."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+import requests
+
+from tests.aws import FakeAws, fake_aws
+from tests.http_server import FakeHttpServer
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
+READ_ONLY = ("taskDefinitionArn", "revision", "status", "registeredAt", "registeredBy", "requiresAttributes")
+AWSLOGS = {
+    "logDriver": "awslogs",
+    "options": {"awslogs-group": "/ecs/jobs", "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"},
+}
+BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": AWSLOGS}
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/batch/jobs"
+HELPER = {"name": "helper", "image": "helper:1", "essential": False, "memory": 64}
+MONITOR = {"name": "task-monitor", "image": IMAGE, "essential": True, "memory": 64}
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    """Fifty families of every kind: their definitions without the family."""
+    arm = {"runtimePlatform": {"cpuArchitecture": "ARM64", "operatingSystemFamily": "LINUX"}}
+    windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
+    gpu = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
+    neuron = {**BATCH, "linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}}
+    router = {"name": "router", "image": "fluent-bit:3", "memory": 64, "firelensConfiguration": {"type": "fluentbit"}}
+    routed = {**BATCH, "logConfiguration": {"logDriver": "awsfirelens", "options": {}}}
+    special: dict[str, dict[str, Any]] = {
+        "arm": {"containerDefinitions": [BATCH], **arm},
+        "windows": {"containerDefinitions": [BATCH], **windows},
+        "gpu": {"containerDefinitions": [gpu]},
+        "neuron": {"containerDefinitions": [neuron]},
+        "firelens": {"containerDefinitions": [routed, router]},
+        "silent": {"containerDefinitions": [{"name": "batch", "image": "etl:26", "memory": 256}]},
+        "helper": {"containerDefinitions": [HELPER, BATCH]},
+        "ambiguous": {"containerDefinitions": [BATCH, {**BATCH, "name": "second"}]},
+        "foreign": {"containerDefinitions": [BATCH, {**MONITOR, "image": "other/agent:1"}]},
+        "old-monitor": {"containerDefinitions": [BATCH, MONITOR]},
+        "full": {"containerDefinitions": [{**BATCH, "memory": 512}], "memory": "512"},
+        "host-pids": {"containerDefinitions": [BATCH], "pidMode": "host"},
+        "no-role": {"containerDefinitions": [BATCH], "taskRoleArn": ""},
+        "eleventh": {"containerDefinitions": [BATCH, *({**HELPER, "name": f"h{n}"} for n in range(9))]},
+        "tagged": {"containerDefinitions": [BATCH], "tags": [{"key": "team", "value": "data"}]},
+        "service": {"containerDefinitions": [BATCH]},
+    }
+    usual = {f"plain-{n:02}": {"containerDefinitions": [BATCH], "cpu": "256", "memory": "1024"} for n in range(34)}
+    return {f"job-{name}": {"taskRoleArn": ROLE, **one} for name, one in (special | usual).items()}
+
+
+REFUSED = {"job-windows", "job-ambiguous", "job-foreign", "job-full", "job-eleventh"}
+LEFT = {"job-service"}
+
+
+class Proxy(FakeHttpServer):
+    """Passes requests on to moto; throttles every fifth one, and fails for the families in ``failing``."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self._target = target
+        self.failing: set[str] = set()
+        self.operations: list[str] = []
+        self.throttled = 0
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or f"{request.command} {request.path}"
+        self.operations.append(operation)
+        is_json = "json" in request.headers.get("Content-Type", "json")  # IAM's errors are XML
+        if len(self.operations) % 5 == 0 and is_json:
+            self.throttled += 1
+            return self._error("ThrottlingException", "Rate exceeded")
+        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
+            return self._error("ClientException", "Too many concurrent attempts to create a new revision")
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
+        passed = requests.request(request.command, self._target + request.path, data=body, headers=headers, timeout=30)
+        kept = {name: passed.headers[name] for name in ("Content-Type",) if name in passed.headers}
+        return passed.status_code, kept, passed.content
+
+    @staticmethod
+    def _error(code: str, message: str) -> tuple[int, dict[str, str], bytes]:
+        headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}
+        return 400, headers, json.dumps({"__type": code, "message": message}).encode()
+
+
+class Account:
+    """An account with fifty families, a service, a rule and schedules."""
+
+    def __init__(self, aws: FakeAws) -> None:
+        self.aws = aws
+        self.proxy = Proxy(aws.url)
+        self.ecs = aws.client("ecs")
+        self.events = aws.client("events")
+        self.scheduler = aws.client("scheduler")
+        self.iam = aws.client("iam")
+        self.ecs.create_cluster(clusterName="jobs")
+        for family, definition in kinds().items():
+            self.ecs.register_task_definition(family=family, **definition)
+        self.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="job-service", desiredCount=0)
+        self._schedule()
+        self.iam.create_role(RoleName="jobs", Path="/batch/", AssumeRolePolicyDocument="{}")
+
+    def _schedule(self) -> None:
+        pinned = {"TaskDefinitionArn": self.arn("job-plain-00:1"), "TaskCount": 2, "LaunchType": "FARGATE"}
+        newest = {"TaskDefinitionArn": self.arn("job-plain-01")}
+        self.events.put_rule(Name="nightly", ScheduleExpression="rate(1 day)")
+        targets = [
+            {"Id": "pinned", "Arn": CLUSTER, "RoleArn": ROLE, "Input": "{}", "EcsParameters": pinned},
+            {"Id": "newest", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": newest},
+            {"Id": "queue", "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:other"},
+        ]
+        self.events.put_targets(Rule="nightly", Targets=targets)
+        self.scheduler.create_schedule_group(Name="etl")
+        for name, arn in (("hourly", f"{CLUSTER}"), ("elsewhere", f"{CLUSTER}-2")):
+            self.scheduler.create_schedule(
+                Name=name,
+                GroupName="etl",
+                ScheduleExpression="rate(1 hour)",
+                ScheduleExpressionTimezone="Asia/Tokyo",
+                FlexibleTimeWindow={"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5},
+                Target={
+                    "Arn": arn,
+                    "RoleArn": ROLE,
+                    "EcsParameters": {"TaskDefinitionArn": self.arn("job-plain-02:1"), "Group": "g"},
+                },
+            )
+
+    def arn(self, name: str) -> str:
+        return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{name}"
+
+    def run(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
+        program = [sys.executable, "-m", "profiler", "taskdef", command, *words]
+        return subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+
+    def definition(self, family: str) -> dict[str, Any]:
+        described = self.ecs.describe_task_definition(taskDefinition=family, include=["TAGS"])
+        definition: dict[str, Any] = described["taskDefinition"]
+        tags = {"tags": described["tags"]} if described.get("tags") else {}
+        return {name: value for name, value in definition.items() if name not in READ_ONLY} | tags
+
+    def revisions(self) -> dict[str, int]:
+        return {
+            family: self.ecs.describe_task_definition(taskDefinition=family)["taskDefinition"]["revision"]
+            for family in kinds()
+        }
+
+    def pinned(self) -> dict[str, str]:
+        (rule, *_) = self.events.list_targets_by_rule(Rule="nightly")["Targets"]
+        found = {"rule": rule["EcsParameters"]["TaskDefinitionArn"]}
+        for name in ("hourly", "elsewhere"):
+            schedule = self.scheduler.get_schedule(Name=name, GroupName="etl")
+            found[name] = schedule["Target"]["EcsParameters"]["TaskDefinitionArn"]
+        return {name: arn.rpartition("/")[2] for name, arn in found.items()}
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with fake_aws() as aws:
+        made = Account(aws)
+        yield made
+        made.proxy.close()
+
+
+def rows(text: str) -> dict[str, str]:
+    """The plan's lines by family."""
+    return {line.split()[0]: line for line in text.splitlines() if line.startswith("job-")}
+
+
+def test_the_plan_names_every_family_and_changes_nothing(account: Account) -> None:
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    plan = rows(done.stdout)
+    assert set(plan) == set(kinds())
+    assert {family for family, line in plan.items() if "  refused " in line} == REFUSED
+    assert {family for family, line in plan.items() if "  left " in line} == LEFT
+    assert {family for family, line in plan.items() if "update monitor" in line} == {"job-old-monitor"}
+    assert "job-plain-00:1" in plan["job-plain-00"]
+    assert "rule nightly" in plan["job-plain-00"]
+    assert "schedule etl/hourly" in plan["job-plain-02"]
+    assert "pinned" not in plan["job-plain-01"]
+    assert "taskRoleArn" in plan["job-no-role"]
+    assert "ARM64" in plan["job-arm"]
+    assert "/ecs/job-firelens" in plan["job-firelens"]
+    assert account.proxy.throttled > 10
+    assert set(account.revisions().values()) == {1}
+    assert account.pinned() == {"rule": "job-plain-00:1", "hourly": "job-plain-02:1", "elsewhere": "job-plain-02:1"}
+
+
+def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(account: Account) -> None:
+    words = ("--family", "job-*", "--image", IMAGE, "--register", "--update-schedules")
+    originals = {family: account.definition(family) for family in kinds()}
+    account.proxy.failing = {"job-plain-02"}
+    first = account.run("add-monitor", *words)
+    assert first.returncode == 1
+    assert "job-plain-02: No revision was registered" in first.stderr
+    assert "1 failed" in first.stderr
+    unchanged = REFUSED | LEFT
+    assert {family for family, revision in account.revisions().items() if revision == 1} == {*unchanged, "job-plain-02"}
+    assert account.pinned() == {"rule": "job-plain-00:2", "hourly": "job-plain-02:1", "elsewhere": "job-plain-02:1"}
+    groups = [one["logGroupName"] for one in account.aws.client("logs").describe_log_groups()["logGroups"]]
+    assert groups == ["/ecs/job-firelens", "/ecs/job-silent"]
+
+    account.proxy.failing = set()
+    second = account.run("add-monitor", *words)
+    assert second.returncode == 0, second.stderr
+    assert "registered job-plain-02:2" in second.stdout
+    assert account.pinned() == {"rule": "job-plain-00:2", "hourly": "job-plain-02:2", "elsewhere": "job-plain-02:2"}
+    target, newest, queue = account.events.list_targets_by_rule(Rule="nightly")["Targets"]
+    assert (target["Input"], target["EcsParameters"]["TaskCount"]) == ("{}", 2)
+    assert newest["EcsParameters"]["TaskDefinitionArn"] == account.arn("job-plain-01")
+    assert "EcsParameters" not in queue
+    schedule = account.scheduler.get_schedule(Name="hourly", GroupName="etl")
+    assert schedule["FlexibleTimeWindow"] == {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5}
+    assert (schedule["ScheduleExpressionTimezone"], schedule["Target"]["EcsParameters"]["Group"]) == ("Asia/Tokyo", "g")
+
+    before = account.revisions()
+    third = account.run("add-monitor", *words)
+    assert third.returncode == 0, third.stderr
+    assert (account.revisions(), "registered" in third.stdout, "moved" in third.stdout) == (before, False, False)
+
+    removed = account.run("remove-monitor", "--family", "job-*", "--register", "--update-schedules")
+    assert removed.returncode == 0, removed.stderr
+    for family in set(kinds()) - {"job-old-monitor"}:
+        assert json.dumps(account.definition(family)) == json.dumps(originals[family])
+    assert account.pinned() == {"rule": "job-plain-00:3", "hourly": "job-plain-02:3", "elsewhere": "job-plain-02:3"}
+    before = account.revisions()
+    again = account.run("remove-monitor", "--family", "job-*", "--register", "--update-schedules")
+    assert again.returncode == 0, again.stderr
+    assert (account.revisions(), "registered" in again.stdout, "moved" in again.stdout) == (before, False, False)
+
+
+def test_schedules_can_follow_in_a_later_run(account: Account) -> None:
+    words = ("--family", "job-plain-0[02]", "--image", IMAGE, "--register")
+    assert account.run("add-monitor", *words).returncode == 0
+    assert account.pinned()["rule"] == "job-plain-00:1"
+    plan = account.run("add-monitor", *words)
+    assert "is pinned to job-plain-00:1" in rows(plan.stdout)["job-plain-00"]
+    assert "moved" not in plan.stdout
+    assert "moved rule nightly to job-plain-00:2" in account.run("add-monitor", *words, "--update-schedules").stdout
+    assert account.pinned()["rule"] == "job-plain-00:2"
+
+
+def test_a_cluster_has_the_families_of_its_tasks_and_schedules(account: Account) -> None:
+    done = account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    assert set(rows(done.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    elsewhere = account.run("add-monitor", "--cluster", f"{CLUSTER}", "--family", "*-02", "--image", IMAGE)
+    assert set(rows(elsewhere.stdout)) == {"job-plain-02"}
+
+
+def test_services_are_included_on_request(account: Account) -> None:
+    done = account.run("add-monitor", "--family", "job-service", "--services", "--image", IMAGE, "--register")
+    assert done.returncode == 0, done.stderr
+    assert "registered job-service:2" in done.stdout
+
+
+def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) -> None:
+    stream = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/ecs/jobs:log-stream:ecs/batch/*"
+    printed = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--policy")
+    (statement,) = json.loads(printed.stdout)["Statement"]
+    assert (statement["Action"], statement["Resource"]) == ("logs:PutLogEvents", [stream])
+
+    other = f"{stream.partition(':log-stream')[0]}:log-stream:other/*"
+    own = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+    before = {"Version": "2012-10-17", "Statement": [own, {**statement, "Resource": other}]}
+    account.iam.put_role_policy(RoleName="jobs", PolicyName="task-profiler", PolicyDocument=json.dumps(before))
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--attach-policy")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("attached the policy task-profiler to the role jobs") == 1
+    after = account.iam.get_role_policy(RoleName="jobs", PolicyName="task-profiler")["PolicyDocument"]
+    assert after == {"Version": "2012-10-17", "Statement": [own, {**statement, "Resource": [stream, other]}]}
+    again = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--attach-policy")
+    assert "attached" not in again.stdout
+    assert set(account.revisions().values()) == {1}
+
+
+def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
+    account.iam.delete_role(RoleName="jobs")
+    done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy")
+    assert done.returncode == 1
+    assert "the role 'jobs' was not changed" in done.stderr

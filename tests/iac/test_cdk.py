@@ -1,0 +1,80 @@
+"""``profiler.cdk.TaskMonitor``, synthesised by the real AWS CDK (Node.js)."""
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aws_cdk", reason="make iac installs the CDK")
+
+from aws_cdk import App, Stack, assertions
+from aws_cdk import aws_applicationautoscaling as scaling
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_ecs_patterns as patterns
+
+from profiler.cdk import TaskMonitor
+from profiler.core.errors import TaskProfilerError
+from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
+from profiler.taskdef.iac import camel_case
+
+
+def scheduled_task(stack: Stack) -> Any:
+    cluster = ecs.Cluster(stack, "Cluster", vpc=ec2.Vpc(stack, "Vpc", max_azs=2))
+    return patterns.ScheduledFargateTask(
+        stack,
+        "Nightly",
+        cluster=cluster,
+        schedule=scaling.Schedule.cron(hour="2", minute="0"),
+        scheduled_fargate_task_image_options=patterns.ScheduledFargateTaskImageOptions(
+            image=ecs.ContainerImage.from_registry("etl:26"), memory_limit_mib=1024, cpu=256
+        ),
+    )
+
+
+def synthesised(stack: Stack) -> tuple[dict[str, Any], Any]:
+    """The task definition's properties, and the whole template."""
+    template = assertions.Template.from_stack(stack)
+    (found,) = template.find_resources("AWS::ECS::TaskDefinition").values()
+    return found["Properties"], template
+
+
+def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> None:
+    stack = Stack(App(), "Jobs")
+    scheduled_task(stack).task_definition.add_extension(
+        TaskMonitor(image=ecs.ContainerImage.from_registry("team/task-profiler:1"))
+    )
+    properties, template = synthesised(stack)
+    batch, monitor = properties["ContainerDefinitions"]
+    definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
+    added: Any = add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1"), default_image="").definition
+    assert camel_case(monitor) == added["containerDefinitions"][1]
+    assert monitor["LogConfiguration"] == batch["LogConfiguration"]
+    policies = template.find_resources("AWS::IAM::Policy").values()
+    statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
+    (put,) = [one for one in statements if one["Action"] == "logs:PutLogEvents"]
+    assert ":log-stream:Nightly/ScheduledContainer/*" in json.dumps(put["Resource"])
+
+
+def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream() -> None:
+    stack = Stack(App(), "Jobs")
+    definition = ecs.FargateTaskDefinition(stack, "Definition")
+    definition.add_container("etl", image=ecs.ContainerImage.from_registry("etl:26"))
+    definition.add_extension(TaskMonitor(container="etl", environment={"TASK_PROFILER_TAGS": "true"}))
+    properties, _ = synthesised(stack)
+    _, monitor = properties["ContainerDefinitions"]
+    group = monitor["LogConfiguration"]["Options"]["awslogs-group"]
+    variables = {one["Name"]: one["Value"] for one in monitor["Environment"]}
+    assert variables == {
+        "TASK_PROFILER_CONTAINER": "etl",
+        "TASK_PROFILER_LOG_GROUP": group,
+        "TASK_PROFILER_TAGS": "true",
+    }
+    assert "task-profiler" in json.dumps(monitor["Image"])
+
+
+@pytest.mark.parametrize("container", [None, "missing"])
+def test_a_missing_batch_is_one_sentence(container: str | None) -> None:
+    definition = ecs.FargateTaskDefinition(Stack(App(), "Jobs"), "Definition")
+    with pytest.raises((TaskProfilerError, RuntimeError), match="no container"):
+        definition.add_extension(TaskMonitor(container=container))

@@ -1,0 +1,63 @@
+"""terraform/monitor-container, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import profiler
+from profiler.taskdef.iac import ContainerRequest, container_text, monitor_container
+
+MODULE = Path(profiler.__file__).parent.parent / "terraform" / "monitor-container"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
+IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
+
+
+@pytest.fixture(scope="module")
+def tofu() -> str:
+    built = sorted(CACHE.glob("tofu-*"))
+    found = shutil.which("tofu") or (str(built[-1]) if built else None)
+    if found is None:
+        pytest.skip("OpenTofu is not built: run make iac")
+    return found
+
+
+def applied(tofu: str, folder: Path, text: str) -> Any:
+    """Apply a configuration and return the value of its output ``result``."""
+    (folder / "main.tf").write_text(text)
+    for words in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
+        done = subprocess.run([tofu, *words, "-no-color"], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    shown = subprocess.run([tofu, "output", "-json", "result"], cwd=folder, capture_output=True, text=True, check=True)
+    return json.loads(shown.stdout)
+
+
+def test_the_module_is_the_container_of_the_command(tofu: str, tmp_path: Path) -> None:
+    result = applied(
+        tofu,
+        tmp_path,
+        f"""
+module "monitor" {{
+  source          = "{MODULE}"
+  batch_container = "etl"
+  image           = "{IMAGE}"
+  log_group       = "/ecs/etl"
+  region          = "us-west-2"
+  settings        = {{ TASK_PROFILER_TAGS = "true" }}
+}}
+output "result" {{ value = jsonencode([module.monitor.container_definition]) }}
+""",
+    )
+    request = ContainerRequest(image=IMAGE, container="etl", log_group="/ecs/etl", region="us-west-2")
+    expected = {**monitor_container(request), "environment": [{"name": "TASK_PROFILER_TAGS", "value": "true"}]}
+    assert json.loads(result) == [expected]
+
+
+def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_path: Path) -> None:
+    request = ContainerRequest(image=IMAGE, container="et${l}", log_group="/ecs/%{x}", region="us-west-2")
+    text = f'output "result" {{\n  value = jsonencode({container_text(request, "terraform")})\n}}\n'
+    assert json.loads(applied(tofu, tmp_path, text)) == monitor_container(request)
