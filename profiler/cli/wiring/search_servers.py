@@ -1,7 +1,11 @@
 """HTTP clients of search clusters and dashboard servers, by requests."""
 
+<<<<<<< HEAD
 from collections.abc import Mapping
 from pathlib import Path
+=======
+from collections.abc import Mapping, Sequence
+>>>>>>> e84a165 (Draw outcomes in their colours, durations in minutes and peaks beside averages; link every task id; import only what is missing)
 from typing import Any
 
 import requests
@@ -20,7 +24,7 @@ class ClusterServer:
     """Elasticsearch or OpenSearch."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = url.rstrip("/")
+        self._url = _checked_address(url)
         self._session = session
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
@@ -32,8 +36,17 @@ class DashboardsServer:
     """Kibana or OpenSearch Dashboards."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = url.rstrip("/")
+        self._url = _checked_address(url)
         self._session = session
+
+    def accepts_anonymous_requests(self) -> bool:
+        """Whether the server responds without sign-in too: then it ignores the credentials."""
+        with requests.Session() as anonymous:
+            anonymous.trust_env = False  # else requests would sign in from ~/.netrc
+            anonymous.verify = self._session.verify
+            return _request(
+                anonymous, "POST", self._url, "/api/saved_objects/_bulk_get", json=[], headers=_XSRF_HEADERS
+            ).ok
 
     def status(self) -> ServerResponse:
         """See profiler.search.dashboards."""
@@ -45,6 +58,12 @@ class DashboardsServer:
         path = "/api/saved_objects/_import?overwrite=true"
         return _request(self._session, "POST", self._url, path, files=files, headers=_XSRF_HEADERS)
 
+    def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
+        """See profiler.search.dashboards."""
+        wanted = [{"type": kind, "id": identity} for kind, identity in objects]
+        path = "/api/saved_objects/_bulk_get"
+        return _request(self._session, "POST", self._url, path, json=wanted, headers=_XSRF_HEADERS)
+
     def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
         """See profiler.search.dashboards."""
         query = {"path": path, "method": method}
@@ -53,9 +72,20 @@ class DashboardsServer:
         )
 
 
+<<<<<<< HEAD
 def open_session(
     api_key: str | None, user: str | None, environment: Mapping[str, str], ca_file: str | None = None
 ) -> requests.Session:
+=======
+def _checked_address(url: str) -> str:
+    """Return the address. Raises UsageError if it does not begin with a scheme."""
+    if not url.lower().startswith(("http://", "https://")):
+        raise UsageError(f"The address {url} has no scheme: add http:// or https://.")
+    return url.rstrip("/")
+
+
+def open_session(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
+>>>>>>> e84a165 (Draw outcomes in their colours, durations in minutes and peaks beside averages; link every task id; import only what is missing)
     """Open a session with the given credentials, else with those of the forwarder's environment variables.
 
     Args:
