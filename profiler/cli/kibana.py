@@ -54,11 +54,8 @@ def import_(
     flavour: Flavour | None,
     api_key: str | None,
     user: str | None,
-<<<<<<< HEAD
     ca_file: str | None,
-=======
     keep_existing: bool,
->>>>>>> e84a165 (Draw outcomes in their colours, durations in minutes and peaks beside averages; link every task id; import only what is missing)
     dry_run: bool,
 ) -> None:
     """Install index templates, lifecycle policies where the server supports them, and dashboards.

@@ -1,11 +1,7 @@
 """HTTP clients of search clusters and dashboard servers, by requests."""
 
-<<<<<<< HEAD
-from collections.abc import Mapping
-from pathlib import Path
-=======
 from collections.abc import Mapping, Sequence
->>>>>>> e84a165 (Draw outcomes in their colours, durations in minutes and peaks beside averages; link every task id; import only what is missing)
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -72,11 +68,6 @@ class DashboardsServer:
         )
 
 
-<<<<<<< HEAD
-def open_session(
-    api_key: str | None, user: str | None, environment: Mapping[str, str], ca_file: str | None = None
-) -> requests.Session:
-=======
 def _checked_address(url: str) -> str:
     """Return the address. Raises UsageError if it does not begin with a scheme."""
     if not url.lower().startswith(("http://", "https://")):
@@ -84,8 +75,9 @@ def _checked_address(url: str) -> str:
     return url.rstrip("/")
 
 
-def open_session(api_key: str | None, user: str | None, environment: Mapping[str, str]) -> requests.Session:
->>>>>>> e84a165 (Draw outcomes in their colours, durations in minutes and peaks beside averages; link every task id; import only what is missing)
+def open_session(
+    api_key: str | None, user: str | None, environment: Mapping[str, str], ca_file: str | None = None
+) -> requests.Session:
     """Open a session with the given credentials, else with those of the forwarder's environment variables.
 
     Args:
