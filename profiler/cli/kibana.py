@@ -69,25 +69,34 @@ def import_(
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
     session = open_session(api_key, user, os.environ, ca_file)
+    credentials = "--user" if user else "--api-key" if api_key else None
     if ui_url is None:
-        _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run)
+        cluster = ClusterServer(address or "", session)
+        _report_unused(credentials, cluster)
+        _install_templates(cluster, prefix=prefix, dry_run=dry_run)
         return
     ui = DashboardsServer(ui_url, session)
     version = read_version(ui)
     chosen = choose_flavour(version, flavour)
-    if (api_key or user) and ui.accepts_anonymous_requests():
-        option = "--user" if user else "--api-key"
-        click.echo(f"not used: {option}; this server accepts requests without sign-in", err=True)
+    _report_unused(credentials, ui)
     objects = fit_objects(_read_objects(chosen, prefix), version)
     existing = existing_objects(ui, objects)
+    if existing is None and keep_existing:
+        raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
     _install_templates_for(ui, address, session, prefix=prefix, dry_run=dry_run)
-    if keep_existing:
+    if existing and keep_existing:
         objects = [one for one in objects if (one["type"], one["id"]) not in existing]
         click.echo(f"kept: {len(existing)} objects that were there already")
-    elif existing:
+    elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"
-        click.echo(f"{verb}: {len(existing)} objects with all edits of them; --keep-existing keeps them")
+        count = "all" if existing is None else len(existing)
+        click.echo(f"{verb}: {count} objects with all edits of them; --keep-existing keeps them")
     _install_dashboards(ui, objects, chosen, dry_run=dry_run)
+
+
+def _report_unused(credentials: str | None, server: ClusterServer | DashboardsServer) -> None:
+    if credentials is not None and server.accepts_anonymous_requests():
+        click.echo(f"not used: {credentials}; this server accepts requests without sign-in", err=True)
 
 
 def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:

@@ -27,6 +27,11 @@ class ClusterServer:
         """See profiler.search.setup."""
         return _request(self._session, method, self._url, path, json=body)
 
+    def accepts_anonymous_requests(self) -> bool:
+        """Whether the server responds without sign-in too: then it ignores the credentials."""
+        with _anonymous(self._session) as session:
+            return _request(session, "GET", self._url, "/").ok
+
 
 class DashboardsServer:
     """Kibana or OpenSearch Dashboards."""
@@ -37,12 +42,9 @@ class DashboardsServer:
 
     def accepts_anonymous_requests(self) -> bool:
         """Whether the server responds without sign-in too: then it ignores the credentials."""
-        with requests.Session() as anonymous:
-            anonymous.trust_env = False  # else requests would sign in from ~/.netrc
-            anonymous.verify = self._session.verify
-            return _request(
-                anonymous, "POST", self._url, "/api/saved_objects/_bulk_get", json=[], headers=_XSRF_HEADERS
-            ).ok
+        path = "/api/saved_objects/_bulk_get"
+        with _anonymous(self._session) as session:
+            return _request(session, "POST", self._url, path, json=[], headers=_XSRF_HEADERS).ok
 
     def status(self) -> ServerResponse:
         """See profiler.search.dashboards."""
@@ -66,6 +68,13 @@ class DashboardsServer:
         return _request(
             self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_XSRF_HEADERS
         )
+
+
+def _anonymous(session: requests.Session) -> requests.Session:
+    """A session without credentials: without this setting, requests would take some from ~/.netrc."""
+    anonymous = requests.Session()
+    anonymous.trust_env, anonymous.verify, anonymous.proxies = False, session.verify, session.proxies
+    return anonymous
 
 
 def _checked_address(url: str) -> str:
