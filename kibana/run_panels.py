@@ -98,6 +98,7 @@ RUN: Final = Dashboard(
             highest("usage.memory.size_mb", "Memory (MB)"),
             highest("usage.memory.used_mb.max", "Memory peak (MB)"),
             highest("usage.memory.percent.max", "Memory peak %"),
+            highest("usage.memory.kills", "Processes killed"),
             highest("recommendation.vcpu", "Advised vCPU"),
             highest("recommendation.memory_mb", "Advised memory (MB)"),
             average("recommendation.saving_percent", "Saving %"),
