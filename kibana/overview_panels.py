@@ -201,7 +201,7 @@ OVERVIEW: Final = Dashboard(
         Panel(
             key="families",
             title="Families",
-            description="Families with the most tasks first.",
+            description="The 25 families with the most reports.",
             index="reports",
             kind="table",
             metrics=(
@@ -213,7 +213,7 @@ OVERVIEW: Final = Dashboard(
                 replace(WASTE, label="Saving (USD)"),
                 LATEST_TASK,
             ),
-            terms=(Terms(field="task.family", label="Family", size=100, order_by_metric=0),),
+            terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True),),
             width=48,
         ),
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from kibana.conditions import Above, Below
-from kibana.model import SIZE_COLOUR, USED_COLOUR, Dashboard, Panel, Terms
+from kibana.model import SIZE_COLOUR, USED_COLOUR, Dashboard, Panel
 from kibana.overview_panels import OVERVIEW
 from kibana.run_panels import GPU, NEURON, RUN
 from kibana.shared_panels import (
@@ -121,7 +121,7 @@ _RIGHT_SIZING: Final = Dashboard(
             title="Recommended size by family",
             description=(
                 "The largest recommendation over all runs of a family: a size that is enough for each of them. "
-                "Families with the most waste first."
+                "The 25 families with the most waste."
             ),
             index="reports",
             kind="table",
@@ -135,7 +135,7 @@ _RIGHT_SIZING: Final = Dashboard(
                 highest("recommendation.memory_mb", "Advised MB"),
                 highest("usage.memory.used_mb.max", "Memory peak (MB)"),
             ),
-            terms=(Terms(field="task.family", label="Family", size=100, order_by_metric=0),),
+            terms=(FAMILIES,),
             width=48,
         ),
     ),

@@ -90,7 +90,7 @@ RUN: Final = Dashboard(
         _table(
             "run-size",
             "Run: usage and size",
-            "Saturated: share of the time in which the task used all CPUs. Killed: processes, because memory was exhausted.",
+            "Saturated: share of the time in which the task used all CPUs. Killed: processes that the kernel killed.",
             highest("usage.cpu.size", "vCPU"),
             average("usage.cpu.percent.avg", "CPU %"),
             average("usage.cpu.saturated_percent", "Saturated %"),
