@@ -294,6 +294,7 @@ def renamed_layer(objects: Objects) -> None:
 
 def drop_controls(objects: Objects) -> None:
     written = by_id(objects, DASHBOARD)
+    written["attributes"].pop("controlGroupInput")
     written["references"] = [one for one in written["references"] if "controlGroup" not in one["name"]]
 
 
@@ -369,7 +370,7 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H06", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"].reverse())),
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop())),
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop(2))),
-    ("D05", LENS, lambda o: (by_id(o, DASHBOARD)["attributes"].pop("controlGroupInput"), drop_controls(o))),
+    ("D05", LENS, drop_controls),
     ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"].update(index_pattern=""))),
     ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"]["series"][0]["metrics"][0].pop("numerator"))),
     ("H09", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"][1]["params"].update(size=50))),

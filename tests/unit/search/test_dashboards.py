@@ -74,7 +74,7 @@ def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
 
 
 def test_objects_that_are_there_already() -> None:
-    assert existing_objects(FakeUi(), OBJECTS) == {("index-pattern", "a")}
+    assert existing_objects(FakeUi(), OBJECTS) == frozenset({("index-pattern", "a")})
     assert existing_objects(FakeUi(answer=ServerResponse(status=404)), OBJECTS) is None
 
 
