@@ -39,9 +39,9 @@ classic heatmap does not draw values outside all bands. The last band is for exa
 soft limit.
 """
 COUNT_BANDS: Final[tuple[Band, ...]] = (
-    (1, 2, "#e6b0aa"),
-    (2, 5, "#cd6155"),
-    (5, 20, "#a93226"),
+    (1, 2, "#cd6155"),
+    (2, 5, "#b03a2e"),
+    (5, 20, "#922b21"),
     (20, 1_000_000, OUT_OF_MEMORY_COLOUR),
 )
 """The bands of a heatmap that counts runs that ran out of memory."""
