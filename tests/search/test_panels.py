@@ -32,7 +32,8 @@ TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
 PANEL = {panel.key: panel for panel in PANELS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
-EXITED, BY_USER = "Essential container in task exited", "Task stopped by user"
+KILLED_REASON = "OutOfMemoryError: Container killed due to memory usage"
+BY_USER = "Task stopped by user"
 
 Bucket = dict[str, Any]
 Ask = Callable[..., dict[str, Any]]
@@ -58,7 +59,7 @@ def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | Non
 KILLED = told_by_ecs(
     SCRIPT["killed"],
     code=137,
-    reason="OutOfMemoryError: Container killed due to memory usage",
+    reason=KILLED_REASON,
     stopped_at="2026-03-01T10:45:20.500Z",
 )
 STOPPED = told_by_ecs(
@@ -271,7 +272,7 @@ def test_failures_and_why(ask: Ask) -> None:
     """Those of which ECS told have its words; of the other only the monitor's exit code is known."""
     rows = table(ask("failures"), "failures")
     assert rows == {
-        ("nightly", "oom", EXITED): (1, 137, "killed", "2026-03-01T10:45:20.500Z"),
+        ("nightly", "oom", KILLED_REASON): (1, 137, "killed", "2026-03-01T10:45:20.500Z"),
         ("hourly", "user", BY_USER): (1, 143, "stopped", "2026-03-01T11:45:02.400Z"),
         ("hourly", "__missing__", "__missing__"): (1, 3, "failed", "2026-03-01T11:31:40.500Z"),
     }
@@ -317,7 +318,7 @@ def test_one_task(ask: Ask) -> None:
     start, done = "2026-03-01T10:00:00.000Z", ("success", None, None, 0)
     assert summary[("a", "batch")] == ("nightly", *done, start, 150_500, close(usd(171)))
     assert summary[("a", "side")] == ("nightly", *done, start, 2000, close(usd(60)))
-    killed = ("failure", "oom", EXITED, 137, "2026-03-01T10:45:00.000Z", 20_500, close(usd(60)))
+    killed = ("failure", "oom", KILLED_REASON, 137, "2026-03-01T10:45:00.000Z", 20_500, close(usd(60)))
     assert summary[("killed", "batch")] == ("nightly", *killed)
     stopped = ("stopped", "user", BY_USER, 143, "2026-03-01T11:40:00.000Z", 302_400, close(usd(323)))
     assert summary[("stopped", "batch")] == ("hourly", *stopped)
