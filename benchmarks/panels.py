@@ -8,7 +8,7 @@ from typing import Any
 import requests
 from msgspec import Struct
 
-from kibana.aggregations import search_body
+from kibana.aggregations import other_search_body, search_body, terms_id
 from kibana.model import Dashboard, Panel
 from kibana.panels import DASHBOARDS
 
@@ -20,7 +20,7 @@ _RUN_DASHBOARD = "task-run"
 
 
 class PanelTime(Struct, frozen=True, kw_only=True):
-    """The server's time (``took``) for the search of a panel, and the number of documents that matched."""
+    """The server's time (``took``) for the searches of a panel, and the number of documents that matched."""
 
     dashboard: str
     panel: str
@@ -42,17 +42,26 @@ def time_panels(url: str, view: DashboardView) -> Iterator[PanelTime]:
     for dashboard in DASHBOARDS:
         for panel in dashboard.panels:
             body = panel_search(dashboard, panel, view)
-            responses = [_search(url, panel, body) for _ in range(_WARM_UP_SEARCHES + _TIMED_SEARCHES)][
-                _WARM_UP_SEARCHES:
-            ]
-            times_ms = [float(response["took"]) for response in responses]
+            views = [_view(url, panel, body) for _ in range(_WARM_UP_SEARCHES + _TIMED_SEARCHES)][_WARM_UP_SEARCHES:]
+            times_ms = [took_ms for took_ms, _ in views]
             yield PanelTime(
                 dashboard=dashboard.key,
                 panel=panel.key,
-                documents=responses[-1]["hits"]["total"]["value"],
+                documents=views[-1][1],
                 median_ms=statistics.median(times_ms),
                 max_ms=max(times_ms),
             )
+
+
+def _view(url: str, panel: Panel, body: dict[str, Any]) -> tuple[float, int]:
+    """The server's time for all searches of a panel, and the number of documents that matched."""
+    response = _search(url, panel, body)
+    took_ms = float(response["took"])
+    if any(terms.has_other_bucket for terms in panel.terms):
+        buckets = response["aggregations"][terms_id(panel, 0)]["buckets"]
+        rest = other_search_body(body, panel, [bucket["key"] for bucket in buckets])
+        took_ms += float(_search(url, panel, rest)["took"])
+    return took_ms, response["hits"]["total"]["value"]
 
 
 def panel_search(dashboard: Dashboard, panel: Panel, view: DashboardView) -> dict[str, Any]:

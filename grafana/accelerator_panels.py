@@ -8,6 +8,7 @@ from grafana.promql import TASK_NAME, metric, rate, share
 _GPU_NAME = "{{task_family}} {{uuid}}"
 GPU: Final = Row(
     title="GPUs",
+    is_collapsed=True,
     panels=(
         Panel(
             title="GPU utilization",
@@ -67,6 +68,7 @@ GPU: Final = Row(
 _CORE_NAME = "{{task_family}} core {{neuron_core}}"
 NEURON: Final = Row(
     title="Neuron",
+    is_collapsed=True,
     panels=(
         Panel(
             title="NeuronCore utilization",

@@ -23,6 +23,11 @@ _LIMIT_THRESHOLDS: Final = {
     "mode": "absolute",
     "steps": [{"color": "green", "value": None}, {"color": "orange", "value": 0.8}, {"color": "red", "value": 0.95}],
 }
+_TASK_LINK: Final = {
+    "title": "Show only this task",
+    "url": f"/d/{_UID}?var-family=${{__field.labels.task_family}}&var-task=${{__field.labels.task_id}}"
+    "&${__url_time_range}&${datasource:queryparam}",
+}
 _NO_THRESHOLDS: Final = {"mode": "absolute", "steps": [{"color": "green", "value": None}]}
 
 
@@ -124,6 +129,7 @@ def _panel(panel: Panel) -> Json:
         "fieldConfig": {"defaults": defaults, "overrides": []},
     }
     if panel.kind == "timeseries":
+        defaults["links"] = [_TASK_LINK]
         stacking = {"mode": "normal" if panel.is_stacked else "none", "group": "A"}
         defaults["custom"] = {"fillOpacity": 40 if panel.is_stacked else 8, "showPoints": "auto", "stacking": stacking}
         result["options"] = {

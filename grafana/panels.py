@@ -225,5 +225,5 @@ _MONITOR = Row(
     ),
 )
 
-ROWS: Final = (_OVERVIEW, GPU, NEURON, _INSTANCE, _MONITOR)
+ROWS: Final = (_OVERVIEW, _INSTANCE, GPU, NEURON, _MONITOR)
 PANELS: Final = tuple(panel for row in ROWS for panel in row.panels)

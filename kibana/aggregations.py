@@ -3,10 +3,15 @@
 The tests run these requests on real servers.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
 
-from kibana.model import TIME_FIELD, Json, Metric, Panel
+from kibana.conditions import query
+from kibana.model import TIME_FIELD, Json, Metric, Panel, Terms
 
+MATCHING: Final = "matching"
+"""The name of the aggregation of the documents that a ratio counts."""
 _MISSING = "__missing__"
 
 
@@ -15,9 +20,14 @@ def metric_id(number: int) -> str:
     return str(number + 1)
 
 
+def cases_id(panel: Panel) -> str:
+    """The id of the aggregation of a panel's cases."""
+    return str(len(panel.metrics) + 1)
+
+
 def terms_id(panel: Panel, number: int) -> str:
     """The id of a panel's terms aggregation."""
-    return str(len(panel.metrics) + number + 1)
+    return str(len(panel.metrics) + bool(panel.cases) + number + 1)
 
 
 def time_id(panel: Panel) -> str:
@@ -35,37 +45,55 @@ def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) 
         interval: The width of a time bucket, such as ``1h``. The products choose it from the length of the time range.
     """
     time_range = {"gte": start.isoformat(), "lt": end.isoformat(), "format": "strict_date_optional_time"}
-    return {
-        "size": 0,
-        "query": {
-            "bool": {
-                "filter": [{"range": {TIME_FIELD: time_range}}],
-                "must_not": [{"match_phrase": {exclusion.field: exclusion.value}} for exclusion in panel.exclusions],
-            }
-        },
-        "aggs": _aggregations(panel, interval),
-    }
+    filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]
+    if panel.condition is not None:
+        filters.append(query(panel.condition))
+    return {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": _aggregations(panel, interval)}
+
+
+def other_search_body(body: Json, panel: Panel, families: list[str]) -> Json:
+    """The second request, for the bucket "Other": the documents of all terms that the first response lacks."""
+    (terms,) = panel.terms
+    filters = [*body["query"]["bool"]["filter"], {"exists": {"field": terms.field}}]
+    rest = {"bool": {"filter": filters, "must_not": [{"terms": {terms.field: families}}]}}
+    return {"size": 0, "query": rest, "aggs": body["aggs"][terms_id(panel, 0)]["aggs"]}
 
 
 def _aggregations(panel: Panel, interval: str) -> Json:
-    metrics = {metric_id(number): _metric(metric) for number, metric in enumerate(panel.metrics)}
+    metrics = {name: body for number, metric in enumerate(panel.metrics) for name, body in _metric(number, metric)}
     inner = metrics
     if panel.has_time_axis:
         histogram = {"field": TIME_FIELD, "fixed_interval": interval, "time_zone": "UTC", "min_doc_count": 1}
         inner = {time_id(panel): {"date_histogram": histogram, "aggs": inner}}
     for number, terms in reversed(tuple(enumerate(panel.terms))):
-        order = {"_key": "asc"} if terms.order_by_metric is None else {metric_id(terms.order_by_metric): "desc"}
-        aggregation: Json = {"field": terms.field, "size": terms.size, "order": order}
-        if terms.has_missing_bucket:
-            aggregation["missing"] = _MISSING
         if terms.order_by_metric is not None:  # terms can be ordered only by a metric at the same level
             ordering = metric_id(terms.order_by_metric)
             inner = {ordering: metrics[ordering], **inner}
-        inner = {terms_id(panel, number): {"terms": aggregation, "aggs": inner}}
+        inner = {terms_id(panel, number): {"terms": _terms(terms), "aggs": inner}}
+    if panel.cases:
+        filters = {case.label: query(case.condition) for case in panel.cases}
+        inner = {cases_id(panel): {"filters": {"filters": filters}, "aggs": inner}}
     return inner
 
 
-def _metric(metric: Metric) -> Json:
+def _terms(terms: Terms) -> Json:
+    order = {"_key": "asc"} if terms.order_by_metric is None else {metric_id(terms.order_by_metric): "desc"}
+    if terms.is_by_count:
+        order = {"_count": "desc"}
+    aggregation: Json = {"field": terms.field, "size": terms.size, "order": order}
+    if terms.has_missing_bucket:
+        aggregation["missing"] = _MISSING
+    return aggregation
+
+
+def _metric(number: int, metric: Metric) -> Iterator[tuple[str, Json]]:
+    name, body = metric_id(number), _operation(metric)
+    yield name, body
+    if metric.share_of is not None:
+        yield f"{name}-{MATCHING}", {"filter": query(metric.share_of), "aggs": {name: body}}
+
+
+def _operation(metric: Metric) -> Json:
     match metric.operation:
         case "count_distinct":
             return {"cardinality": {"field": metric.field}}

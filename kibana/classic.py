@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kibana.aggregations import metric_id, terms_id, time_id
-from kibana.model import TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
+from kibana.aggregations import cases_id, metric_id, terms_id, time_id
+from kibana.conditions import kql
+from kibana.model import FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
     GridPosition,
     dashboard_object,
     data_view,
     data_view_reference,
-    exclusion_filter,
     object_id,
     place_panels,
     saved_object,
@@ -23,13 +23,17 @@ _PANEL_VERSION = "7.10.0"
 _SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
 _CONTROLS_HEIGHT = 6
 _TYPES = {
+    "number": "metric",
     "line": "line",
     "bars": "histogram",
     "ranking": "horizontal_bar",
     "heatmap": "heatmap",
     "table": "table",
 }
+# The axis begins at a second: without a minimum it would begin at a millisecond.
+_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": 1000, "max": None}
 _MEDIAN = 50
+_PERCENTILE_LABEL = "duration"
 
 
 def build_classic_objects() -> Iterator[Json]:
@@ -57,39 +61,109 @@ def _dashboard(dashboard: Dashboard) -> Json:
     )
     return dashboard_object(
         dashboard,
-        (controls, *place_panels(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT)),
-        filters=(),
-        references=(),
+        (
+            controls,
+            *place_panels(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT, settings=_settings),
+        ),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=False,
         migration_versions=MIGRATION_VERSIONS,
     )
 
 
+def _settings(panel: Panel) -> Json:
+    """A panel's settings on its dashboard. OpenSearch Dashboards ignores the colours in a visualization's own state."""
+    colours = colours_of(panel)
+    return {"vis": {"colors": colours}} if colours else {}
+
+
+def colours_of(panel: Panel) -> dict[str, str]:
+    """The colours of a panel by legend label. They override the colour schema."""
+    bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    cases = {case.label: case.colour for case in panel.cases}
+    metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
+    return {**bands, **cases, **({} if panel.terms and panel.kind != "ranking" else metrics)}
+
+
+def _legend(metric: Metric) -> str:
+    """The name of a metric's series."""
+    is_prefixed = metric.operation == "percentile" and metric.percent != _MEDIAN
+    return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
+
+
 def _visualization(panel: Panel) -> Json:
-    filters, references = [], [data_view_reference(f"{_SOURCE}.index", panel.index)]
-    for number, exclusion in enumerate(panel.exclusions):
-        name = f"{_SOURCE}.filter[{number}].meta.index"
-        filters.append(exclusion_filter(exclusion.field, exclusion.value, name))
-        references.append(data_view_reference(name, panel.index))
-    source = {"query": {"query": "", "language": "kuery"}, "filter": filters, "indexRefName": f"{_SOURCE}.index"}
-    state = {
-        "title": panel.title,
-        "type": _TYPES[panel.kind],
-        "aggs": list(_aggregations(panel)),
-        "params": _params(panel),
-    }
+    is_ratio = any(metric.share_of is not None for metric in panel.metrics)
+    query = {"query": kql(panel.condition), "language": "kuery"}
+    source: Json = {"query": query, "filter": []}
+    references = []
+    if is_ratio:
+        state = _ratio(panel)
+    else:
+        source["indexRefName"] = f"{_SOURCE}.index"
+        references.append(data_view_reference(f"{_SOURCE}.index", panel.index))
+        aggregations = list(_aggregations(panel))
+        state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
     attributes = {
         "title": panel.title,
         "description": panel.description,
         "version": 1,
         "visState": to_json(state),
-        "uiStateJSON": to_json(_colours(panel)),
+        "uiStateJSON": "{}",
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     return saved_object(
         "visualization", object_id("visualization", panel.key), attributes, references, MIGRATION_VERSIONS
     )
+
+
+def _ratio(panel: Panel) -> Json:
+    """A ratio as one large number. Of the classic charts, only TSVB calculates one."""
+    (metric,) = panel.metrics
+    operations = {"count_distinct": "cardinality"}
+    ratio = {
+        "id": object_id("ratio", panel.key),
+        "type": "filter_ratio",
+        "numerator": {"query": kql(metric.share_of), "language": "kuery"},
+        "denominator": {"query": "*", "language": "kuery"},
+        "metric_agg": operations[metric.operation],
+        "field": metric.field,
+    }
+    series = {
+        "id": object_id("series", panel.key),
+        "label": metric.label,
+        "metrics": [ratio],
+        "color": FAILURE_COLOUR,
+        "split_mode": "everything",
+        "formatter": "0.0%",
+        "value_template": "{{value}}",
+        "chart_type": "line",
+        "stacked": "none",
+        "line_width": 1,
+        "point_size": 1,
+        "fill": 0.5,
+        "axis_position": "right",
+        "separate_axis": 0,
+    }
+    params = {
+        "id": object_id("params", panel.key),
+        "type": "metric",
+        "series": [series],
+        "index_pattern": f"task-{panel.index}-*",
+        "time_field": TIME_FIELD,
+        "time_range_mode": "entire_time_range",
+        "interval": "",
+        "axis_position": "left",
+        "axis_formatter": "number",
+        "axis_scale": "normal",
+        "show_legend": 1,
+        "show_grid": 1,
+        "tooltip_mode": "show_all",
+        "filter": {"query": kql(panel.condition), "language": "kuery"},
+        "background_color_rules": [
+            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": FAILURE_COLOUR}
+        ],
+    }
+    return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
 
 
 def _controls_object(dashboard: Dashboard) -> Json:
@@ -127,6 +201,11 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is their nesting."""
     for number, metric in enumerate(panel.metrics):
         yield _aggregation(metric_id(number), "metric", *_metric(metric))
+    if panel.cases:
+        filters = [
+            {"input": {"query": kql(case.condition), "language": "kuery"}, "label": case.label} for case in panel.cases
+        ]
+        yield _aggregation(cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):
         yield _aggregation(terms_id(panel, number), rows_schema, "terms", _terms(terms))
@@ -157,20 +236,23 @@ def _metric(metric: Metric) -> tuple[str, Json]:
         case "percentile" if metric.percent == _MEDIAN:
             return "median", {**params, "percents": [_MEDIAN]}
         case "percentile":  # the product prefixes the label with "95th percentile of"
-            return "percentiles", {**params, "customLabel": "duration", "percents": [metric.percent]}
+            return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": [metric.percent]}
         case "latest":
             newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}
             return "top_hits", {**params, **newest}
 
 
 def _terms(terms: Terms) -> Json:
+    by_metric = "_key" if terms.order_by_metric is None else metric_id(terms.order_by_metric)
+    by_count = {"id": "order", "enabled": True, "type": "count", "schema": "orderAgg", "params": {}}
     return {
         "field": terms.field,
         "customLabel": terms.label,
-        "orderBy": "_key" if terms.order_by_metric is None else metric_id(terms.order_by_metric),
-        "order": "asc" if terms.order_by_metric is None else "desc",
+        "orderBy": "custom" if terms.is_by_count else by_metric,
+        **({"orderAgg": by_count} if terms.is_by_count else {}),
+        "order": "asc" if by_metric == "_key" and not terms.is_by_count else "desc",
         "size": terms.size,
-        "otherBucket": False,
+        "otherBucket": terms.has_other_bucket,
         "otherBucketLabel": "Other",
         "missingBucket": terms.has_missing_bucket,
         "missingBucketLabel": "not known",
@@ -179,6 +261,8 @@ def _terms(terms: Terms) -> Json:
 
 def _params(panel: Panel) -> Json:
     match panel.kind:
+        case "number":
+            return _number_params(panel)
         case "heatmap":
             return _heatmap_params(panel)
         case "table":
@@ -221,11 +305,19 @@ def _heatmap_params(panel: Panel) -> Json:
     }
 
 
-def _colours(panel: Panel) -> Json:
-    """The colours of a heatmap by legend label. They override the colour schema."""
-    if not panel.bands:
-        return {}
-    return {"vis": {"colors": {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}}}
+def _number_params(panel: Panel) -> Json:
+    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": 1_000_000_000}]
+    metric = {
+        "percentageMode": False,
+        "useRanges": False,
+        "colorSchema": "Green to Red",
+        "metricColorMode": "Labels" if panel.bands else "None",
+        "colorsRange": ranges,
+        "labels": {"show": False},
+        "invertColors": False,
+        "style": {"bgFill": "#000", "bgColor": False, "labelColor": bool(panel.bands), "subText": "", "fontSize": 36},
+    }
+    return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
 
 
 def _xy_params(panel: Panel) -> Json:
@@ -268,7 +360,7 @@ def _xy_params(panel: Panel) -> Json:
                 "position": "bottom" if sideways else "left",
                 "show": True,
                 "style": {},
-                "scale": {"type": "linear", "mode": "normal"},
+                "scale": _LOGARITHMIC if panel.is_logarithmic else {"type": "linear", "mode": "normal"},
                 "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
                 "title": {"text": ", ".join(metric.label for metric in panel.metrics)},
             }

@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from kibana.model import Json
+from kibana.model import Index, Json
 from profiler.record.document_fields import FIELDS, INTERVAL_PREFIX, DocumentField
 
 # The largest value of a keyword that is indexed, in characters.
 _MAX_KEYWORD_LENGTH = 1024
 _PRIORITY = 200
 _LOG_MESSAGE = "message"
+_DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
     DocumentField(name="@timestamp", index_type="date"),
@@ -25,6 +26,15 @@ _LOG_FIELDS: Final = (
 )
 
 
+def _meta_fields() -> tuple[Json, ...]:
+    return (
+        _meta_field("_id", "string", is_searchable=True),
+        _meta_field("_index", "string", is_searchable=True),
+        _meta_field("_score", "number", is_searchable=False),
+        _meta_field("_source", "_source", is_searchable=False),
+    )
+
+
 def build_index_templates() -> dict[str, str]:
     """Generate the text of each index template, by the template's name."""
     templates = (
@@ -35,6 +45,39 @@ def build_index_templates() -> dict[str, str]:
     return {
         name: json.dumps(_template(name, fields, description), indent=2) + "\n"
         for name, fields, description in templates
+    }
+
+
+def data_view_fields(index: Index) -> list[Json]:
+    """The fields of the reports or checkpoints, as a data view lists them."""
+    fields = _report_fields() if index == "reports" else _checkpoint_fields()
+    listed = [_listed(item.name, item.index_type) for item in fields if item.is_searchable]
+    return sorted([*_meta_fields(), *listed], key=lambda entry: str(entry["name"]))
+
+
+def _listed(name: str, index_type: str) -> Json:
+    return {
+        "name": name,
+        "type": _DATA_VIEW_TYPES.get(index_type, "number"),
+        "esTypes": [index_type],
+        "count": 0,
+        "scripted": False,
+        "searchable": True,
+        "aggregatable": True,
+        "readFromDocValues": True,
+    }
+
+
+def _meta_field(name: str, shown_type: str, *, is_searchable: bool) -> Json:
+    return {
+        "name": name,
+        "type": shown_type,
+        "esTypes": [name] if is_searchable else [],
+        "count": 0,
+        "scripted": False,
+        "searchable": is_searchable,
+        "aggregatable": is_searchable,
+        "readFromDocValues": False,
     }
 
 

@@ -2,17 +2,21 @@
 
 Kibana and OpenSearch Dashboards import some files that they then cannot draw, or that break the dashboards. These
 rules find such files. The letter of a rule is its subject: I = envelope, J = JSON in strings, R = references,
-D = dashboards, L = Lens, A = classic aggregations, H = heatmaps.
+D = dashboards, L = Lens, A = classic aggregations, H = heatmaps. ``lint_display.py`` has the rules for what a reader
+sees.
 """
 
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
+from kibana.lint_display import Finding, lint_display
 from kibana.model import Json
+
+__all__ = ["Finding", "lint_file"]
 
 _UUID_VERSION = 5
 _GRID_COLUMNS = 48
@@ -25,7 +29,7 @@ _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = {
     "lens": frozenset({"title", "description", "visualizationType", "state"}),
     "dashboard": frozenset(
         {"title", "description", "kibanaSavedObjectMeta", "timeRestore", "timeFrom", "timeTo", "refreshInterval"}
-        | {"panelsJSON", "optionsJSON", "hits", "version"}
+        | {"panelsJSON", "optionsJSON", "hits", "version", "controlGroupInput"}
     ),
 }
 _JSON_STRINGS: Final = ("fields", "fieldFormatMap", "visState", "uiStateJSON", "panelsJSON", "optionsJSON")
@@ -34,17 +38,11 @@ _CLASSIC_VERSIONS: Final = {"index-pattern": (7, 6, 0), "visualization": (7, 10,
 _LENS_VERSIONS: Final = {"index-pattern": (7, 11, 0), "lens": (7, 16, 0), "dashboard": (7, 16, 0)}
 _CORE_VERSION: Final = (7, 16, 0)
 _MAX_PERCENT = 100
+_MAX_HEATMAP_ROWS = 25
 _CLASSIC_HEATMAP_PARAMS = (
     *("type", "addTooltip", "addLegend", "enableHover", "legendPosition", "times", "colorsNumber", "colorSchema"),
     *("setColorRange", "colorsRange", "invertColors", "percentageMode", "valueAxes"),
 )
-
-
-class Finding(NamedTuple):
-    """A violation of one rule. ``text`` is a sentence that names the object and the problem."""
-
-    rule: str
-    text: str
 
 
 def lint_file(text: str) -> list[Finding]:
@@ -68,6 +66,8 @@ def lint_file(text: str) -> list[Finding]:
     for obj in objects:
         problems += _envelope(obj, is_lens=is_lens)
         problems += _content(obj, known)
+    if not any(finding.rule in {"J01", "R01"} for finding in problems):  # the other rules parse these parts
+        problems += lint_display(objects, is_lens=is_lens)
     return problems
 
 
@@ -130,6 +130,8 @@ def _is_stable_id(text: str) -> bool:
 def _json_strings(obj: Json) -> Iterator[Finding]:
     attributes = obj["attributes"]
     members = {key: attributes[key] for key in _JSON_STRINGS if key in attributes}
+    if "controlGroupInput" in attributes:
+        members["controlGroupInput"] = attributes["controlGroupInput"].get("panelsJSON")
     if obj["type"] in {"visualization", "dashboard"}:
         meta = attributes.get("kibanaSavedObjectMeta")
         members["searchSourceJSON"] = meta.get("searchSourceJSON") if isinstance(meta, dict) else None
@@ -169,6 +171,8 @@ def _used_names(obj: Json) -> set[str]:
     parts = [json.loads(attributes.get("kibanaSavedObjectMeta", {}).get("searchSourceJSON", "{}"))]
     parts.append(json.loads(attributes.get("visState", "{}")))
     used = {name for part in parts for name in _ref_names(part)}
+    controls = json.loads(attributes.get("controlGroupInput", {}).get("panelsJSON", "{}"))
+    used |= {f"controlGroup_{identity}:optionsListDataView" for identity in controls}
     is_prefixed = obj.get("coreMigrationVersion") is not None  # since 7.11
     for panel in json.loads(attributes.get("panelsJSON", "[]")):
         prefix = f"{panel.get('panelIndex')}:" if is_prefixed else ""
@@ -199,6 +203,11 @@ def _data_view(obj: Json) -> Iterator[Finding]:
 def _dashboard(obj: Json) -> Iterator[Finding]:
     name = _name(obj)
     taken: set[tuple[int, int]] = set()
+    source = json.loads(obj["attributes"].get("kibanaSavedObjectMeta", {}).get("searchSourceJSON", "{}"))
+    if source.get("filter") or (
+        obj.get("coreMigrationVersion") is not None and "controlGroupInput" not in obj["attributes"]
+    ):
+        yield Finding("D05", f"{name} has no dropdown lists to filter it, or filters that the reader must edit.")
     for panel in json.loads(obj["attributes"].get("panelsJSON", "[]")):
         number, grid = panel.get("panelIndex"), panel.get("gridData", {})
         if number != grid.get("i"):
@@ -226,21 +235,35 @@ def _visualization(obj: Json) -> Iterator[Finding]:
     aggregations, params = state.get("aggs", []), state.get("params", {})
     if state.get("type") == "input_control_vis":
         return
+    if state.get("type") == "metrics":
+        yield from _ratio(name, params)
+        return
     identities = [entry["id"] for entry in aggregations]
     metrics = {entry["id"] for entry in aggregations if entry["schema"] == "metric"}
     if not metrics or len(set(identities)) != len(identities):
         yield Finding("A03", f"{name} has no metric, or two aggregations with the same id.")
-    orders = {entry["params"].get("orderBy") for entry in aggregations if entry["type"] == "terms"}
+    terms = [entry["params"] for entry in aggregations if entry["type"] == "terms"]
+    orders = {one.get("orderBy") for one in terms if one.get("orderBy") != "custom" or "orderAgg" not in one}
     if not orders <= {*metrics, "_key"}:
-        yield Finding("A01", f"{name} orders its terms neither by one of its metrics nor by _key.")
+        yield Finding("A01", f"{name} orders its terms neither by one of its metrics, nor by _key, nor by a count.")
     if not {series["data"]["id"] for series in params.get("seriesParams", ())} <= metrics:
         yield Finding("A02", f"{name} draws a series for a metric that it does not have.")
     if state.get("type") == "heatmap":
         yield from _classic_heatmap(name, aggregations, params)
 
 
+def _ratio(name: str, params: Json) -> Iterator[Finding]:
+    """TSVB names its indices, because it has no reference to a data view."""
+    metrics = [metric for series in params.get("series", []) for metric in series.get("metrics", [])]
+    is_complete = all(metric.get("numerator") and metric.get("denominator") for metric in metrics)
+    if not metrics or not is_complete or not str(params.get("index_pattern")).endswith("-*"):
+        yield Finding("A04", f"{name} is not a ratio of two queries on the indices of the reports.")
+
+
 def _classic_heatmap(name: str, aggregations: list[Json], params: Json) -> Iterator[Finding]:
     schemas = [entry["schema"] for entry in aggregations]
+    if any(entry["params"]["size"] > _MAX_HEATMAP_ROWS for entry in aggregations if entry["type"] == "terms"):
+        yield Finding("H09", f"{name} has more than {_MAX_HEATMAP_ROWS} rows: their names are not readable.")
     if sorted(schemas) != ["group", "metric", "segment"]:
         yield Finding("H01", f"{name} needs one metric, one group (rows) and one segment (time).")
     elif schemas.index("group") > schemas.index("segment"):
@@ -273,6 +296,8 @@ def _lens(obj: Json) -> Iterator[Finding]:
     else:
         yield from _column_order(name, columns, order)
     is_heatmap = obj["attributes"].get("visualizationType") == "lnsHeatmap"
+    if any(reference not in columns for column in columns.values() for reference in column.get("references", ())):
+        yield Finding("L08", f"{name} has a formula of a column that it does not have.")
     accessors = {accessor for part in drawn for accessor in _accessors(part)}
     if not accessors or not accessors <= set(columns):
         yield Finding("H05" if is_heatmap else "L04", f"{name} draws no column, or a column that it does not have.")
@@ -291,7 +316,8 @@ def _column_order(name: str, columns: Json, order: list[str]) -> Iterator[Findin
 
 
 def _accessors(part: Json) -> Iterator[str]:
-    yield from (part[key] for key in ("xAccessor", "yAccessor", "valueAccessor", "splitAccessor") if key in part)
+    keys = ("accessor", "xAccessor", "yAccessor", "valueAccessor", "splitAccessor")
+    yield from (part[key] for key in keys if key in part)
     yield from part.get("accessors", ())
     yield from (column["columnId"] for column in part.get("columns", ()))
 
@@ -303,6 +329,8 @@ def _lens_heatmap(name: str, drawing: Json, columns: Json, order: list[str]) -> 
         yield Finding("H03", f"{name} has no {', '.join(missing)}.")
         return
     x, y = drawing["xAccessor"], drawing["yAccessor"]
+    if columns.get(y, {}).get("params", {}).get("size", 0) > _MAX_HEATMAP_ROWS:
+        yield Finding("H09", f"{name} has more than {_MAX_HEATMAP_ROWS} rows: their names are not readable.")
     if x in order and y in order and order.index(y) > order.index(x):
         yield Finding("H06", f"{name} has time before rows: each time bucket would have its own rows.")
     palette = drawing.get("palette", {})

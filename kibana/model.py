@@ -3,20 +3,34 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from kibana.conditions import Condition, fields_in
+
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints"]
-Kind = Literal["line", "bars", "ranking", "heatmap", "table"]
+Kind = Literal["number", "line", "bars", "ranking", "heatmap", "table"]
 Operation = Literal["count_distinct", "average", "sum", "max", "percentile", "latest"]
+Band = tuple[int, int, str]
 
 TIME_FIELD: Final = "@timestamp"
-PERCENT_BANDS: Final = (
+
+SUCCESS_COLOUR: Final = "#2e9e5b"
+FAILURE_COLOUR: Final = "#d64541"
+OUT_OF_MEMORY_COLOUR: Final = "#7b241c"
+STOPPED_COLOUR: Final = "#98a2b3"
+UNKNOWN_COLOUR: Final = "#e6a817"
+# The colours of numbers that are no outcomes are none of the above.
+USED_COLOUR: Final = "#4a98c9"
+HIGH_COLOUR: Final = "#0b3d6e"
+SIZE_COLOUR: Final = "#c5cbd5"
+
+PERCENT_BANDS: Final[tuple[Band, ...]] = (
     (0, 10, "#f1f5f9"),
     (10, 25, "#d6e6f4"),
     (25, 50, "#9fc9e2"),
     (50, 75, "#4a98c9"),
     (75, 90, "#1764ab"),
     (90, 100, "#c0392b"),
-    (100, 10_000, "#7b241c"),
+    (100, 10_000, OUT_OF_MEMORY_COLOUR),
 )
 """Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
 
@@ -24,43 +38,78 @@ The bands are absolute, so that a low percentage never has the colour of a high 
 classic heatmap does not draw values outside all bands. The last band is for exactly 100, and for CPU usage above a
 soft limit.
 """
+COUNT_BANDS: Final[tuple[Band, ...]] = (
+    (1, 2, "#cd6155"),
+    (2, 5, "#b03a2e"),
+    (5, 20, "#922b21"),
+    (20, 1_000_000, OUT_OF_MEMORY_COLOUR),
+)
+"""The bands of a heatmap that counts runs that ran out of memory."""
+NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS_COLOUR), (1, 1_000_000_000, OUT_OF_MEMORY_COLOUR))
+"""The bands of a number that counts runs that ran out of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number, or for ``latest`` one value, computed from a bucket's documents."""
+    """One number, or for ``latest`` one value, computed from a bucket's documents.
+
+    With ``share_of``, the number is a ratio: of the documents that fulfil the condition, to all documents.
+    """
 
     operation: Operation
     field: str
     label: str
     percent: int | None = None  # for the operation "percentile"
+    share_of: Condition | None = None
+    colour: str | None = None  # in a chart in which each series is a metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """A terms aggregation: one bucket for each value of a field.
 
-    Buckets are in order of their key, or of the panel's metric number ``order_by_metric``, highest first.
+    Buckets are in order of their key, of their number of documents (``is_by_count``), or of the panel's metric number
+    ``order_by_metric``, highest first. ``has_other_bucket`` combines the documents beyond ``size`` in one bucket.
     """
 
     field: str
     label: str
     size: int = 20
     order_by_metric: int | None = None
+    is_by_count: bool = False
+    has_other_bucket: bool = False
     has_missing_bucket: bool = False  # for documents without the field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exclusion:
-    """A filter that excludes documents in which the field has this value."""
+class Case:
+    """A named condition with the colour that it has on every panel."""
 
-    field: str
-    value: str
+    label: str
+    condition: Condition
+    colour: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One chart or table. Buckets are nested in this order: terms, time, metrics."""
+    """One chart, number or table. Buckets are nested in this order: cases, terms, time, metrics.
+
+    Attributes:
+        key: The key of the panel's id.
+        title: The heading.
+        description: What the panel shows.
+        index: The documents.
+        kind: The chart.
+        metrics: The numbers.
+        terms: The buckets of fields.
+        cases: The buckets of conditions that exclude each other.
+        has_time_axis: Whether there are buckets of time.
+        condition: The documents that are counted; None: all.
+        bands: The colours of a heatmap, or of a number.
+        is_logarithmic: Whether the axis of the values is logarithmic.
+        width: Columns of 48.
+        height: Rows of 20 pixels.
+    """
 
     key: str
     title: str
@@ -69,10 +118,12 @@ class Panel:
     kind: Kind
     metrics: tuple[Metric, ...]
     terms: tuple[Terms, ...] = ()
+    cases: tuple[Case, ...] = ()
     has_time_axis: bool = False
-    exclusions: tuple[Exclusion, ...] = ()
-    bands: tuple[tuple[int, int, str], ...] = ()
-    width: int = 24  # of 48 columns
+    condition: Condition | None = None
+    bands: tuple[Band, ...] = ()
+    is_logarithmic: bool = False
+    width: int = 24
     height: int = 15
 
 
@@ -88,8 +139,8 @@ class Control:
 class Dashboard:
     """Panels in reading order, and the controls that filter them.
 
-    ``time_range`` is the beginning of the time range, such as ``now-7d``. None: the dashboard stores no time range, and
-    a link to it contains one.
+    ``time_range`` is the beginning of the time range, such as ``now-7d``. A time range in the address of a link
+    replaces it.
     """
 
     key: str
@@ -97,14 +148,19 @@ class Dashboard:
     description: str
     controls: tuple[Control, ...]
     panels: tuple[Panel, ...]
-    time_range: str | None
+    time_range: str
 
 
 def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
-    """All fields of a panel, each with its use: an operation, ``terms``, ``time`` or ``filter``."""
+    """All fields of a panel, each with its use: an operation, ``terms``, ``time``, or a use in a condition."""
+    conditions = (
+        panel.condition,
+        *(case.condition for case in panel.cases),
+        *(metric.share_of for metric in panel.metrics),
+    )
     return (
         *((metric.field, metric.operation) for metric in panel.metrics),
         *((terms.field, "terms") for terms in panel.terms),
-        *((exclusion.field, "filter") for exclusion in panel.exclusions),
+        *(use for condition in conditions for use in fields_in(condition)),
         (TIME_FIELD, "time"),
     )

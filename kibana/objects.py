@@ -1,39 +1,42 @@
 """Parts that both flavours share: ids, the envelope of a saved object, data views, the dashboard grid, filters."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.model import TIME_FIELD, Control, Dashboard, Index, Json, Panel
+from kibana.index_templates import data_view_fields
+from kibana.model import TIME_FIELD, Dashboard, Index, Json, Panel
 
 _GRID_COLUMNS = 48
+_DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
 # Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
-_PRECISE_DURATION = {"inputFormat": "milliseconds", "outputFormat": "humanizePrecise", "outputPrecision": 1}
-_PLAIN_DURATION = {"inputFormat": "milliseconds", "outputFormat": "asSeconds", "outputPrecision": 1, "showSuffix": True}
+_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
+_PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
 _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
 _BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
-_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.0000"}}
+_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00[00]"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
-_FORMATS: Final[Mapping[str, Json]] = {
-    "usage.network.rx_bytes": _BYTES_FORMAT,
-    "usage.network.tx_bytes": _BYTES_FORMAT,
-    "usage.block.read_bytes": _BYTES_FORMAT,
-    "usage.block.write_bytes": _BYTES_FORMAT,
-    "cost.usd": _DOLLAR_FORMAT,
-    "cost.waste_usd": _DOLLAR_FORMAT,
-    "usage.cpu.percent.avg": _ONE_DIGIT_FORMAT,
-    "usage.memory.percent.avg": _ONE_DIGIT_FORMAT,
-    "interval.cpu_percent": _ONE_DIGIT_FORMAT,
-    "interval.memory_mb": _ONE_DIGIT_FORMAT,
+_TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
+_UNIT_SUFFIXES: Final = {
+    "_bytes": _BYTES_FORMAT,
+    "usd": _DOLLAR_FORMAT,
+    "_percent": _ONE_DIGIT_FORMAT,
+    "_mb": _ONE_DIGIT_FORMAT,
 }
-_CHECKPOINT_PREFIX = "interval."  # of fields that only checkpoints have
+_STATISTICS: Final[Mapping[str, Json]] = {
+    ".percent.": _ONE_DIGIT_FORMAT,
+    "_mb.": _ONE_DIGIT_FORMAT,
+    ".slowdown.": _TWO_DIGITS_FORMAT,
+}
+TASK_LINK_RANGE: Final = "now-7d"
+"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPosition:
-    """The position of a panel on its dashboard's grid of 48 columns."""
+    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard."""
 
     number: int
     type: str
@@ -42,6 +45,7 @@ class GridPosition:
     y: int
     width: int
     height: int
+    settings: Json = field(default_factory=dict)
 
 
 def object_id(kind: str, key: str) -> str:
@@ -83,26 +87,50 @@ def saved_object(
 
 
 def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precise_durations: bool) -> Json:
-    """The data view of reports or checkpoints. Its field list is empty: the product reads it from the cluster."""
+    """The data view of reports or checkpoints, with the fields of the index template.
+
+    OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
+    drawn until then.
+    """
+    fields = data_view_fields(index)
     duration = {"id": "duration", "params": _PRECISE_DURATION if has_precise_durations else _PLAIN_DURATION}
-    formats = {
-        **dict.fromkeys(_DURATIONS, duration),
-        **{
-            name: field_format
-            for name, field_format in _FORMATS.items()
-            if index == "checkpoints" or not name.startswith(_CHECKPOINT_PREFIX)
-        },
-    }
+    formats = {str(entry["name"]): _field_format(str(entry["name"]), duration) for entry in fields}
     attributes = {
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
-        "fields": "[]",
-        "fieldFormatMap": to_json(formats),
+        "fields": to_json(fields),
+        "fieldFormatMap": to_json({name: found for name, found in formats.items() if found is not None}),
     }
     return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
 
 
-def place_panels(panels: Sequence[Panel], kind: str, *, number: int = 1, top: int = 0) -> tuple[GridPosition, ...]:
+def _field_format(name: str, duration: Json) -> Json | None:
+    """How a field is shown; None: as the product does by default."""
+    if name in _DURATIONS:
+        return duration
+    if name == "task.id":
+        return {"id": "url", "params": _task_link()}
+    by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
+    by_part = (shown for part, shown in _STATISTICS.items() if part in name)
+    return next(by_suffix, None) or next(by_part, None)
+
+
+def _task_link() -> Json:
+    """A link to the dashboard of one run. The address is relative to `/app/`, so that it stays in the same space."""
+    query = "(language:kuery,query:'task.id:%22{{value}}%22')"
+    period = f"(time:(from:{TASK_LINK_RANGE},to:now))"
+    address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
+    return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
+
+
+def place_panels(
+    panels: Sequence[Panel],
+    kind: str,
+    *,
+    number: int = 1,
+    top: int = 0,
+    settings: Callable[[Panel], Json] = lambda _: {},
+) -> tuple[GridPosition, ...]:
     """Place panels from left to right and from top to bottom, in rows of 48 columns."""
     positions: list[GridPosition] = []
     x, y, row_height = 0, top, 0
@@ -111,7 +139,14 @@ def place_panels(panels: Sequence[Panel], kind: str, *, number: int = 1, top: in
             x, y, row_height = 0, y + row_height, 0
         identity = object_id(kind, panel.key)
         position = GridPosition(
-            number=number + offset, type=kind, id=identity, x=x, y=y, width=panel.width, height=panel.height
+            number=number + offset,
+            type=kind,
+            id=identity,
+            x=x,
+            y=y,
+            width=panel.width,
+            height=panel.height,
+            settings=settings(panel),
         )
         positions.append(position)
         x, row_height = x + panel.width, max(row_height, panel.height)
@@ -122,22 +157,22 @@ def dashboard_object(
     dashboard: Dashboard,
     positions: Sequence[GridPosition],
     *,
-    filters: Sequence[Json],
-    references: Sequence[Json],
     panel_version: str,
     has_panel_prefix: bool,
     migration_versions: Mapping[str, str],
+    more_attributes: Mapping[str, Json] | None = None,
+    references: Sequence[Json] = (),
 ) -> Json:
     """The saved object of a dashboard.
 
     Args:
         dashboard: The dashboard.
         positions: The panels with their positions.
-        filters: The filters of the filter bar.
-        references: References of the filters.
         panel_version: The format version of each panel.
         has_panel_prefix: Whether the name of a panel's reference begins with its number, as since 7.11.
         migration_versions: See `saved_object`.
+        more_attributes: Attributes that only this flavour has.
+        references: The references of these attributes.
     """
     panel_references = [
         reference(
@@ -147,17 +182,17 @@ def dashboard_object(
         )
         for position in positions
     ]
-    time_range: Json = {"timeRestore": False}
-    if dashboard.time_range is not None:
-        time_range = {"timeRestore": True, "timeFrom": dashboard.time_range, "timeTo": "now"}
-        time_range["refreshInterval"] = {"pause": True, "value": 0}
-    source = {"query": {"query": "", "language": "kuery"}, "filter": list(filters)}
+    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
     attributes = {
         "title": dashboard.title,
         "description": dashboard.description,
         "hits": 0,
         "version": 1,
-        **time_range,
+        "timeRestore": True,
+        "timeFrom": dashboard.time_range,
+        "timeTo": "now",
+        "refreshInterval": {"pause": True, "value": 0},
+        **(more_attributes or {}),
         "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
         "panelsJSON": to_json([_panel(position, panel_version) for position in positions]),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
@@ -173,40 +208,6 @@ def _panel(position: GridPosition, version: str) -> Json:
         "type": position.type,
         "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": number},
         "panelIndex": number,
-        "embeddableConfig": {"enhancements": {}},
+        "embeddableConfig": {**position.settings, "enhancements": {}},
         "panelRefName": f"panel_{number}",
-    }
-
-
-def exclusion_filter(field: str, value: str, reference_name: str) -> Json:
-    """A filter that excludes documents in which ``field`` has ``value``."""
-    return {
-        "meta": {
-            "alias": None,
-            "disabled": False,
-            "negate": True,
-            "type": "phrase",
-            "key": field,
-            "params": {"query": value},
-            "indexRefName": reference_name,
-        },
-        "query": {"match_phrase": {field: value}},
-        "$state": {"store": "appState"},
-    }
-
-
-def disabled_filter(control: Control, reference_name: str) -> Json:
-    """A disabled filter in the filter bar, for the user to edit."""
-    return {
-        "meta": {
-            "alias": f"{control.label}: edit to choose",
-            "disabled": True,
-            "negate": False,
-            "type": "exists",
-            "key": control.field,
-            "value": "exists",
-            "indexRefName": reference_name,
-        },
-        "exists": {"field": control.field},
-        "$state": {"store": "appState"},
     }

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import requests
@@ -13,7 +14,16 @@ from profiler.cli.options import ca_file_option, search_options
 from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import package_data_folder
-from profiler.search.dashboards import Flavour, ProxiedCluster, detect_flavour, import_dashboards, parse_objects
+from profiler.search.dashboards import (
+    Flavour,
+    ProxiedCluster,
+    choose_flavour,
+    existing_objects,
+    fit_objects,
+    import_dashboards,
+    parse_objects,
+    read_version,
+)
 from profiler.search.setup import Engine, SetupFiles, SetupStep, install_templates
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -34,6 +44,7 @@ def command() -> None:
 @click.option(
     "--flavour", type=click.Choice(["classic", "lens"]), help="Kind of dashboards (default: by the server's version)."
 )
+@click.option("--keep-existing", is_flag=True, help="Import only the dashboards and charts that are missing.")
 @click.option("--dry-run", is_flag=True, help="Print what would be installed, and install nothing.")
 def import_(
     *,
@@ -44,12 +55,13 @@ def import_(
     api_key: str | None,
     user: str | None,
     ca_file: str | None,
+    keep_existing: bool,
     dry_run: bool,
 ) -> None:
     """Install index templates, lifecycle policies where the server supports them, and dashboards.
 
     Without the cluster's address, templates are installed through the console of the dashboards'
-    server. Repeating the command changes nothing.
+    server. Repeating the command restores the original dashboards, unless --keep-existing is given.
     """
     address = url or os.environ.get("ELASTICSEARCH_URL")
     if not address and not ui_url:
@@ -57,13 +69,34 @@ def import_(
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
     session = open_session(api_key, user, os.environ, ca_file)
+    credentials = "--user" if user else "--api-key" if api_key else None
     if ui_url is None:
-        _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run)
+        cluster = ClusterServer(address or "", session)
+        _report_unused(credentials, cluster)
+        _install_templates(cluster, prefix=prefix, dry_run=dry_run)
         return
     ui = DashboardsServer(ui_url, session)
-    chosen = flavour or detect_flavour(ui)
+    version = read_version(ui)
+    chosen = choose_flavour(version, flavour)
+    _report_unused(credentials, ui)
+    objects = fit_objects(_read_objects(chosen, prefix), version)
+    existing = existing_objects(ui, objects)
+    if existing is None and keep_existing:
+        raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
     _install_templates_for(ui, address, session, prefix=prefix, dry_run=dry_run)
-    _install_dashboards(ui, chosen, prefix=prefix, dry_run=dry_run)
+    if existing and keep_existing:
+        objects = [one for one in objects if (one["type"], one["id"]) not in existing]
+        click.echo(f"kept: {len(existing)} objects that were there already")
+    elif existing != frozenset():
+        verb = "would overwrite" if dry_run else "overwriting"
+        count = "all" if existing is None else len(existing)
+        click.echo(f"{verb}: {count} objects with all edits of them; --keep-existing keeps them")
+    _install_dashboards(ui, objects, chosen, dry_run=dry_run)
+
+
+def _report_unused(credentials: str | None, server: ClusterServer | DashboardsServer) -> None:
+    if credentials is not None and server.accepts_anonymous_requests():
+        click.echo(f"not used: {credentials}; this server accepts requests without sign-in", err=True)
 
 
 def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:
@@ -94,15 +127,20 @@ def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
 
 
-def _install_dashboards(ui: DashboardsServer, flavour: Flavour, *, prefix: str, dry_run: bool) -> None:
+def _read_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
     file = _folder() / _DASHBOARD_FILES[flavour]
     if not file.is_file():
         raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
-    objects = parse_objects(file.read_bytes(), prefix)
+    return parse_objects(file.read_bytes(), prefix)
+
+
+def _install_dashboards(
+    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour, *, dry_run: bool
+) -> None:
     if dry_run:
         click.echo(f"would import: {len(objects)} objects ({flavour})")
-        return
-    click.echo(f"imported: {import_dashboards(ui, objects, flavour).objects} objects ({flavour})")
+    elif objects:
+        click.echo(f"imported: {import_dashboards(ui, objects, flavour).objects} objects ({flavour})")
 
 
 def _folder() -> Path:

@@ -22,6 +22,7 @@ class PlayedDashboards(FakeHttpServer):
         super().__init__()
         self.version = version
         self.has_console = True
+        self.has_security = False
         self.imports: list[tuple[str, list[dict[str, Any]]]] = []
         self.put: dict[str, Any] = {}
 
@@ -34,9 +35,18 @@ class PlayedDashboards(FakeHttpServer):
             return 200, {"name": "ui", "version": {"number": self.version}}
         if not request.headers.get("kbn-xsrf") or not request.headers.get("osd-xsrf"):
             return 400, {"message": "Request must contain a kbn-xsrf header."}
+        if request.path == "/api/saved_objects/_bulk_get":
+            return self._find(json.loads(body), request.headers.get("Authorization"))
         if request.path.startswith("/api/saved_objects/_import?overwrite=true"):
             return self._import(request.headers["Content-Type"], body)
         return self._console(request.path, body)
+
+    def _find(self, wanted: list[dict[str, Any]], authorization: str | None) -> tuple[int, Any]:
+        if self.has_security and authorization is None:
+            return 401, {"message": "Unauthorized"}
+        known = {(one["type"], one["id"]) for _, objects in self.imports for one in objects}
+        absent = {"error": {"statusCode": 404}}
+        return 200, {"saved_objects": [one if (one["type"], one["id"]) in known else one | absent for one in wanted]}
 
     def _import(self, content_type: str, body: bytes) -> tuple[int, dict[str, Any]]:
         message = email.message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
@@ -99,6 +109,41 @@ def test_dashboards_and_templates_go_through_one_address(played: PlayedDashboard
     assert name == f"task-profiler-{flavour}.ndjson"
     titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}
     assert titles == {"team-reports-*", "team-checkpoints-*"}
+
+
+def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashboards) -> None:
+    assert "overwrit" not in import_("--url", played.url).stdout
+    count = len(played.imports[0][1])
+    played.imports = [(name, objects[1:]) for name, objects in played.imports]
+    kept = import_("--url", played.url, "--keep-existing")
+    assert f"kept: {count - 1} objects" in kept.stdout
+    assert len(played.imports[-1][1]) == 1
+    again = import_("--url", played.url)
+    assert f"overwriting: {count} objects with all edits of them; --keep-existing keeps them" in again.stdout
+    assert again.stdout.index("overwriting") < again.stdout.index("imported")
+
+
+@pytest.mark.parametrize("has_security", [False, True])
+def test_credentials_that_the_server_does_not_need_are_named(played: PlayedDashboards, *, has_security: bool) -> None:
+    played.has_security = has_security
+    done = import_("--url", played.url, "--user", "me:secret")
+    assert done.returncode == 0
+    assert ("not used: --user" in done.stderr) is not has_security
+    assert "secret" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("played", ["2.8.0"], indirect=True)
+def test_nothing_is_installed_for_a_flavour_that_the_server_does_not_know(played: PlayedDashboards) -> None:
+    done = import_("--url", played.url, "--flavour", "lens")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (played.imports, played.put) == ([], {})
+
+
+@pytest.mark.parametrize("option", ["--url", "--elasticsearch"])
+def test_an_address_without_a_scheme(option: str) -> None:
+    done = import_(option, "localhost:5601")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "add http:// or https://" in done.stderr
 
 
 def test_the_flavour_can_be_wanted(played: PlayedDashboards) -> None:

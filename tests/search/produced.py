@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
-from profiler.record.model import Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
+from profiler.record.model import AverageAndMaximum, Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
 from profiler.sources.ecs.container_stats import StatsReading, decode_stats
 from profiler.sources.ecs.task_metadata import TaskMetadata, decode_task
 from tests.unit.monitor.test_loop import MIB, World
@@ -122,17 +122,28 @@ def produced() -> tuple[Lines, ...]:
 def with_devices(line: bytes) -> str:
     """Add to a line of the monitor what it does not know in a played task, through the record's own model.
 
-    A played task has neither GPUs nor NeuronCores for its sources to read. Checkpoints get two GPUs and
-    a core, whose utilization is 10 % and 20 points more with each.
+    A played task has neither GPUs nor NeuronCores for its sources to read. The checkpoints and the batch's report of
+    the task `a` get two GPUs and a core, whose utilization is 10 % and 20 points more with each.
     """
     report = decode(line)
-    more = _devices(report) if report.type == "task.checkpoint" else {}
-    return encode(replace(report, record=replace(report.record, **more))).decode()
+    record = report.record
+    is_batch = record.task_id == "a" and record.container.name == "batch"
+    more = _devices(report) if is_batch else {}
+    return encode(replace(report, record=replace(record, **more))).decode()
 
 
 def _devices(report: Report) -> dict[str, Any]:
-    percent = {60_000: 10.0, 120_000: 30.0}[int(report.record.metrics.duration_ms or 0)]
+    percent = {60_000: 10.0, 120_000: 30.0}.get(int(report.record.metrics.duration_ms or 0), 50.0)
+    more: dict[str, Any] = {}
+    if report.record.interval is not None:
+        more["interval"] = replace(
+            report.record.interval,
+            gpu_utilization_percent=AverageAndMaximum(avg=percent + 10, max=99),
+            gpu_memory_used_mb=AverageAndMaximum(avg=5000, max=6000),
+            neuron_utilization_percent=AverageAndMaximum(avg=percent, max=percent + 1),
+        )
     return {
+        **more,
         "gpus": (
             Gpu(
                 uuid="G0",
@@ -145,7 +156,10 @@ def _devices(report: Report) -> dict[str, Any]:
                 memory_used_mb=Distribution(max=6000),
             ),
         ),
-        "neuron": Neuron(cores=(NeuronCore(index=0, utilization_percent=Distribution(avg=percent, max=percent + 1)),)),
+        "neuron": Neuron(
+            cores=(NeuronCore(index=0, utilization_percent=Distribution(avg=percent, max=percent + 1)),),
+            device_memory_used_mb=Distribution(max=1500),
+        ),
     }
 
 

@@ -12,7 +12,8 @@ import boto3
 import pytest
 
 import handler
-from kibana.aggregations import metric_id, search_body, terms_id, time_id
+from kibana.aggregations import MATCHING, cases_id, metric_id, other_search_body, search_body, terms_id, time_id
+from kibana.model import Panel
 from kibana.panels import PANELS
 from tests.fake_slack import FakeSlack
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
@@ -31,10 +32,11 @@ TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
 PANEL = {panel.key: panel for panel in PANELS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
-EXITED, BY_USER = "Essential container in task exited", "Task stopped by user"
+KILLED_REASON = "OutOfMemoryError: Container killed due to memory usage"
+BY_USER = "Task stopped by user"
 
 Bucket = dict[str, Any]
-Ask = Callable[[str], dict[str, Any]]
+Ask = Callable[..., dict[str, Any]]
 
 
 def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
@@ -57,7 +59,7 @@ def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | Non
 KILLED = told_by_ecs(
     SCRIPT["killed"],
     code=137,
-    reason="OutOfMemoryError: Container killed due to memory usage",
+    reason=KILLED_REASON,
     stopped_at="2026-03-01T10:45:20.500Z",
 )
 STOPPED = told_by_ecs(
@@ -87,11 +89,16 @@ def ask(aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServe
         assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
     assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
 
-    def answers(key: str) -> dict[str, Any]:
+    def answers(key: str, others_after: int = 0) -> dict[str, Any]:
         panel = PANEL[key]
         interval = "1h" if panel.index == "reports" else "1m"
         body = search_body(panel, START, END, interval=interval)
         aggregations: dict[str, Any] = search(search_server, f"task-{panel.index}-*", **body)["aggregations"]
+        if any(terms.has_other_bucket for terms in panel.terms):  # as the products do, by a second request
+            families = [bucket["key"] for bucket in aggregations[terms_id(panel, 0)]["buckets"]]
+            rest = other_search_body(body, panel, families[:others_after]) if others_after else None
+            if rest is not None:
+                return {"Other": search(search_server, f"task-{panel.index}-*", **rest)["aggregations"]}
         return aggregations
 
     return answers
@@ -106,16 +113,28 @@ def register(family: str) -> None:
 def table(answer: dict[str, Any], key: str) -> dict[tuple[str, ...], tuple[Any, ...]]:
     """The panel's metrics by the values of its rows, and its time if it has one."""
     panel = PANEL[key]
-    names = [terms_id(panel, number) for number in range(len(panel.terms))]
+    names = [cases_id(panel)] if panel.cases else []
+    names += [terms_id(panel, number) for number in range(len(panel.terms))]
     names += [time_id(panel)] if panel.has_time_axis else []
     level: list[tuple[tuple[str, ...], Bucket]] = [((), answer)]
     for name in names:
         level = [
-            ((*path, bucket.get("key_as_string", bucket["key"])), bucket)
-            for path, outer in level
-            for bucket in outer[name]["buckets"]
+            ((*path, label), bucket) for path, outer in level for label, bucket in buckets_of(outer[name]["buckets"])
         ]
-    return {path: tuple(number(bucket[metric_id(n)]) for n in range(len(panel.metrics))) for path, bucket in level}
+    return {path: tuple(value(bucket, panel, n) for n in range(len(panel.metrics))) for path, bucket in level}
+
+
+def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
+    if isinstance(buckets, dict):
+        return list(buckets.items())
+    return [(bucket.get("key_as_string", bucket["key"]), bucket) for bucket in buckets]
+
+
+def value(bucket: Bucket, panel: Panel, n: int) -> Any:
+    whole, name = number(bucket[metric_id(n)]), metric_id(n)
+    if panel.metrics[n].share_of is None:
+        return whole
+    return number(bucket[f"{name}-{MATCHING}"][name]) / whole
 
 
 def number(metric: dict[str, Any]) -> Any:
@@ -148,6 +167,8 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(ask: Ask) -> None:
         found = table(ask(panel.key), panel.key)
         assert found, panel.key
         for column, metric in enumerate(panel.metrics):
+            if metric.field == "usage.memory.kills":  # no kernel kills a process in a played task
+                continue
             assert any(row[column] is not None for row in found.values()), (panel.key, metric.label)
 
 
@@ -184,7 +205,7 @@ def test_a_cell_of_the_heatmap_of_memory(ask: Ask) -> None:
         ("nightly", TEN): (close((40 + 50 + 73.828) / 3),),
         ("nightly", ELEVEN): (close(75),),
     }
-    assert next(iter(found))[0] == "hourly"  # rows by name, so that they stay where they are
+    assert next(iter(found))[0] == "nightly"  # the highest first
 
 
 def test_tasks_are_counted_once(ask: Ask) -> None:
@@ -198,34 +219,60 @@ def test_tasks_are_counted_once(ask: Ask) -> None:
     }
     found = table(ask("task-count-by-outcome"), "task-count-by-outcome")
     assert found == {
-        ("success", TEN): (3,),
-        ("success", ELEVEN): (1,),
-        ("failure", TEN): (1,),
-        ("failure", ELEVEN): (1,),
-        ("unknown", ELEVEN): (1,),  # somebody stopped it
+        ("Success", TEN): (3,),
+        ("Success", ELEVEN): (1,),
+        ("Out of memory", TEN): (1,),
+        ("Failure", ELEVEN): (1,),
+        ("Stopped", ELEVEN): (1,),
     }
 
 
+def test_the_large_numbers(ask: Ask) -> None:
+    """Two of seven tasks failed, one of them because memory ran out."""
+    assert table(ask("task-count"), "task-count") == {(): (7,)}
+    assert table(ask("failure-rate"), "failure-rate") == {(): (pytest.approx(2 / 7),)}
+    assert table(ask("out-of-memory-count"), "out-of-memory-count") == {(): (1,)}
+    assert table(ask("task-out-of-memory"), "task-out-of-memory") == {("nightly", TEN): (1,)}
+    cost = sum(amount for (amount,) in table(ask("cost-by-family"), "cost-by-family").values())
+    waste = sum(amount for (amount,) in table(ask("waste-by-family"), "waste-by-family").values())
+    for prefix in ("cost-total", "sizing-cost"):
+        assert table(ask(prefix), prefix) == {(): (close(cost),)}
+    for prefix in ("waste-total", "sizing-waste"):
+        assert table(ask(prefix), prefix) == {(): (close(waste),)}
+
+
 def test_durations(ask: Ask) -> None:
-    median = table(ask("task-duration-median"), "task-duration-median")
-    assert median[("hourly", TEN)] == (600_500,)
-    assert median[("nightly", ELEVEN)] == (900_500,)
-    high = table(ask("task-duration-p95"), "task-duration-p95")
-    assert high[("hourly", TEN)] == (600_500,)
-    assert 150_500 < high[("nightly", TEN)][0] <= 600_500
-    rows = table(ask("task-duration-table"), "task-duration-table")
-    assert list(rows) == [("nightly",), ("hourly",)]  # most tasks first
-    tasks, middle, _, longest = rows[("nightly",)]  # of 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s
-    assert (tasks, middle, longest) == (4, 150_500, 900_500)
-    tasks, middle, _, longest = rows[("hourly",)]  # of 302.4, 600.5 and 700.5 s
-    assert (tasks, middle, longest) == (3, 600_500, 700_500)
+    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.4, 600.5 and 700.5 s."""
+    rows = table(ask("task-duration"), "task-duration")
+    assert list(rows) == [("nightly",), ("hourly",)]  # most reports first
+    assert rows[("nightly",)][0] == 150_500
+    assert rows[("hourly",)][0] == 600_500
+    assert 600_500 < rows[("nightly",)][1] <= 900_500
+    assert 600_500 < rows[("hourly",)][1] <= 700_500
+    rest = ask("task-duration", others_after=1)["Other"]
+    assert number(rest[metric_id(0)]) == 600_500  # hourly
+    families = table(ask("families"), "families")
+    assert list(families) == [("nightly",), ("hourly",)]  # most tasks first
+    tasks, mean, longest, peak, cost, waste, latest = families[("hourly",)]
+    assert (tasks, longest, latest) == (3, 700_500, "stopped")
+    assert mean == close((302_400 + 600_500 + 700_500) / 3)
+    assert peak == close(100 * 256 / 1024)
+    assert 0 < waste < cost
+
+
+def test_peaks(ask: Ask) -> None:
+    """In percent of the container's limit of 1024 MiB: `killed` 1000 MiB, `d` 64, `failed` 128, `stopped` 256."""
+    found = table(ask("task-peak-memory"), "task-peak-memory")
+    assert found[("nightly", TEN)] == (close(100_000 / 1024),)
+    assert found[("hourly", TEN)] == (close(6.25),)
+    assert found[("hourly", ELEVEN)] == (close(25),)
 
 
 def test_failures_and_why(ask: Ask) -> None:
     """Those of which ECS told have its words; of the other only the monitor's exit code is known."""
     rows = table(ask("failures"), "failures")
     assert rows == {
-        ("nightly", "oom", EXITED): (1, 137, "killed", "2026-03-01T10:45:20.500Z"),
+        ("nightly", "oom", KILLED_REASON): (1, 137, "killed", "2026-03-01T10:45:20.500Z"),
         ("hourly", "user", BY_USER): (1, 143, "stopped", "2026-03-01T11:45:02.400Z"),
         ("hourly", "__missing__", "__missing__"): (1, 3, "failed", "2026-03-01T11:31:40.500Z"),
     }
@@ -253,22 +300,40 @@ def test_cost_and_waste(ask: Ask) -> None:
     over_time = table(ask("waste-over-time"), "waste-over-time")
     assert over_time[("nightly", TEN)] == (close(usd(171) / 2),)
     saving = table(ask("saving-by-family"), "saving-by-family")
-    assert saving == {("hourly",): (close((87.5 + 75 + 50) / 3),), ("nightly",): (close((50 + 0 + 0 - 100) / 4),)}
+    assert saving == {("hourly",): (close((87.5 + 75 + 50) / 3),), ("nightly",): (close(50),)}
 
 
 def test_the_right_size(ask: Ask) -> None:
     peaks = table(ask("memory-peak-against-size"), "memory-peak-against-size")
     assert peaks == {("hourly",): (256, 1024), ("nightly",): (1000, 1024)}
     rows = table(ask("right-size-table"), "right-size-table")
-    assert rows[("nightly",)] == (close(usd(171) / 2), 4, close(-12.5), 2, 4, close(90), 1024, 8192, 1000)
+    assert rows[("nightly",)] == (close(usd(171) / 2), 4, 2, 4, close(90), 1024, 8192, 1000)
+    assert table(ask("sizing-too-small"), "sizing-too-small") == {(): (1,)}
+    too_small = table(ask("too-small-table"), "too-small-table")
+    assert too_small == {("nightly",): (1, 2, 4, 1024, 8192, close(75), "c")}
 
 
 def test_one_task(ask: Ask) -> None:
     summary = table(ask("run-summary"), "run-summary")
-    assert summary[("a", "batch")] == ("success", 0, None, 150_500, 512, 1024, close(usd(171)))
-    assert summary[("a", "side")] == ("success", 0, None, 2000, None, 1024, close(usd(60)))
-    assert summary[("killed", "batch")] == ("failure", 137, EXITED, 20_500, 1000, 1024, close(usd(60)))
-    assert summary[("stopped", "batch")] == ("unknown", 143, BY_USER, 302_400, 256, 1024, close(usd(323)))
+    start, done = "2026-03-01T10:00:00.000Z", ("success", None, None, 0)
+    assert summary[("a", "batch")] == ("nightly", *done, start, 150_500, close(usd(171)))
+    assert summary[("a", "side")] == ("nightly", *done, start, 2000, close(usd(60)))
+    killed = ("failure", "oom", KILLED_REASON, 137, "2026-03-01T10:45:00.000Z", 20_500, close(usd(60)))
+    assert summary[("killed", "batch")] == ("nightly", *killed)
+    stopped = ("stopped", "user", BY_USER, 143, "2026-03-01T11:40:00.000Z", 302_400, close(usd(323)))
+    assert summary[("stopped", "batch")] == ("hourly", *stopped)
+
+
+def test_the_sizes_of_one_task(ask: Ask) -> None:
+    """`c` used 1.8 of 2 vCPU and 768 of 1024 MiB throughout; with one vCPU it would have taken 1.8 times as long."""
+    sizes = table(ask("run-size"), "run-size")
+    cpu_size, cpu, saturated, size, peak, peak_percent, kills, vcpu, memory = sizes[("c", "batch")]
+    assert (cpu_size, cpu, saturated) == (2, close(90), 0)
+    assert (size, peak, peak_percent, kills) == (1024, 768, close(75), None)
+    assert (vcpu, memory) == (4, 8192)
+    quarter, half, one, two, four, eight = table(ask("run-what-if"), "run-what-if")[("c", "batch")]
+    assert quarter > half > one >= 1.8
+    assert (two, four, eight) == (1, 1, 1)
 
 
 def test_one_task_checkpoint_by_checkpoint(ask: Ask) -> None:
@@ -276,12 +341,17 @@ def test_one_task_checkpoint_by_checkpoint(ask: Ask) -> None:
     assert table(ask("run-cpu"), "run-cpu") == {("batch", ONE): (close(20),), ("batch", TWO): (close(40),)}
     assert table(ask("run-memory"), "run-memory") == {(ONE,): (256, 1024), (TWO,): (512, 1024)}
     assert table(ask("run-containers"), "run-containers") == {
-        ("a", "batch"): (close(30), 512, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
+        ("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
     }
 
 
-def test_the_devices_of_one_task(ask: Ask) -> None:
+def test_devices(ask: Ask) -> None:
     """Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first."""
-    assert table(ask("run-gpu"), "run-gpu") == {(ONE,): (close(20), 99), (TWO,): (close(40), 99)}
-    assert table(ask("run-gpu-memory"), "run-gpu-memory") == {(ONE,): (6000,), (TWO,): (6000,)}
-    assert table(ask("run-neuron"), "run-neuron") == {(ONE,): (close(10), close(11)), (TWO,): (close(30), close(31))}
+    assert table(ask("run-gpu"), "run-gpu") == {("a", ONE): (close(20),), ("a", TWO): (close(40),)}
+    assert table(ask("run-gpu-memory"), "run-gpu-memory") == {("a", ONE): (6000,), ("a", TWO): (6000,)}
+    assert table(ask("run-neuron"), "run-neuron") == {("a", ONE): (close(10),), ("a", TWO): (close(30),)}
+    assert table(ask("run-neuron-memory"), "run-neuron-memory") == {("a", ONE): (1500,), ("a", TWO): (1500,)}
+    assert table(ask("gpu-usage"), "gpu-usage") == {("nightly", TEN): (close(60),)}
+    assert table(ask("neuron-usage"), "neuron-usage") == {("nightly", TEN): (close(50),)}
+    assert table(ask("gpu-families"), "gpu-families") == {("nightly",): (1, 2, close(60), 99, 6000, "a")}
+    assert table(ask("neuron-families"), "neuron-families") == {("nightly",): (1, 1, close(50), 51, 1500, "a")}

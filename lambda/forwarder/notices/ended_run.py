@@ -130,7 +130,7 @@ def _links(notice: Notice, kibana_url: str | None) -> Links | None:
     links = Links(
         log_stream=_short(wording.log_stream(notice.region, notice.log_group, notice.log_stream)),
         ecs_task=_short(wording.ecs_task(notice.region, notice.cluster, notice.task_id)),
-        kibana=_short(wording.kibana_task(kibana_url, notice.task_id, started)),
+        kibana=_short(wording.kibana_task(kibana_url, notice.task_id, started, notice.numbers.duration_ms)),
     )
     return None if links == Links() else links
 

@@ -257,7 +257,7 @@ def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
     named = (
         ("Log stream", "log_stream", wording.log_stream(notice.region, notice.log_group, notice.log_stream)),
         ("ECS task", "ecs_task", wording.ecs_task(notice.region, notice.cluster, notice.task_id)),
-        ("Kibana", "kibana", wording.kibana_task(kibana_url, notice.task_id, started)),
+        ("Kibana", "kibana", wording.kibana_task(kibana_url, notice.task_id, started, notice.numbers.duration_ms)),
     )
     buttons = [
         {"type": "button", "action_id": action, "text": plain_text(name), "url": url}

@@ -26,6 +26,7 @@ _CONSOLE_DOMAINS = {
 _ISOLATED = re.compile(r"-iso[a-z]?-", re.ASCII)
 _URL_SAFE_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
 _MARGIN_BEFORE_START = timedelta(hours=1)
+_MARGIN_AFTER_END = timedelta(minutes=5)
 
 
 def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
@@ -46,18 +47,22 @@ def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | Non
     return f"{console}/ecs/v2/{task}/configuration?region={region}"
 
 
-def kibana_task(kibana_url: str | None, task_id: str, started: datetime | None) -> str | None:
+def kibana_task(
+    kibana_url: str | None, task_id: str, started: datetime | None, duration_ms: float | None = None
+) -> str | None:
     """Return the address of the dashboard "Task run" for one task.
 
-    The address contains a time range, because a dashboard shows only the last minutes by default. The range starts an
-    hour before the task, which includes the image pull, or 30 days ago if the start is unknown.
+    The address contains a time range. It starts an hour before the task, which includes the image pull, or 30 days ago
+    if the start is unknown. It ends a few minutes after the task, so that the run fills the charts, or now if the end
+    is unknown.
     """
     base = _valid_url(kibana_url)
     if base is None or not task_id:
         return None
     start = "now-30d" if started is None else f"{_margin_before(started):%Y-%m-%dT%H:%M:%S.000Z}"
     query = f"task.id:{_kql(task_id)}"
-    period = f"_g=(time:(from:{_rison(start)},to:now))"
+    end = _end_with_margin(started, duration_ms)
+    period = f"_g=(time:(from:{_rison(start)},to:{end}))"
     filtered = f"_a=(query:(language:kuery,query:{_rison(query)}))"
     return f"{base}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?{period}&{filtered}"
 
@@ -67,6 +72,16 @@ def _margin_before(started: datetime) -> datetime:
         return started.astimezone(UTC) - _MARGIN_BEFORE_START
     except OverflowError:  # in year 1
         return started.replace(tzinfo=UTC)
+
+
+def _end_with_margin(started: datetime | None, duration_ms: float | None) -> str:
+    if started is None or duration_ms is None:
+        return "now"
+    try:
+        ended = started.astimezone(UTC) + timedelta(milliseconds=duration_ms) + _MARGIN_AFTER_END
+    except (OverflowError, ValueError):  # after year 9999, or not a number
+        return "now"
+    return _rison(f"{ended:%Y-%m-%dT%H:%M:%S.000Z}")
 
 
 def _console_url(region: str | None) -> str | None:

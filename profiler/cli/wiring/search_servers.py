@@ -1,6 +1,6 @@
 """HTTP clients of search clusters and dashboard servers, by requests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,31 @@ class ClusterServer:
     """Elasticsearch or OpenSearch."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = url.rstrip("/")
+        self._url = _checked_address(url)
         self._session = session
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """See profiler.search.setup."""
         return _request(self._session, method, self._url, path, json=body)
 
+    def accepts_anonymous_requests(self) -> bool:
+        """Whether the server responds without sign-in too: then it ignores the credentials."""
+        with _anonymous(self._session) as session:
+            return _request(session, "GET", self._url, "/").ok
+
 
 class DashboardsServer:
     """Kibana or OpenSearch Dashboards."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = url.rstrip("/")
+        self._url = _checked_address(url)
         self._session = session
+
+    def accepts_anonymous_requests(self) -> bool:
+        """Whether the server responds without sign-in too: then it ignores the credentials."""
+        path = "/api/saved_objects/_bulk_get"
+        with _anonymous(self._session) as session:
+            return _request(session, "POST", self._url, path, json=[], headers=_XSRF_HEADERS).ok
 
     def status(self) -> ServerResponse:
         """See profiler.search.dashboards."""
@@ -45,12 +56,32 @@ class DashboardsServer:
         path = "/api/saved_objects/_import?overwrite=true"
         return _request(self._session, "POST", self._url, path, files=files, headers=_XSRF_HEADERS)
 
+    def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
+        """See profiler.search.dashboards."""
+        wanted = [{"type": kind, "id": identity} for kind, identity in objects]
+        path = "/api/saved_objects/_bulk_get"
+        return _request(self._session, "POST", self._url, path, json=wanted, headers=_XSRF_HEADERS)
+
     def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
         """See profiler.search.dashboards."""
         query = {"path": path, "method": method}
         return _request(
             self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_XSRF_HEADERS
         )
+
+
+def _anonymous(session: requests.Session) -> requests.Session:
+    """A session without credentials: without this setting, requests would take some from ~/.netrc."""
+    anonymous = requests.Session()
+    anonymous.trust_env, anonymous.verify, anonymous.proxies = False, session.verify, session.proxies
+    return anonymous
+
+
+def _checked_address(url: str) -> str:
+    """Return the address. Raises UsageError if it does not begin with a scheme."""
+    if not url.lower().startswith(("http://", "https://")):
+        raise UsageError(f"The address {url} has no scheme: add http:// or https://.")
+    return url.rstrip("/")
 
 
 def open_session(

@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
-from kibana.aggregations import search_body
+from kibana.aggregations import MATCHING, search_body
 from kibana.build import FOLDER, build_files
+from kibana.classic import colours_of
+from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
+from kibana.index_templates import data_view_fields
 from kibana.lint import lint_file
-from kibana.model import Panel, fields_of
+from kibana.model import Index, Panel, fields_of
 from kibana.objects import object_id
 from kibana.panels import DASHBOARDS, PANELS
+from kibana.shared_panels import OUTCOMES
 from profiler.record.document_fields import FIELDS
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
@@ -32,6 +36,9 @@ HEATMAP = object_id("lens", "task-usage-cpu")
 CLASSIC_HEATMAP = object_id("visualization", "task-usage-cpu")
 BARS = object_id("lens", "task-count-by-family")
 CLASSIC_BARS = object_id("visualization", "task-count-by-family")
+RATE, RATE_LENS = object_id("visualization", "failure-rate"), object_id("lens", "failure-rate")
+OUTCOME_BARS = object_id("visualization", "task-count-by-outcome")
+OUTCOME_BARS_LENS = object_id("lens", "task-count-by-outcome")
 DASHBOARD = object_id("dashboard", "task-overview")
 REPORTS = object_id("data-view", "reports")
 
@@ -89,7 +96,6 @@ def test_every_panel_stands_on_its_dashboard_in_order(name: str, files: dict[str
 def test_the_notice_of_slack_finds_its_dashboard(name: str, files: dict[str, str]) -> None:
     found = by_id(loaded(files[name]), str(TASK_RUN_DASHBOARD_ID))
     assert (found["type"], found["attributes"]["title"]) == ("dashboard", "Task run")
-    assert found["attributes"]["timeRestore"] is False  # the address says the time
 
 
 @each_file
@@ -100,11 +106,22 @@ def test_dashboards_offer_their_controls(name: str, files: dict[str, str]) -> No
             controls = by_id(objects, object_id("visualization", f"{dashboard.key}-filters"))
             offered = [one["fieldName"] for one in json.loads(controls["attributes"]["visState"])["params"]["controls"]]
         else:
-            written = by_id(objects, object_id("dashboard", dashboard.key))
-            source = json.loads(written["attributes"]["kibanaSavedObjectMeta"]["searchSourceJSON"])
-            offered = [one["meta"]["key"] for one in source["filter"]]
-            assert all(one["meta"]["disabled"] for one in source["filter"])
+            written = by_id(objects, object_id("dashboard", dashboard.key))["attributes"]
+            lists = json.loads(written["controlGroupInput"]["panelsJSON"])
+            offered = [
+                one["explicitInput"]["fieldName"] for one in sorted(lists.values(), key=lambda one: one["order"])
+            ]
+            assert all(one["explicitInput"]["id"] == identity for identity, one in lists.items())
         assert offered == [control.field for control in dashboard.controls]
+
+
+def test_a_label_has_one_colour_on_all_panels() -> None:
+    colours: dict[str, set[str]] = {}
+    for panel in PANELS:
+        for label, colour in colours_of(panel).items():
+            colours.setdefault(label, set()).add(colour)
+    assert {label for label, found in colours.items() if len(found) > 1} == set()
+    assert {case.label for case in OUTCOMES} <= set(colours)
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------
@@ -114,6 +131,9 @@ FITTING = {
     "count_distinct": {"keyword"},
     "terms": {"keyword"},
     "filter": {"keyword"},
+    "flag": {"boolean"},
+    "comparison": NUMBERS,
+    "exists": {"keyword"} | NUMBERS,
     "control": {"keyword"},
     "time": {"date"},
     "latest": {"keyword", "date"} | NUMBERS,
@@ -154,6 +174,12 @@ def test_every_format_of_a_data_view_is_of_a_field_that_is_there(name: str, file
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
 
 
+@pytest.mark.parametrize("index", ["reports", "checkpoints"])
+def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
+    listed = {entry["name"]: entry["esTypes"] for entry in data_view_fields(index) if entry["name"][0] != "_"}
+    assert listed == {name: [kind] for name, kind in template_fields(index).items()}
+
+
 def test_the_pipeline_moves_every_field_that_the_record_contains() -> None:
     processors = json.loads((FOLDER / "ingest" / "task-profiler.json").read_text())["processors"]
     written = {one["target_field"] for step in processors for kind, one in step.items() if kind == "rename"}
@@ -167,12 +193,12 @@ def test_the_pipeline_moves_every_field_that_the_record_contains() -> None:
 
 
 def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and fields of a search body, from the outermost to the innermost."""
-    buckets = {name: one for name, one in aggregations.items() if "aggs" in one}
+    """Names and fields of a search body, from the outermost to the innermost. A ratio's part is none of them."""
+    buckets = {name: one for name, one in aggregations.items() if "aggs" in one and MATCHING not in name}
     for name, one in buckets.items():
         (kind,) = set(one) - {"aggs"}
-        return [(name, one[kind]["field"]), *nested(one["aggs"])]
-    return [(name, "") for name in aggregations]
+        return [(name, one[kind].get("field", "")), *nested(one["aggs"])]
+    return [(name, "") for name in aggregations if MATCHING not in name]
 
 
 @by_key
@@ -180,15 +206,49 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     moment = datetime(2026, 3, 1, tzinfo=UTC)
     wanted = nested(search_body(panel, moment, moment, interval="1h")["aggs"])
     classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))
-    aggs = json.loads(classic["attributes"]["visState"])["aggs"]
-    buckets = [(one["id"], one["params"]["field"]) for one in aggs if one["schema"] != "metric"]
+    state = json.loads(classic["attributes"]["visState"])
+    aggs = state["aggs"] or [{"id": "1", "schema": "metric", "params": state["params"]["series"][0]["metrics"][0]}]
+    buckets = [(one["id"], one["params"].get("field", "")) for one in aggs if one["schema"] != "metric"]
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
+    fields = [field for _, field in wanted if field] + [metric.field for metric in panel.metrics]
+    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric"] == fields[-len(panel.metrics) :]
     lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
     (layer,) = lens["indexpattern"]["layers"].values()
     columns = [layer["columns"][column] for column in layer["columnOrder"]]
-    fields = [field for _, field in wanted if field] + [metric.field for metric in panel.metrics]
-    assert [column["sourceField"] for column in columns] == fields
-    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric"] == fields[len(buckets) :]
+    drawn = [column["sourceField"] for column in columns if column.get("sourceField", "Records") != "Records"]
+    repeated = len(panel.cases) or (2 if panel.metrics[0].share_of else 1)
+    assert drawn == (fields if repeated == 1 else [*fields[:-1], *fields[-1:] * repeated])
+
+
+@by_key
+def test_both_flavours_count_the_same_documents(panel: Panel, files: dict[str, str]) -> None:
+    classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))["attributes"]
+    source = json.loads(classic["kibanaSavedObjectMeta"]["searchSourceJSON"])
+    lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]
+    assert source["query"] == lens["query"] == {"query": kql(panel.condition), "language": "kuery"}
+    state = json.loads(classic["visState"])
+    (layer,) = lens["datasourceStates"]["indexpattern"]["layers"].values()
+    queries = [one["filter"]["query"] for one in layer["columns"].values() if not one["isBucketed"] and "filter" in one]
+    if panel.cases:
+        (filters,) = [one["params"]["filters"] for one in state["aggs"] if one["type"] == "filters"]
+        assert [one["input"]["query"] for one in filters] == queries == [kql(case.condition) for case in panel.cases]
+    if panel.metrics[0].share_of is not None:
+        assert [state["params"]["series"][0]["metrics"][0]["numerator"]["query"]] == queries
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (None, ""),
+        (Is("a", "b"), 'a: "b"'),
+        (Is("a", value=True), "a: true"),
+        (AllOf((Not(AnyOf((Exists("a"), Above("b", 0)))), Below("c", 1))), "not (a: * or b > 0) and c < 1"),
+        (Not(AllOf((Exists("a"),))), "not (a: *)"),
+        (AnyOf((AllOf((Exists("a"), Exists("b"))), Exists("c"))), "(a: * and b: *) or c: *"),
+    ],
+)
+def test_a_condition_in_the_query_language(condition: Condition | None, text: str) -> None:
+    assert kql(condition) == text
 
 
 # --- the lint -------------------------------------------------------------------------------------------------------
@@ -232,8 +292,46 @@ def renamed_layer(objects: Objects) -> None:
     by_id(objects, BARS)["attributes"]["state"]["visualization"]["layers"][0]["layerId"] = "another"
 
 
+def drop_controls(objects: Objects) -> None:
+    written = by_id(objects, DASHBOARD)
+    written["attributes"].pop("controlGroupInput")
+    written["references"] = [one for one in written["references"] if "controlGroup" not in one["name"]]
+
+
+def colours_in(panel: dict[str, Any]) -> dict[str, str]:
+    colours: dict[str, str] = panel["embeddableConfig"]["vis"]["colors"]
+    return colours
+
+
 def precise_duration(formats: dict[str, Any]) -> None:
     formats["usage.duration_ms"]["params"]["outputFormat"] = "humanizePrecise"
+
+
+def on_formats(change: Callable[[Any], object]) -> Change:
+    return lambda objects: inside(objects, REPORTS, "fieldFormatMap", change)
+
+
+def on_panels(change: Callable[[Any], object], identity: str) -> Change:
+    """Change the panel of a dashboard that shows this visualization."""
+
+    def apply(objects: Objects) -> None:
+        (name,) = [one["name"] for one in by_id(objects, DASHBOARD)["references"] if one["id"] == identity]
+        inside(
+            objects,
+            DASHBOARD,
+            "panelsJSON",
+            lambda panels: change(next(panel for panel in panels if panel["panelRefName"] == name)),
+        )
+
+    return apply
+
+
+def in_seconds(formats: dict[str, Any]) -> None:
+    formats["usage.duration_ms"]["params"]["outputFormat"] = "asSeconds"
+
+
+def elsewhere(formats: dict[str, Any]) -> None:
+    formats["task.id"]["params"]["urlTemplate"] = "../app/dashboards#/view/another?_g=(time:(from:a))&_a={{value}}"
 
 
 MUTATIONS: list[tuple[str, str, Change]] = [
@@ -272,6 +370,28 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H06", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"].reverse())),
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop())),
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop(2))),
+    ("D05", LENS, drop_controls),
+    ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"].update(index_pattern=""))),
+    ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"]["series"][0]["metrics"][0].pop("numerator"))),
+    ("H09", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"][1]["params"].update(size=50))),
+    ("H09", LENS, on_lens(HEATMAP, lambda layer, _: layer["columns"]["rows-0"]["params"].update(size=50))),
+    ("L08", LENS, on_lens(RATE_LENS, lambda layer, _: layer["columns"]["metric-0"].update(references=["x"]))),
+    ("F01", CLASSIC, lambda o: by_id(o, REPORTS)["attributes"].update(fields="[]")),
+    ("F01", LENS, lambda o: inside(o, REPORTS, "fields", lambda fields: fields.pop())),
+    ("F02", CLASSIC, on_formats(in_seconds)),
+    ("F03", CLASSIC, on_formats(lambda formats: formats.pop("task.id"))),
+    ("F03", LENS, on_formats(elsewhere)),
+    ("T01", CLASSIC, lambda o: by_id(o, DASHBOARD)["attributes"].update(timeRestore=False)),
+    ("T01", LENS, lambda o: by_id(o, DASHBOARD)["attributes"].pop("timeFrom")),
+    ("C01", CLASSIC, on_panels(lambda panel: panel["embeddableConfig"].pop("vis"), CLASSIC_HEATMAP)),
+    ("C01", CLASSIC, on_panels(lambda panel: colours_in(panel).update(Success="#ff0000"), OUTCOME_BARS)),
+    ("C01", LENS, on_lens(OUTCOME_BARS_LENS, lambda _, drawing: drawing["layers"][0].pop("yConfig"))),
+    (
+        "C01",
+        LENS,
+        on_lens(OUTCOME_BARS_LENS, lambda _, drawing: drawing["layers"][0]["yConfig"][0].update(color="#f00")),
+    ),
+    ("C02", CLASSIC, lambda o: by_id(o, CLASSIC_BARS)["attributes"].update(uiStateJSON='{"vis":{"colors":{}}}')),
     ("L01", LENS, dialect_of_8),
     ("L02", LENS, renamed_layer),
     ("L03", LENS, on_lens(BARS, lambda layer, _: layer["columnOrder"].pop())),

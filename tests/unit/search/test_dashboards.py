@@ -1,12 +1,22 @@
 """Importing dashboards, against answers in the shapes of real servers."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from profiler.core.errors import TaskProfilerError
-from profiler.search.dashboards import ImportResult, detect_flavour, import_dashboards, parse_objects
+from profiler.search.dashboards import (
+    ImportResult,
+    UiVersion,
+    choose_flavour,
+    existing_objects,
+    fit_objects,
+    import_dashboards,
+    parse_objects,
+    read_version,
+)
 from profiler.search.setup import Method, ServerResponse
 
 OBJECTS: list[dict[str, Any]] = [
@@ -29,6 +39,11 @@ class FakeUi:
         self.files.append((file_name, objects))
         return self._answer or ServerResponse(status=200, body={"success": True, "successCount": len(objects)})
 
+    def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
+        found = [{"type": kind, "id": identity} for kind, identity in objects]
+        absent = {"error": {"statusCode": 404, "message": "Not found"}}
+        return self._answer or ServerResponse(status=200, body={"saved_objects": [found[0], {**found[1], **absent}]})
+
     def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
         raise NotImplementedError
 
@@ -49,13 +64,43 @@ class FakeUi:
     ],
 )
 def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> None:
-    assert detect_flavour(FakeUi(version=version)) == flavour
+    assert choose_flavour(read_version(FakeUi(version=version)), None) == flavour
+
+
+def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
+    with pytest.raises(TaskProfilerError, match=r"OpenSearch Dashboards 2\.19 has no Lens charts.*--flavour classic"):
+        choose_flavour(read_version(FakeUi(version="2.19.2")), "lens")
+    assert choose_flavour(read_version(FakeUi(version="8.11.0")), "classic") == "classic"
+
+
+def test_objects_that_are_there_already() -> None:
+    assert existing_objects(FakeUi(), OBJECTS) == frozenset({("index-pattern", "a")})
+    assert existing_objects(FakeUi(answer=ServerResponse(status=404)), OBJECTS) is None
+
+
+@pytest.mark.parametrize(("major", "minor", "has_lists"), [(7, 17, False), (8, 0, True), (9, 2, True)])
+def test_dropdown_lists_are_for_kibana_8(major: int, minor: int, *, has_lists: bool) -> None:
+    dashboard = {
+        "type": "dashboard",
+        "attributes": {"title": "t", "controlGroupInput": {}},
+        "references": [{"name": "controlGroup_1:optionsListDataView"}, {"name": "1:panel_1"}],
+    }
+    index, fitted = fit_objects([OBJECTS[0], dashboard], UiVersion(major=major, minor=minor))
+    assert index == OBJECTS[0]
+    assert ("controlGroupInput" in fitted["attributes"]) is has_lists
+    assert len(fitted["references"]) == 1 + has_lists
+
+
+def test_a_prefix_renames_the_indices_of_a_ratio() -> None:
+    state = json.dumps({"params": {"index_pattern": "task-reports-*"}})
+    (found,) = parse_objects(json.dumps({"type": "visualization", "attributes": {"visState": state}}).encode(), "team")
+    assert json.loads(found["attributes"]["visState"]) == {"params": {"index_pattern": "team-reports-*"}}
 
 
 @pytest.mark.parametrize("version", ["", "x", "8", "8.x"])
 def test_something_else_at_the_address_is_said(version: str) -> None:
     with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
-        detect_flavour(FakeUi(version=version))
+        read_version(FakeUi(version=version))
 
 
 def test_all_objects_go_in_one_file() -> None:

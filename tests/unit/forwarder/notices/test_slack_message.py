@@ -374,7 +374,7 @@ def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
     place, _, state = link.partition("?")
     assert place == f"{KIBANA}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}"
     assert parse_qs(state) == {
-        "_g": ["(time:(from:'2026-03-01T09:00:03.000Z',to:now))"],
+        "_g": ["(time:(from:'2026-03-01T09:00:03.000Z',to:'2026-03-01T12:18:03.000Z'))"],
         "_a": ["(query:(language:kuery,query:'task.id:\"0123\"'))"],
     }
 

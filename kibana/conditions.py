@@ -1,0 +1,122 @@
+"""Conditions on documents, as Kibana's query language (KQL) and as a query of the cluster."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """The field has this value."""
+
+    field: str
+    value: str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The number in the field is greater than the limit."""
+
+    field: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The number in the field is less than the limit."""
+
+    field: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The field has a value."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The condition does not hold."""
+
+    condition: "Condition"
+
+
+class AllOf(tuple["Condition", ...]):
+    """All conditions hold."""
+
+    __slots__ = ()
+
+
+class AnyOf(tuple["Condition", ...]):
+    """At least one condition holds."""
+
+    __slots__ = ()
+
+
+Condition: TypeAlias = Is | Above | Below | Exists | Not | AllOf | AnyOf
+
+
+def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
+    """The condition in Kibana's query language; an empty text for None."""
+    match condition:
+        case None:
+            return ""
+        case Is(field, bool(value)):
+            return f"{field}: {str(value).lower()}"
+        case Is(field, value):
+            return f'{field}: "{value}"'
+        case Above(field, limit):
+            return f"{field} > {limit}"
+        case Below(field, limit):
+            return f"{field} < {limit}"
+        case Exists(field):
+            return f"{field}: *"
+        case Not(inner):
+            return f"not {_group(inner)}"
+        case AllOf():
+            return " and ".join(_group(inner) for inner in condition)
+        case AnyOf():
+            return " or ".join(_group(inner) for inner in condition)
+
+
+def _group(condition: Condition) -> str:
+    return f"({kql(condition)})" if isinstance(condition, AllOf | AnyOf) else kql(condition)
+
+
+def query(condition: Condition) -> Json:  # noqa: PLR0911  one for each kind
+    """The condition as a query of Elasticsearch and OpenSearch."""
+    match condition:
+        case Is(field, value):
+            return {"term": {field: value}}
+        case Above(field, limit):
+            return {"range": {field: {"gt": limit}}}
+        case Below(field, limit):
+            return {"range": {field: {"lt": limit}}}
+        case Exists(field):
+            return {"exists": {"field": field}}
+        case Not(inner):
+            return {"bool": {"must_not": [query(inner)]}}
+        case AllOf():
+            return {"bool": {"filter": [query(inner) for inner in condition]}}
+        case AnyOf():
+            return {"bool": {"should": [query(inner) for inner in condition], "minimum_should_match": 1}}
+
+
+def fields_in(condition: Condition | None) -> tuple[tuple[str, str], ...]:
+    """The fields of a condition, each with its use: ``filter``, ``comparison`` or ``exists``."""
+    match condition:
+        case None:
+            return ()
+        case Is(field, value):
+            return ((field, "flag" if isinstance(value, bool) else "filter"),)
+        case Above(field, _) | Below(field, _):
+            return ((field, "comparison"),)
+        case Exists(field):
+            return ((field, "exists"),)
+        case Not(inner):
+            return fields_in(inner)
+        case AllOf() | AnyOf():
+            return tuple(use for inner in condition for use in fields_in(inner))

@@ -1,0 +1,220 @@
+"""The dashboard of all runs: numbers, outcomes, durations, failures, resource usage and cost."""
+
+from dataclasses import replace
+from typing import Final
+
+from kibana.model import (
+    COUNT_BANDS,
+    HIGH_COLOUR,
+    NO_FAILURE_BANDS,
+    PERCENT_BANDS,
+    TIME_FIELD,
+    USED_COLOUR,
+    Dashboard,
+    Metric,
+    Panel,
+    Terms,
+)
+from kibana.shared_panels import (
+    CLUSTER_CONTROL,
+    COST,
+    DURATION,
+    FAILED,
+    FAMILIES,
+    FAMILY_CONTROL,
+    HEATMAP_ROWS,
+    LARGEST_FAMILIES,
+    LATEST_TASK,
+    NOT_SUCCESSFUL,
+    OUT_OF_MEMORY,
+    OUTCOME_CONTROL,
+    OUTCOMES,
+    TASKS,
+    WASTE,
+    average,
+    highest,
+    latest,
+    number,
+)
+
+_MEAN_OF_MEANS = (
+    "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
+)
+_ROWS = f"The {HEATMAP_ROWS} families with the highest values."
+_HEATMAP_HEIGHT = 20
+_MEDIAN = Metric(operation="percentile", field=DURATION, percent=50, label="Median", colour=USED_COLOUR)
+_P95 = Metric(operation="percentile", field=DURATION, percent=95, label="95th percentile", colour=HIGH_COLOUR)
+
+_NUMBERS: Final = (
+    number("task-count", "Tasks", "Tasks that ended.", TASKS, width=8),
+    number(
+        "failure-rate",
+        "Failure rate",
+        "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
+        replace(TASKS, label="of all tasks failed", share_of=FAILED),
+        width=10,
+    ),
+    replace(
+        number(
+            "out-of-memory-count",
+            "Out of memory",
+            "Tasks that ran out of memory, as ECS or the monitor reports.",
+            replace(TASKS, label="Out of memory"),
+            width=10,
+        ),
+        condition=OUT_OF_MEMORY,
+        bands=NO_FAILURE_BANDS,
+    ),
+    number("cost-total", "Cost (USD)", "Fargate list price of all tasks.", COST, width=10),
+    number(
+        "waste-total",
+        "Could be saved (USD)",
+        "The amount that the recommended sizes would have saved.",
+        WASTE,
+        width=10,
+    ),
+)
+
+
+def _heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
+    return Panel(
+        key=key,
+        title=title,
+        description=f"{description} {_ROWS}",
+        index="reports",
+        kind="heatmap",
+        metrics=(metric,),
+        terms=(FAMILIES,),
+        has_time_axis=True,
+        bands=PERCENT_BANDS,
+        width=48,
+        height=_HEATMAP_HEIGHT,
+    )
+
+
+_HEATMAPS: Final = (
+    _heatmap(
+        "task-usage-cpu",
+        "Task Resource Usage Average: CPU %",
+        f"Mean CPU usage in percent of the task size. {_MEAN_OF_MEANS}",
+        average("usage.cpu.percent.avg", "CPU %"),
+    ),
+    _heatmap(
+        "task-usage-memory",
+        "Task Resource Usage Average: memory %",
+        f"Mean memory usage in percent of the task size. {_MEAN_OF_MEANS}",
+        average("usage.memory.percent.avg", "Memory %"),
+    ),
+    _heatmap(
+        "task-peak-memory",
+        "Task Resource Usage Peak: memory %",
+        "The highest memory peak of the tasks that ended in a cell, in percent of the task size.",
+        highest("usage.memory.percent.max", "Memory peak %"),
+    ),
+    replace(
+        _heatmap(
+            "task-out-of-memory",
+            "Out of memory: tasks",
+            "Tasks that ran out of memory. Their sampled peak can be lower than 100 %.",
+            replace(TASKS, label="Out of memory"),
+        ),
+        condition=OUT_OF_MEMORY,
+        bands=COUNT_BANDS,
+        height=12,
+    ),
+)
+
+OVERVIEW: Final = Dashboard(
+    key="task-overview",
+    title="Task overview",
+    description="Number of tasks, failures, durations, resource usage and cost.",
+    controls=(CLUSTER_CONTROL, FAMILY_CONTROL, OUTCOME_CONTROL),
+    time_range="now-7d",
+    panels=(
+        *_NUMBERS,
+        Panel(
+            key="task-count-by-outcome",
+            title="Task Count by outcome",
+            description="Tasks by end time. Stopped: a user, a Spot interruption, a service or AWS ended the task.",
+            index="reports",
+            kind="bars",
+            metrics=(TASKS,),
+            cases=OUTCOMES,
+            has_time_axis=True,
+        ),
+        Panel(
+            key="task-count-by-family",
+            title="Task Count by family",
+            description="Tasks by end time: the ten families with the most tasks, and all others.",
+            index="reports",
+            kind="bars",
+            metrics=(TASKS,),
+            terms=(LARGEST_FAMILIES,),
+            has_time_axis=True,
+        ),
+        Panel(
+            key="failures",
+            title="Failures and reasons",
+            description="Tasks that did not succeed, with their stop category and the reason that ECS gives.",
+            index="reports",
+            kind="table",
+            metrics=(
+                TASKS,
+                latest("task.exit_code", "Latest exit code"),
+                LATEST_TASK,
+                latest(TIME_FIELD, "Latest end"),
+            ),
+            terms=(
+                Terms(field="task.family", label="Family", size=50, order_by_metric=0),
+                Terms(
+                    field="task.stop_category", label="Category", size=10, order_by_metric=0, has_missing_bucket=True
+                ),
+                Terms(field="task.stopped_reason", label="Reason", size=10, order_by_metric=0, has_missing_bucket=True),
+            ),
+            condition=NOT_SUCCESSFUL,
+            width=48,
+        ),
+        Panel(
+            key="task-duration",
+            title="Task Duration by family",
+            description=(
+                "Median and 95th percentile of the ten families with the most tasks, and of all others. The axis is "
+                "logarithmic."
+            ),
+            index="reports",
+            kind="ranking",
+            metrics=(_MEDIAN, _P95),
+            terms=(LARGEST_FAMILIES,),
+            is_logarithmic=True,
+        ),
+        Panel(
+            key="cost-by-family",
+            title="Cost by family (USD)",
+            description="Fargate list price by end time: the ten families with the most tasks, and all others.",
+            index="reports",
+            kind="bars",
+            metrics=(COST,),
+            terms=(LARGEST_FAMILIES,),
+            has_time_axis=True,
+        ),
+        *_HEATMAPS,
+        Panel(
+            key="families",
+            title="Families",
+            description="The 25 families with the most reports.",
+            index="reports",
+            kind="table",
+            metrics=(
+                TASKS,
+                average(DURATION, "Mean duration"),
+                highest(DURATION, "Longest"),
+                highest("usage.memory.percent.max", "Memory peak %"),
+                replace(COST, label="Cost (USD)"),
+                replace(WASTE, label="Saving (USD)"),
+                LATEST_TASK,
+            ),
+            terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True),),
+            width=48,
+        ),
+    ),
+)

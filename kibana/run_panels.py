@@ -1,0 +1,261 @@
+"""The dashboards of one run: its result, its sizes, its checkpoints, and its accelerators."""
+
+from dataclasses import replace
+from typing import Final
+
+from kibana.conditions import Exists
+from kibana.model import PERCENT_BANDS, SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
+from kibana.shared_panels import (
+    CLUSTER_CONTROL,
+    CONTAINER_ROWS,
+    COST,
+    DURATION,
+    FAMILIES,
+    FAMILY_CONTROL,
+    LATEST_TASK,
+    TASK_CONTROL,
+    TASK_ROWS,
+    TASKS,
+    average,
+    highest,
+    latest,
+)
+
+_TABLE_HEIGHT: Final = 9
+_ROW_OF_RUN: Final = (TASK_ROWS, CONTAINER_ROWS)
+_TASKS_OF_CHART: Final = Terms(field="task.id", label="Task", size=10, is_by_count=True)
+_WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
+
+
+def _table(key: str, title: str, description: str, *metrics: Metric) -> Panel:
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        index="reports",
+        kind="table",
+        metrics=metrics,
+        terms=_ROW_OF_RUN,
+        width=48,
+        height=_TABLE_HEIGHT,
+    )
+
+
+def _of_devices(panel: Panel) -> Panel:
+    """Only of tasks that have the value, with a line for each."""
+    return replace(panel, terms=(_TASKS_OF_CHART,), condition=Exists(panel.metrics[0].field))
+
+
+def _over_time(key: str, title: str, description: str, *metrics: Metric, terms: tuple[Terms, ...] = ()) -> Panel:
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        index="checkpoints",
+        kind="line",
+        metrics=metrics,
+        terms=terms,
+        has_time_axis=True,
+    )
+
+
+def _what_if(size: str) -> Metric:
+    """The upper bound of the slowdown at a smaller size."""
+    return highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
+
+
+RUN: Final = Dashboard(
+    key="task-run",
+    title="Task run",
+    description=(
+        "One task: its result, what it used of its size, and its course. Select it by task.id. The link in a notice "
+        "and every task id on the other dashboards do so."
+    ),
+    controls=(FAMILY_CONTROL, TASK_CONTROL),
+    time_range="now-24h",
+    panels=(
+        _table(
+            "run-summary",
+            "Run: result",
+            "Outcome, category and reason, as ECS and the monitor report them.",
+            latest("task.family", "Family"),
+            latest("task.status", "Verdict"),
+            latest("task.stop_category", "Category"),
+            latest("task.stopped_reason", "Reason"),
+            latest("task.exit_code", "Exit code"),
+            latest("event.start", "Start"),
+            highest(DURATION, "Duration"),
+            COST,
+        ),
+        _table(
+            "run-size",
+            "Run: usage and size",
+            "Saturated: share of the time in which the task used all CPUs. Killed: processes that the kernel killed.",
+            highest("usage.cpu.size", "vCPU"),
+            average("usage.cpu.percent.avg", "CPU %"),
+            average("usage.cpu.saturated_percent", "Saturated %"),
+            highest("usage.memory.size_mb", "Memory MB"),
+            highest("usage.memory.used_mb.max", "Peak MB"),
+            highest("usage.memory.percent.max", "Peak %"),
+            highest("usage.memory.kills", "Killed"),
+            highest("recommendation.vcpu", "Advised vCPU"),
+            highest("recommendation.memory_mb", "Advised MB"),
+        ),
+        _table(
+            "run-what-if",
+            "Run: slowdown at another size",
+            "How many times longer the run would have taken at most with this number of vCPUs. 1: not slower.",
+            *(_what_if(size) for size in _WHAT_IF_SIZES),
+        ),
+        _over_time(
+            "run-cpu",
+            "CPU %",
+            "Mean CPU usage in each checkpoint interval, in percent of the task size.",
+            average("interval.cpu_percent", "CPU %"),
+            terms=(Terms(field="container.name", label="Container", size=10),),
+        ),
+        _over_time(
+            "run-memory",
+            "Memory against size (MB)",
+            "Maximum memory usage in each checkpoint interval, and the memory size.",
+            highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
+            highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+        ),
+        Panel(
+            key="run-containers",
+            title="Containers",
+            description="Totals over all checkpoints of each container.",
+            index="checkpoints",
+            kind="table",
+            metrics=(
+                average("interval.cpu_percent", "CPU %"),
+                highest("interval.memory_mb", "Memory peak (MB)"),
+                highest("usage.memory.cache_mb.max", "Page cache (MB)"),
+                highest("usage.network.rx_bytes", "Received"),
+                highest("usage.network.tx_bytes", "Sent"),
+                highest("usage.block.read_bytes", "Read"),
+                highest("usage.block.write_bytes", "Written"),
+                latest("container.image.name", "Image"),
+            ),
+            terms=(TASK_ROWS, Terms(field="container.name", label="Container", size=10)),
+            width=48,
+            height=_TABLE_HEIGHT,
+        ),
+    ),
+)
+
+
+def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: Metric) -> Panel:
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        index="reports",
+        kind="table",
+        metrics=(TASKS, *metrics, LATEST_TASK),
+        terms=(FAMILIES,),
+        condition=Exists(field),
+        width=48,
+        height=12,
+    )
+
+
+def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
+    return Panel(
+        key=key,
+        title=title,
+        description=f"{description} Families by the end time of their tasks.",
+        index="reports",
+        kind="heatmap",
+        metrics=(metric,),
+        terms=(FAMILIES,),
+        has_time_axis=True,
+        condition=Exists(metric.field),
+        bands=PERCENT_BANDS,
+        width=48,
+    )
+
+
+GPU: Final = Dashboard(
+    key="task-gpu",
+    title="GPU",
+    description="GPU utilization and memory of runs, and of one run over time.",
+    controls=(CLUSTER_CONTROL, FAMILY_CONTROL, TASK_CONTROL),
+    time_range="now-24h",
+    panels=(
+        _of_devices(
+            _over_time(
+                "run-gpu",
+                "GPU % over time",
+                "Mean GPU utilization in each checkpoint interval, over all GPUs of a task.",
+                average("interval.gpu_percent", "GPU %"),
+            )
+        ),
+        _of_devices(
+            _over_time(
+                "run-gpu-memory",
+                "GPU memory over time (MB)",
+                "Maximum memory usage of a single GPU in each checkpoint interval.",
+                highest("interval.gpu_memory_mb", "Used (MB)"),
+            )
+        ),
+        _accelerator_heatmap(
+            "gpu-usage",
+            "GPU % by family",
+            "Mean GPU utilization.",
+            average("usage.gpu.percent.avg", "GPU %"),
+        ),
+        _accelerator_table(
+            "gpu-families",
+            "GPUs by family",
+            "Runs that had a GPU.",
+            "usage.gpu.count",
+            highest("usage.gpu.count", "GPUs"),
+            average("usage.gpu.percent.avg", "GPU %"),
+            highest("usage.gpu.percent.max", "Highest %"),
+            highest("usage.gpu.memory_mb.max", "Memory peak (MB)"),
+        ),
+    ),
+)
+
+NEURON: Final = Dashboard(
+    key="task-neuron",
+    title="Neuron",
+    description="NeuronCore utilization of runs, and of one run over time.",
+    controls=(CLUSTER_CONTROL, FAMILY_CONTROL, TASK_CONTROL),
+    time_range="now-24h",
+    panels=(
+        _of_devices(
+            _over_time(
+                "run-neuron",
+                "Neuron % over time",
+                "Mean NeuronCore utilization in each checkpoint interval, over all NeuronCores of a task.",
+                average("interval.neuron_percent", "Neuron %"),
+            )
+        ),
+        _of_devices(
+            _over_time(
+                "run-neuron-memory",
+                "Neuron device memory over time (MB)",
+                "Maximum device memory of the run so far.",
+                highest("usage.neuron.memory_mb.max", "Used (MB)"),
+            )
+        ),
+        _accelerator_heatmap(
+            "neuron-usage",
+            "Neuron % by family",
+            "Mean NeuronCore utilization.",
+            average("usage.neuron.percent.avg", "Neuron %"),
+        ),
+        _accelerator_table(
+            "neuron-families",
+            "Neuron by family",
+            "Runs that used NeuronCores.",
+            "usage.neuron.cores",
+            highest("usage.neuron.cores", "Cores"),
+            average("usage.neuron.percent.avg", "Neuron %"),
+            highest("usage.neuron.percent.max", "Highest %"),
+            highest("usage.neuron.memory_mb.max", "Memory peak (MB)"),
+        ),
+    ),
+)

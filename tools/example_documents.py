@@ -1,0 +1,226 @@
+"""Fill a cluster with made-up runs, to look at the dashboards: several outcomes, a GPU, NeuronCores, growth of memory.
+
+    python -m tools.example_documents CLUSTER_URL [--families 9] [--days 7]
+
+The index templates must be installed: `task-profiler kibana import`. The runs end now. The same seed gives the same
+runs, except for their times.
+"""
+
+import argparse
+import json
+import math
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import requests
+from msgspec.structs import replace
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
+
+from benchmarks.fleet_record import RunProfile, checkpoints, report  # noqa: E402
+from forwarder.documents import Document, report_document  # noqa: E402
+from profiler.record.model import (  # noqa: E402
+    AverageAndMaximum,
+    Distribution,
+    Interval,
+    Neuron,
+    NeuronCore,
+    Recommendation,
+    Report,
+    SlowdownBounds,
+    encode,
+)
+from tools.example_runs import BATCHES, Batch, draw_outcome  # noqa: E402
+
+SEED: Final = 20261121
+_NEURON: Final = Batch(family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5)
+_GROWTH: Final = 1.7
+_STOPPED_SHARE, _UNKNOWN_SHARE = 0.03, 0.015
+_GPU_MEMORY_MB, _NEURON_MEMORY_MB = 24_576, 32_768
+_BATCH_SIZE, _TIMEOUT_SECONDS = 500, 60
+_SIZES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_STOPS: Final = (
+    ("user", "UserInitiated", "Task stopped by the deployment of release 214"),
+    ("spot", "SpotInterruption", "Your Spot Task was interrupted."),
+)
+_OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
+
+
+def batches(count: int) -> tuple[Batch, ...]:
+    """The families of the pictures, and copies of them with other sizes if more are wanted."""
+    known = (*BATCHES, _NEURON)
+    rng = random.Random(SEED)
+    copies = [
+        replace(
+            rng.choice(BATCHES),
+            family=f"{rng.choice(('import', 'export', 'sync', 'report'))}-{rng.choice(('orders', 'users'))}-{n:02}",
+            cpu=rng.betavariate(2, 2),
+            memory=rng.uniform(0.05, 0.9),
+            growth=0,
+        )
+        for n in range(max(count - len(known), 0))
+    ]
+    return (*known, *copies)[:count]
+
+
+def documents(end: datetime, *, families: int, days: int) -> Iterator[Document]:
+    """Yield the documents of all runs that ended before ``end``, and of their checkpoints."""
+    rng = random.Random(SEED)
+    for day in range(days + 1):
+        midnight = (end - timedelta(days=days - day)).replace(hour=0, minute=0, second=0, microsecond=0)
+        for batch in batches(families):
+            for hour in batch.hours:
+                started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
+                run = _run(batch, started_at, day / days, rng)
+                if datetime.fromisoformat(run.record.finished_at or "") < end:
+                    yield from _documents_of(run, batch, rng)
+
+
+def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
+    level = min(batch.memory + _GROWTH * batch.growth * progress + rng.gauss(0, 0.03), 1.05)
+    status, exit_code, is_killed = draw_outcome(level, batch, rng)
+    duration_ms = 60_000 * batch.minutes * rng.lognormvariate(0, 0.18)
+    if status == "failure":
+        duration_ms *= rng.uniform(0.3, 0.9)
+    is_stopped = rng.random() < _STOPPED_SHARE
+    profile = RunProfile(
+        status="stopped" if is_stopped else status,
+        exit_code=None if is_stopped else exit_code,
+        is_killed=is_killed and not is_stopped,
+        duration_ms=int(duration_ms),
+        init_ms=rng.randint(9_000, 40_000),
+        cpu=min(max(batch.cpu + rng.gauss(0, 0.05), 0.01), 1.0),
+        memory=1.0 if is_killed else min(max(level, 0.02), 0.98),
+    )
+    run = report(batch, profile, started_at, rng)
+    record, metrics = run.record, run.record.metrics
+    saturated = max(0.0, profile.cpu - 0.6) * 100
+    slowdowns = {
+        f"{size:g}": SlowdownBounds(min=round(share, 2), max=round(share * 1.3, 2))
+        for size in _SIZES
+        if size < batch.vcpu and (share := profile.cpu * batch.vcpu / size) > 1
+    }
+    record = replace(
+        record,
+        metrics=replace(metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns),
+        recommendation=_recommendation(batch, profile.cpu, level),
+        neuron=_neuron(rng) if batch.family == _NEURON.family else None,
+    )
+    return replace(run, record=record)
+
+
+def _recommendation(batch: Batch, cpu: float, level: float) -> Recommendation | None:
+    """Twice the memory for a run that used almost all of it, half the size for a run that used little."""
+    if batch.gpu is not None:
+        return None
+    if level >= 0.9:  # noqa: PLR2004
+        return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb * 2, saving_percent=-24.0)
+    if max(cpu, level) < 0.4 and batch.vcpu > _SIZES[0]:  # noqa: PLR2004
+        return Recommendation(vcpu=batch.vcpu / 2, memory_mb=batch.memory_mb / 2, saving_percent=50.0)
+    return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb, saving_percent=0.0)
+
+
+def _neuron(rng: random.Random) -> Neuron:
+    percent = rng.uniform(55, 85)
+    cores = tuple(
+        NeuronCore(index=index, utilization_percent=Distribution(avg=round(percent, 1), max=97.0)) for index in range(2)
+    )
+    memory = Distribution(avg=11_000.0, max=round(rng.uniform(12_000, 16_000), 1))
+    return Neuron(cores=cores, device_memory_used_mb=memory, device_memory_size_mb=_NEURON_MEMORY_MB)
+
+
+def _documents_of(run: Report, batch: Batch, rng: random.Random) -> Iterator[Document]:
+    found = report_document(run, encode(run).decode(), prefix="task")
+    assert isinstance(found, Document)
+    yield replace(found, fields=_with_event(dict(found.initial_fields), run, rng))
+    for number, checkpoint in enumerate(checkpoints(run)):
+        record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
+        varied = replace(checkpoint, record=record)
+        document = report_document(varied, encode(varied).decode(), prefix="task")
+        assert isinstance(document, Document)
+        yield document
+
+
+def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict[str, Any]:
+    """Add what the forwarder takes from ECS's event of the task's end."""
+    task, event = dict(fields["task"]), dict(fields["event"])
+    if run.record.likely_out_of_memory:
+        task |= {"stop_category": "oom", "out_of_memory": True, "stopped_reason": _OUT_OF_MEMORY}
+    elif run.record.status == "stopped":
+        category, code, reason = rng.choice(_STOPS)
+        task |= {"status": "stopped", "stop_category": category, "stop_code": code, "stopped_reason": reason}
+        event["outcome"] = "unknown"
+    elif run.record.status == "failure":
+        task |= {"stop_category": "exit"}
+    elif rng.random() < _UNKNOWN_SHARE:
+        task["status"] = event["outcome"] = "unknown"
+        task.pop("exit_code", None)
+    return {**fields, "task": task, "event": event}
+
+
+def _interval(checkpoint: Report, run: Report, batch: Batch, number: int) -> Interval:
+    """The values of one interval: a course over the run instead of the run's mean."""
+    before = checkpoint.record.interval or Interval()
+    metrics = run.record.metrics
+    elapsed = number * 60_000 / (metrics.duration_ms or 1)
+    wave = 0.8 + 0.35 * math.sin(elapsed * 19) - (0.5 if 0.42 < elapsed < 0.5 else 0)  # noqa: PLR2004
+    cpu = min((metrics.cpu_utilization_percent or Distribution()).avg or 0, 80) * wave
+    memory = (metrics.max_memory_used_mb or 0) * (0.25 + 0.75 * min(elapsed * 1.1, 1) ** 0.7)
+    devices: dict[str, Any] = {}
+    if batch.gpu is not None:
+        devices["gpu_utilization_percent"] = AverageAndMaximum(avg=round(100 * batch.gpu * min(wave, 1), 1), max=99.0)
+        used = _GPU_MEMORY_MB * (0.1 + 0.7 * min(elapsed * 5, 1))
+        devices["gpu_memory_used_mb"] = AverageAndMaximum(avg=round(used, 1), max=round(used, 1))
+    if run.record.neuron is not None:
+        devices["neuron_utilization_percent"] = AverageAndMaximum(avg=round(70 * min(wave, 1), 1), max=96.0)
+    return replace(
+        before,
+        cpu_utilization_percent=Distribution(avg=round(max(cpu, 0.5), 2)),
+        memory_used_mb=Distribution(max=round(memory, 1)),
+        **devices,
+    )
+
+
+def send(url: str, found: Iterator[Document]) -> int:
+    """Index all documents. Returns their number. Raises SystemExit if the cluster rejects one."""
+    count, lines = 0, []
+    for document in found:
+        lines += [json.dumps({"index": {"_index": document.index, "_id": document.id}}), json.dumps(document.fields)]
+        count += 1
+        if len(lines) == 2 * _BATCH_SIZE:
+            _bulk(url, lines)
+            lines = []
+    if lines:
+        _bulk(url, lines)
+    requests.post(f"{url}/task-*/_refresh", timeout=_TIMEOUT_SECONDS).raise_for_status()
+    return count
+
+
+def _bulk(url: str, lines: Sequence[str]) -> None:
+    body = "".join(f"{line}\n" for line in lines).encode()
+    headers = {"Content-Type": "application/x-ndjson"}
+    response = requests.post(f"{url}/_bulk", data=body, headers=headers, timeout=_TIMEOUT_SECONDS)
+    response.raise_for_status()
+    if response.json()["errors"]:
+        raise SystemExit(f"The cluster rejected a document: {response.text[:500]}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Fill the cluster."""
+    parser = argparse.ArgumentParser(description="Fill a cluster with made-up runs.")
+    parser.add_argument("url", help="Elasticsearch or OpenSearch")
+    parser.add_argument("--families", type=int, default=len(BATCHES) + 1)
+    parser.add_argument("--days", type=int, default=7)
+    options = parser.parse_args(arguments)
+    now = datetime.now(UTC)
+    count = send(options.url.rstrip("/"), documents(now, families=options.families, days=options.days))
+    print(f"{count} documents of {options.families} families")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
