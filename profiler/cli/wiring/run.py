@@ -4,7 +4,6 @@ import math
 import os
 import pwd
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.cli.output import printable
@@ -15,7 +14,6 @@ from profiler.collectors.base import stop_collectors
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
-from profiler.history.recorder import HistoryRecorder
 from profiler.local.labels import build_default_labels, git_commit, parse_labels, runner_labels
 from profiler.local.session import OnSample, RunContext, RunRequest, fan_out, run
 from profiler.record.json_line import encode_line
@@ -23,6 +21,7 @@ from profiler.record.model import Report
 from profiler.settings import problems_message, read_price_settings, read_series_points
 
 if TYPE_CHECKING:
+    from profiler.history.recorder import HistoryRecorder
     from profiler.local.live import LiveView
 
 _STDERR = 2
@@ -46,7 +45,7 @@ def run_command(options: RunOptions) -> int:
     own_labels = parse_labels(options.labels)
     descriptor = None if output is None else _open_output(output)
     clock = SystemClock()
-    recorder = None if options.no_history else HistoryRecorder(history_file, os.environ, clock)
+    recorder = None if options.no_history else _history_recorder(history_file, clock)
     view = _live_view(clock) if options.live else None
     request = RunRequest(
         argv=options.words, family=options.name, interval_seconds=options.interval_seconds, labels=own_labels
@@ -77,7 +76,13 @@ def run_command(options: RunOptions) -> int:
     return finished.exit_code
 
 
-def _listeners(recorder: HistoryRecorder | None, view: "LiveView | None") -> list[OnSample]:
+def _history_recorder(file: str | None, clock: Clock) -> "HistoryRecorder":
+    from profiler.history.recorder import HistoryRecorder  # not with --no-history
+
+    return HistoryRecorder(file, os.environ, clock)
+
+
+def _listeners(recorder: "HistoryRecorder | None", view: "LiveView | None") -> list[OnSample]:
     listeners: list[OnSample] = []
     if recorder is not None:
         listeners.append(recorder.timeline.add)
@@ -136,7 +141,7 @@ def _write_all(descriptor: int, data: bytes) -> str | None:
 def _find_labels() -> dict[str, str]:
     """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
     try:
-        commit = git_commit(Path.cwd())
+        commit = git_commit(os.getcwd())
     except OSError:
         commit = None
     found = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
@@ -173,5 +178,5 @@ def _live_view(clock: Clock) -> "LiveView | None":
         except OSError:
             return  # The terminal has closed; command and report go on.
 
-    sizes = effective_sizes(read_own_cgroups(Path("/")).limits(), read_host(), len(os.sched_getaffinity(0)))
+    sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
     return LiveView(measure, write, sizes, clock.wall_ns())
