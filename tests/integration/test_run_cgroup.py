@@ -373,17 +373,13 @@ def test_a_command_that_does_not_start_leaves_no_group() -> None:
 
 _BURN_IN_SHELL = ("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
 _AS_NOBODY = f"""
-import os, sys
-from profiler.cli import main
-arguments, sys.argv[1:] = sys.argv[1:], ["run", "--output", "/dev/null", "--", "no-such-command"]
-try:
-    main()
-except SystemExit:
-    sys.argv[1:] = arguments
+import os
+from profiler.cli import main, run_without_click
+run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", "sleep", "0.2"])
 os.setgroups([])
 os.setgid({_NOBODY})
 os.setuid({_NOBODY})
-sys.exit(main())
+main()
 """
 
 
