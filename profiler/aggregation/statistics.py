@@ -5,9 +5,12 @@ time for which it held. :class:`TimeWeightedMean` computes the mean and maximum 
 the total of a kernel counter across resets.
 """
 
-from ddsketch import LogCollapsingLowestDenseDDSketch
+from typing import TYPE_CHECKING
 
 from profiler.record.model import AverageAndMaximum, Distribution
+
+if TYPE_CHECKING:
+    from ddsketch import LogCollapsingLowestDenseDDSketch
 
 RELATIVE_ERROR = 0.01
 # 2048 bins at 1 % span 17 orders of magnitude, more than any quantity here. Beyond that the
@@ -25,7 +28,7 @@ class TimeWeightedStatistics:
     __slots__ = ("_maximum", "_minimum", "_sketch", "_weight_ns", "_weighted_sum")
 
     def __init__(self) -> None:
-        self._sketch = LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, MAX_BINS)
+        self._sketch: LogCollapsingLowestDenseDDSketch | None = None
         self._weighted_sum = 0.0
         self._weight_ns = 0
         self._minimum = float("inf")
@@ -35,6 +38,8 @@ class TimeWeightedStatistics:
         """Add a value of at least 0 that held for ``weight_ns`` nanoseconds."""
         if weight_ns <= 0:
             return
+        if self._sketch is None:
+            self._sketch = _new_sketch()
         self._sketch.add(value, weight_ns)
         self._weighted_sum += value * weight_ns
         self._weight_ns += weight_ns
@@ -74,11 +79,17 @@ class TimeWeightedStatistics:
         return self._within(self._weighted_sum / self._weight_ns)
 
     def _quantile(self, quantile: float) -> float:
-        value = self._sketch.get_quantile_value(quantile)
+        value = None if self._sketch is None else self._sketch.get_quantile_value(quantile)
         return self._within(value if value is not None else self._maximum)
 
     def _within(self, value: float) -> float:
         return min(max(value, self._minimum), self._maximum)
+
+
+def _new_sketch() -> "LogCollapsingLowestDenseDDSketch":
+    from ddsketch import LogCollapsingLowestDenseDDSketch  # not for a command that ends before the first sample
+
+    return LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, MAX_BINS)
 
 
 class TimeWeightedMean:

@@ -1,9 +1,11 @@
 """The command line, the only place where real clocks, sources and sinks are created.
 
-``monitor`` and ``healthcheck`` start without click and rich. The monitor must catch SIGTERM before it imports
-anything heavy, and it shares the task's memory. The health check runs once a minute in the same container.
+``monitor``, ``healthcheck`` and ``run`` start without click and rich. The monitor must catch SIGTERM before it imports
+anything heavy, and it shares the task's memory. The health check runs once a minute in the same container. ``run``
+delays every command that it profiles.
 """
 
+import gc
 import os
 import sys
 import time
@@ -11,6 +13,7 @@ import time
 from profiler.core.signals import SignalHandler
 
 _DEFAULT_PERIOD_SECONDS = 1.0
+_INTERRUPTED = 130  # 128 + SIGINT, as shells do
 
 
 def main() -> None:
@@ -23,9 +26,37 @@ def main() -> None:
         sys.exit(run_monitor(stop))
     if sys.argv[1:] == ["healthcheck"]:
         sys.exit(run_healthcheck())
-    from profiler.cli.app import run_command_line  # click is not for the monitor
+    if sys.argv[1:2] == ["run"]:
+        exit_code = run_without_click(sys.argv[2:])
+        if exit_code is not None:
+            # Everything is written and closed. The interpreter would take 10 ms to free the memory.
+            os._exit(exit_code)
+    from profiler.cli.app import run_command_line  # click is only for the other commands
 
     run_command_line()
+
+
+def run_without_click(arguments: list[str]) -> int | None:
+    """Run and report a command; returns None, and does nothing, for help and for errors, which click prints."""
+    gc.disable()  # it would search the imported modules for garbage again and again
+    from profiler.cli.run_options import parse_usual
+
+    options = parse_usual(arguments)
+    if options is None:
+        gc.enable()
+        return None
+    from profiler.cli.wiring.run import run_command
+    from profiler.core.errors import TaskProfilerError
+
+    gc.freeze()
+    gc.enable()
+    try:
+        return run_command(options)
+    except TaskProfilerError as error:
+        _print_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 def run_healthcheck() -> int:
@@ -38,9 +69,15 @@ def run_healthcheck() -> int:
     try:
         check_monitor(Path("/proc"), _period_seconds(), time.sleep)
     except TaskProfilerError as error:
-        sys.stderr.write(f"task-profiler: {error}\n")
+        _print_error(error)
         return error.exit_code
     return 0
+
+
+def _print_error(error: Exception) -> None:
+    if sys.stderr is not None:  # None: the caller has closed it
+        sys.stderr.write(f"task-profiler: {error}\n")
+        sys.stderr.flush()
 
 
 def _period_seconds() -> float:

@@ -5,8 +5,6 @@ import sys
 from io import BufferedWriter, FileIO, StringIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
-import click
-
 from profiler.core.errors import TaskProfilerError
 
 if TYPE_CHECKING:
@@ -43,6 +41,8 @@ def stdout_encoding() -> str:
 
 def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
+    import click  # not for `run`
+
     click.echo(f"task-profiler: {printable(sentence)}", err=True)
 
 

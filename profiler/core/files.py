@@ -3,9 +3,12 @@
 import os
 from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FIRST_NON_STANDARD = 3
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
@@ -23,7 +26,7 @@ def dup_above_standard_streams(descriptor: int) -> int:
         os.close(descriptor)
 
 
-def open_or_none(path: str | Path, flags: int = os.O_RDONLY) -> int | None:
+def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
     """Open a file that stays open; None if it cannot be opened."""
     try:
         return dup_above_standard_streams(os.open(path, flags))
@@ -31,7 +34,7 @@ def open_or_none(path: str | Path, flags: int = os.O_RDONLY) -> int | None:
         return None
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
+def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
     """Replace the contents of a file with ``data``, entirely or not at all.
 
     Pipes and devices cannot be replaced and are written to.
@@ -44,7 +47,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
     Raises:
         OSError: if the file cannot be written.
     """
-    from tempfile import NamedTemporaryFile  # slow to import, and `run` imports this module
+    from pathlib import Path  # slow to import, as the next one, and `run` imports this module
+    from tempfile import NamedTemporaryFile
 
     if path.exists() and not path.is_file():
         path.write_bytes(data)
@@ -61,7 +65,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
             raise
 
 
-def package_data_folder(name: str, *, what: str) -> Path:
+def package_data_folder(name: str, *, what: str) -> "Path":
     """Find a data folder, in an installation or in the repository.
 
     Args:
@@ -71,6 +75,8 @@ def package_data_folder(name: str, *, what: str) -> Path:
     Raises:
         TaskProfilerError: if the installation lacks the folder.
     """
+    from pathlib import Path  # not for `run`
+
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "shipped" / name, package.parent / _IN_REPOSITORY[name]):
         if folder.is_dir():

@@ -1,10 +1,10 @@
 """Adds a run to the history. Determines the history's file and how many runs it keeps.
 
-sqlite3 is imported only when the run is added: it would delay the start of every command.
+sqlite3 and pathlib are imported only when the run is added: they would delay the start of every command.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -12,17 +12,22 @@ from profiler.core.timestamps import parse_ns
 from profiler.history.timeline import Timeline
 from profiler.record.model import Report
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 DEFAULT_RUNS = 10_000
 _MAX_DIGITS = 9
 _RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
 
 
-def history_path(option: str | None, environment: Mapping[str, str]) -> Path:
+def history_path(option: str | None, environment: Mapping[str, str]) -> "Path":
     """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
 
     Raises:
         TaskProfilerError: if none of them, nor HOME, is set.
     """
+    from pathlib import Path  # see the module's docstring
+
     if option is not None:
         if not option:
             raise UsageError("--history is empty: name a file or leave the option out.")

@@ -1,6 +1,7 @@
 """The time series of one run for charts: collects at most a fixed number of points and encodes them as JSON."""
 
 from collections.abc import Iterable
+from functools import cache
 from threading import Lock
 
 import msgspec
@@ -40,7 +41,12 @@ class Point(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(tuple[Point, ...])
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[tuple[Point, ...]]:
+    """The decoder, which is slow to make: it is not for the run that is measured."""
+    return msgspec.json.Decoder(tuple[Point, ...])
 
 
 def encode_points(points: Iterable[Point]) -> bytes:
@@ -50,7 +56,7 @@ def encode_points(points: Iterable[Point]) -> bytes:
 
 def decode_points(text: bytes) -> tuple[Point, ...]:
     """Decode points. Raises ``msgspec.DecodeError`` if the text has another format."""
-    return _decoder.decode(text)
+    return _decoder().decode(text)
 
 
 def _row(point: Point) -> tuple[float | int | None, ...]:

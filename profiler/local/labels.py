@@ -3,9 +3,9 @@
 The git commit is read from git's files: git need not be installed and no process is started.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from profiler.core.errors import UsageError
 
@@ -69,38 +69,40 @@ def merge_labels(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[
     return {**defaults, **given}
 
 
-def git_commit(folder: Path) -> str | None:
+def git_commit(folder: str) -> str | None:
     """The commit checked out in the nearest repository at or above ``folder``; None without a repository."""
-    for parent in (folder, *folder.parents):
-        git = parent / ".git"
-        if git.exists():
+    while True:
+        git = os.path.join(folder, ".git")
+        if os.path.exists(git):
             return _commit_of(_git_folder(git))
-    return None
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return None
 
 
-def _git_folder(git: Path) -> Path:
+def _git_folder(git: str) -> str:
     """``.git`` itself, or the folder that it points to in a worktree or submodule."""
-    link = _read(git) if git.is_file() else None
-    return git.parent / link.removeprefix("gitdir: ") if link is not None else git
+    link = _read(git) if os.path.isfile(git) else None
+    return os.path.join(os.path.dirname(git), link.removeprefix("gitdir: ")) if link is not None else git
 
 
-def _commit_of(git: Path) -> str | None:
-    head = _read(git / "HEAD")
+def _commit_of(git: str) -> str | None:
+    head = _read(os.path.join(git, "HEAD"))
     if head is None or not head.startswith("ref: "):
         return _commit(head)
     reference = head.removeprefix("ref: ")
     if ".." in reference.split("/") or reference.startswith("/"):
         return None
-    shared = _read(git / "commondir")
-    for folder in (git, git / shared if shared is not None else git):
-        commit = _commit(_read(folder / reference)) or _packed_ref(folder, reference)
+    shared = _read(os.path.join(git, "commondir"))
+    for folder in (git, os.path.join(git, shared) if shared is not None else git):
+        commit = _commit(_read(os.path.join(folder, reference))) or _packed_ref(folder, reference)
         if commit is not None:
             return commit
     return None
 
 
-def _packed_ref(git: Path, reference: str) -> str | None:
-    for line in (_read(git / "packed-refs") or "").splitlines():
+def _packed_ref(git: str, reference: str) -> str | None:
+    for line in (_read(os.path.join(git, "packed-refs")) or "").splitlines():
         commit, _, name = line.partition(" ")
         if name == reference:
             return _commit(commit)
@@ -111,10 +113,11 @@ def _commit(text: str | None) -> str | None:
     return text if text is not None and _COMMIT.fullmatch(text) else None
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str) -> str | None:
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
+        if os.stat(path).st_size > _MAX_FILE_BYTES:
             return None
-        return path.read_text().strip()
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
     except (OSError, UnicodeDecodeError, ValueError):
         return None

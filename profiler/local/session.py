@@ -7,7 +7,6 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -150,7 +149,7 @@ class _Session:
         self._clock = clock
         self._interval_ns = interval_ns
         self._warnings = tuple(warnings)
-        self._cgroups = read_own_cgroups(Path("/"))
+        self._cgroups = read_own_cgroups()
         self._own_cgroup = make_command_cgroup(self._cgroups, os.getpid(), identity.task_id)
         self._oom_kills_before = self._cgroups.oom_kills()
         self._preexisting_children = list_children(os.getpid(), threads=1)

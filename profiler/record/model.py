@@ -1,7 +1,7 @@
 """The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
 
 from collections.abc import Mapping
-from inspect import cleandoc
+from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
 import msgspec
@@ -348,7 +348,12 @@ def _is_peak_source(word: str) -> TypeGuard[PeakSource]:
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Report)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Report]:
+    """The decoder, which is slow to make: it is not for the programs that only write reports."""
+    return msgspec.json.Decoder(Report)
 
 
 def encode(report: Report) -> bytes:
@@ -363,11 +368,13 @@ def decode(line: bytes | str) -> Report:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
             (``msgspec.ValidationError`` is a subclass).
     """
-    return _decoder.decode(line)
+    return _decoder().decode(line)
 
 
 def json_schema() -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of a line."""
+    from inspect import cleandoc  # slow to import, and every command imports this module
+
     schema = msgspec.json.schema(Report)
     for definition in schema["$defs"].values():
         # Python 3.13 removes the indentation of docstrings, older versions keep it.

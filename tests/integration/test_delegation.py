@@ -23,7 +23,7 @@ def group(tmp_path: Path) -> Path:
 
 
 def _delegation(group: Path) -> CgroupDelegation:
-    return CgroupDelegation(group, group / "leaf", "memory", KernelCgroupFilesystem())
+    return CgroupDelegation(str(group), str(group / "leaf"), "memory", KernelCgroupFilesystem())
 
 
 def _subtree_control(group: Path) -> str:

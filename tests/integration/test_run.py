@@ -537,3 +537,14 @@ def test_no_command() -> None:
     finished = _run()
     assert finished.returncode == 2
     assert len(finished.stderr.splitlines()) == 1
+
+
+def test_a_short_command_is_run_without_slow_modules() -> None:
+    """Each of them would delay every command. What the history, a sample or a GPU needs is imported for these alone."""
+    command = (sys.executable, "-X", "importtime", "-m", "profiler", "run", "--no-history", "--", "true")
+    finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, text=True)
+    lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
+    assert "profiler.local.session" in lines
+    slow = {"click", "ddsketch", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
+    assert not slow & {*lines}
+    assert lines.index("profiler.local.session") < lines.index("profiler.sizing.advice")

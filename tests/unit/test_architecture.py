@@ -222,11 +222,29 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    "heavy", ["boto3", "botocore", "http", "pynvml", "requests", "rich", "sqlite3", "structlog", "tempfile"]
+    "heavy",
+    [
+        "boto3",
+        "botocore",
+        "click",
+        "ddsketch",
+        "http",
+        "inspect",
+        "pathlib",
+        "pynvml",
+        "requests",
+        "rich",
+        "sqlite3",
+        "structlog",
+        "tempfile",
+        "urllib",
+    ],
 )
 def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
-    reached = reached_by_top_level_imports("profiler.cli.app", "profiler.cli.run", without=heavy)
+    roots = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.run")
+    reached = reached_by_top_level_imports(*roots, without=heavy)
     assert "profiler.local.session" in reached
+    assert not [module for module in reached if package(module) == "sizing" and module != "profiler.sizing.prices"]
 
 
 def test_a_package_is_seen_at_a_glance() -> None:

@@ -70,7 +70,7 @@ def _make_collector(
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.collectors.processes.commands import redact  # rarely used
+    from profiler.collectors.processes.redaction import redact  # rarely used
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None

@@ -19,7 +19,6 @@ when it is empty.
 import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -229,17 +228,17 @@ def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | No
     """The location, or None if a new group there would affect the command or other processes."""
     if location is None:
         return None
-    enabled_below = proc.read_text(location.folder / "cgroup.subtree_control").split()
+    enabled_below = proc.read_text(f"{location.folder}/cgroup.subtree_control").split()
     return location if location.controllers.union(enabled_below) <= _NEUTRAL_CONTROLLERS else None
 
 
 def _uses_hierarchy(location: CgroupLocation) -> bool:
     """Whether the limits of a version 1 memory group hold for the groups below; before Linux 5.11 this was optional."""
-    return (proc.read(str(location.folder / "memory.use_hierarchy")) or b"1").strip() == b"1"
+    return (proc.read(f"{location.folder}/memory.use_hierarchy") or b"1").strip() == b"1"
 
 
 def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) -> AccountingCgroup | None:
-    folder = candidate.location.folder / name
+    folder = f"{candidate.location.folder}/{name}"
     try:
         filesystem.make(folder)
     except OSError:
@@ -257,16 +256,16 @@ def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) 
     return group
 
 
-def _remove_stale_groups(above: Path, filesystem: CgroupFilesystem) -> None:
+def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
     """Remove the empty groups of profilers that were killed."""
     try:
         names = os.listdir(above)  # noqa: PTH208  only names are needed
     except OSError:
         return
     for name in names:
-        claim = try_lock(above / name) if name.startswith(_PREFIX) else None
+        claim = try_lock(f"{above}/{name}") if name.startswith(_PREFIX) else None
         if claim is not None:
-            try_remove(above / name, filesystem)
+            try_remove(f"{above}/{name}", filesystem)
             os.close(claim)
 
 

@@ -9,7 +9,6 @@ systemd driver the group exists only 4 to 150 ms longer than the last process.
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -136,8 +135,7 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     mounts = parse_mounts(proc.read_text(f"{process}/mountinfo"))
     groups = parse_membership(proc.read_text(f"{process}/cgroup"))
     v1_memory, v1_cpu, v2 = (
-        _open_group(Path(process) / "root", mounts, groups, hierarchy, docker_id)
-        for hierarchy in (MEMORY, CPUACCT, UNIFIED)
+        _open_group(f"{process}/root", mounts, groups, hierarchy, docker_id) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     memory = (v1_memory, V1_MEMORY) if v1_memory is not None else None
     cpu = (v1_cpu, V1_CPU) if v1_cpu is not None else None
@@ -165,7 +163,7 @@ def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
 
 
 def _open_group(
-    root: Path, mounts: tuple[Mount, ...], groups: Mapping[str, str], hierarchy: str, docker_id: str
+    root: str, mounts: tuple[Mount, ...], groups: Mapping[str, str], hierarchy: str, docker_id: str
 ) -> int | None:
     group = container_group(groups.get(hierarchy, ""), docker_id)
     mount = find_mount(mounts, hierarchy)
@@ -174,12 +172,12 @@ def _open_group(
     return open_or_none(group_folders(root, mount, group)[0], os.O_PATH | os.O_DIRECTORY)
 
 
-def _descriptor_path(descriptor: int) -> Path:
-    return Path(f"/proc/self/fd/{descriptor}")
+def _descriptor_path(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
 
 
 def _open(folder: int, name: str) -> int | None:
-    return open_or_none(_descriptor_path(folder) / name)
+    return open_or_none(f"{_descriptor_path(folder)}/{name}")
 
 
 def _reread(descriptor: int | None) -> bytes:

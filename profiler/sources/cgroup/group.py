@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
-from pathlib import Path
 from typing import NoReturn, Protocol
 
 from msgspec import Struct
@@ -43,23 +42,23 @@ Sleep = Callable[[float], None]
 class CgroupFilesystem(Protocol):
     """Creates and removes groups, which are folders."""
 
-    def make(self, folder: Path) -> None:
+    def make(self, folder: str) -> None:
         """Create a group."""
 
-    def remove(self, folder: Path) -> None:
+    def remove(self, folder: str) -> None:
         """Remove an empty group."""
 
 
 class KernelCgroupFilesystem:
     """The kernel's cgroup file system."""
 
-    def make(self, folder: Path) -> None:
+    def make(self, folder: str) -> None:
         """Create a group."""
-        folder.mkdir()
+        os.mkdir(folder)
 
-    def remove(self, folder: Path) -> None:
+    def remove(self, folder: str) -> None:
         """Remove a group. The kernel refuses while processes or other groups are in it."""
-        folder.rmdir()
+        os.rmdir(folder)
 
 
 class Counters(Struct, frozen=True, kw_only=True):
@@ -85,23 +84,23 @@ class AccountingCgroup:
         OSError: if processes cannot enter the group.
     """
 
-    def __init__(self, folder: Path, hierarchy: str, path: str, counters: Counters) -> None:
+    def __init__(self, folder: str, hierarchy: str, path: str, counters: Counters) -> None:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
         self._lock_descriptor = try_lock(folder)
-        self._procs_descriptor = _open(folder / PROCS_FILE, os.O_WRONLY)
-        self._cpu_descriptor = None if counters.cpu is None else open_or_none(folder / counters.cpu.name)
+        self._procs_descriptor = _open(f"{folder}/{PROCS_FILE}", os.O_WRONLY)
+        self._cpu_descriptor = None if counters.cpu is None else open_or_none(f"{folder}/{counters.cpu.name}")
         self.cpu = None if self._cpu_descriptor is None else counters.cpu
         self.memory = counters.memory
-        if counters.memory is not None and not (folder / counters.memory.usage).exists():
+        if counters.memory is not None and not os.path.exists(f"{folder}/{counters.memory.usage}"):
             self.memory = None
         self._peak_descriptor: int | None = None
         self._can_reset_peak = False
         if self.memory is not None:
-            self._open_peak_file(folder / self.memory.peak)
+            self._open_peak_file(f"{folder}/{self.memory.peak}")
 
-    def _open_peak_file(self, path: Path) -> None:
+    def _open_peak_file(self, path: str) -> None:
         """Open the high-water mark. In version 2 it can be reset since Linux 6.12, for each open file separately."""
         self._peak_descriptor = open_or_none(path, os.O_RDWR)
         self._can_reset_peak = self._peak_descriptor is not None
@@ -110,7 +109,7 @@ class AccountingCgroup:
 
     def set_memory_limit(self, limit_bytes: int) -> bool:
         """Set a memory limit; returns False if the kernel refuses it."""
-        return self.memory is not None and try_write(self.folder / self.memory.limit, b"%d" % limit_bytes)
+        return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
 
     def enter(self) -> bool:
         """Move the calling process into the group; returns False if the kernel refuses it."""
@@ -147,24 +146,24 @@ class AccountingCgroup:
         for _ in range(_MAX_REMOVE_ATTEMPTS):
             if try_remove(self.folder, filesystem):
                 break
-            if not move_processes(self.folder, self.folder.parent):
+            if not move_processes(self.folder, os.path.dirname(self.folder)):
                 sleep(_RETRY_SECONDS)
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
 
 
-def member_pids(folder: Path) -> tuple[bytes, ...]:
+def member_pids(folder: str) -> tuple[bytes, ...]:
     """The processes in a group, 0 for each outside of our pid namespace; empty if the group cannot be read."""
-    return tuple((proc.read(str(folder / PROCS_FILE)) or b"").split())
+    return tuple((proc.read(f"{folder}/{PROCS_FILE}") or b"").split())
 
 
-def move_processes(source: Path, target: Path) -> int:
+def move_processes(source: str, target: str) -> int:
     """Move the processes of one group to another; returns how many the kernel has moved."""
     # A 0 stands for a process of another pid namespace. Writing it would move this process.
-    return sum(try_write(target / PROCS_FILE, pid) for pid in member_pids(source) if pid != CALLING_PROCESS)
+    return sum(try_write(f"{target}/{PROCS_FILE}", pid) for pid in member_pids(source) if pid != CALLING_PROCESS)
 
 
-def try_remove(folder: Path, filesystem: CgroupFilesystem) -> bool:
+def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
     """Remove a group; returns False if the kernel refuses it, such as for a group that is not empty."""
     try:
         filesystem.remove(folder)
@@ -173,7 +172,7 @@ def try_remove(folder: Path, filesystem: CgroupFilesystem) -> bool:
     return True
 
 
-def try_lock(folder: Path) -> int | None:
+def try_lock(folder: str) -> int | None:
     """Lock a folder; None if another process holds the lock or the folder cannot be opened.
 
     The lock lasts until the returned descriptor is closed, which the kernel also does when the process ends.
@@ -189,7 +188,7 @@ def try_lock(folder: Path) -> int | None:
     return descriptor
 
 
-def try_write(path: Path, text: bytes) -> bool:
+def try_write(path: str, text: bytes) -> bool:
     """Write to a file of a group; returns False if the kernel refuses it."""
     try:
         descriptor = _open(path, os.O_WRONLY)
@@ -210,7 +209,7 @@ def try_write_descriptor(descriptor: int, text: bytes) -> bool:
     return True
 
 
-def _open(path: Path, flags: int) -> int:
+def _open(path: str, flags: int) -> int:
     return dup_above_standard_streams(os.open(path, flags))
 
 
@@ -221,7 +220,7 @@ class CgroupDelegation:
     entrance to all others too (EBUSY). Therefore a helper process reverts the change if this process is killed.
     """
 
-    def __init__(self, group: Path, leaf: Path, controller: str, filesystem: CgroupFilesystem) -> None:
+    def __init__(self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem) -> None:
         self._group = group
         self._leaf = leaf
         self._controller = controller
@@ -235,11 +234,11 @@ class CgroupDelegation:
             with_helper: Start the helper process. Not needed for the first process of a container, whose end is the end
                 of the group.
         """
-        if not try_write(self._leaf / PROCS_FILE, CALLING_PROCESS):
+        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
             return False
         if with_helper and not self._start_helper():
             return False
-        return try_write(self._group / _SUBTREE_CONTROL, f"+{self._controller}".encode())
+        return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
     def revert(self) -> None:
         """Disable the controller and return to the group."""
@@ -247,8 +246,8 @@ class CgroupDelegation:
         self._undo()
 
     def _undo(self) -> None:
-        try_write(self._group / _SUBTREE_CONTROL, f"-{self._controller}".encode())
-        try_write(self._group / PROCS_FILE, CALLING_PROCESS)
+        try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"-{self._controller}".encode())
+        try_write(f"{self._group}/{PROCS_FILE}", CALLING_PROCESS)
         try_remove(self._leaf, self._filesystem)
 
     def _start_helper(self) -> bool:
@@ -292,7 +291,7 @@ class CgroupDelegation:
 
 
 def delegate_controller(
-    group: Path, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
+    group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
     """Move this process to a leaf of ``group``, and enable ``controller`` for the groups below.
 
@@ -307,13 +306,13 @@ def delegate_controller(
         None if nothing was changed: the group does not belong to this process alone, it enables controllers already,
         or the kernel refuses.
     """
-    available = proc.read_text(group / _CONTROLLERS).split()
-    enabled = proc.read(str(group / _SUBTREE_CONTROL))
+    available = proc.read_text(f"{group}/{_CONTROLLERS}").split()
+    enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
     if controller not in available or enabled is None or enabled.split():
         return None
     if not _is_exclusive(group, own_pid):
         return None
-    leaf = group / name
+    leaf = f"{group}/{name}"
     try:
         filesystem.make(leaf)
     except OSError:
@@ -325,7 +324,7 @@ def delegate_controller(
     return None
 
 
-def _is_exclusive(group: Path, own_pid: int) -> bool:
+def _is_exclusive(group: str, own_pid: int) -> bool:
     if member_pids(group) != (b"%d" % own_pid,):
         return False
     try:
@@ -336,7 +335,7 @@ def _is_exclusive(group: Path, own_pid: int) -> bool:
     return not has_groups and (own_pid == _INIT_PID or _has_delegate_xattr(group))
 
 
-def _has_delegate_xattr(group: Path) -> bool:
+def _has_delegate_xattr(group: str) -> bool:
     for name in _DELEGATE_XATTRS:
         try:
             if os.getxattr(group, name) == b"1":

@@ -4,7 +4,6 @@ Both versions of control groups are supported.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -45,14 +44,14 @@ class CgroupLocation(Struct, frozen=True, kw_only=True):
     """The group of a process in one hierarchy: its path, its folder, and all controllers of the hierarchy."""
 
     group: str
-    folder: Path
+    folder: str
     controllers: frozenset[str]
 
 
 class Cgroups:
     """The control groups of one process; ``root`` is the root of the file system."""
 
-    def __init__(self, root: Path, groups: Mapping[str, str], mounts: Iterable[Mount]) -> None:
+    def __init__(self, root: str, groups: Mapping[str, str], mounts: Iterable[Mount]) -> None:
         self._root = root
         self._groups = groups
         self._mounts = tuple(mounts)
@@ -99,9 +98,9 @@ class Cgroups:
 
     def _vcpu_limits(self) -> Iterable[float]:
         for folder in self._folders(_CPU):
-            found = parse_cpu_max(proc.read_text(folder / "cpu.max"))
+            found = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
             if found is None:
-                quota, period = (proc.read_text(folder / f"cpu.cfs_{part}_us") for part in ("quota", "period"))
+                quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
                 found = parse_cpu_max(f"{quota} {period}")
             if found is not None:
                 yield found
@@ -109,11 +108,11 @@ class Cgroups:
     def _memory_limits(self) -> Iterable[int]:
         for folder in self._folders(MEMORY):
             for files in (V2_MEMORY, V1_MEMORY):
-                found = parse_bytes(proc.read_text(folder / files.limit))
+                found = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
                 if found is not None:
                     yield found
 
-    def _folders(self, controller: str) -> tuple[Path, ...]:
+    def _folders(self, controller: str) -> tuple[str, ...]:
         """The folders of the group and of those above it, from the bottom to the top."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
@@ -123,10 +122,10 @@ class Cgroups:
         return () if mount is None else group_folders(self._root, mount, group)
 
 
-def read_own_cgroups(root: Path) -> Cgroups:
+def read_own_cgroups(root: str = "/") -> Cgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
-    groups = parse_membership(proc.read_text(root / "proc/self/cgroup"))
-    mounts = parse_mounts(proc.read_text(root / "proc/self/mountinfo"))
+    groups = parse_membership(proc.read_text(f"{root}/proc/self/cgroup"))
+    mounts = parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo"))
     return Cgroups(root, groups, mounts)
 
 
@@ -161,7 +160,7 @@ def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
     return next((mount for mount in mounts if hierarchy in mount.controllers), None)
 
 
-def group_folders(root: Path, mount: Mount, group: str) -> tuple[Path, ...]:
+def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
     """The folders of a group and of those above it, from the bottom to the top of the mount.
 
     In a container without a cgroup namespace, the top of the mount is the container's group while
@@ -171,8 +170,8 @@ def group_folders(root: Path, mount: Mount, group: str) -> tuple[Path, ...]:
     names = [name for name in below.split("/") if name]
     if ".." in names:
         names = []
-    folder = root / mount.folder.lstrip("/")
-    return tuple(folder.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
+    top = "/".join((root.rstrip("/"), mount.folder.strip("/"))).rstrip("/")
+    return tuple("/".join((top, *names[:depth])) or "/" for depth in range(len(names), -1, -1))
 
 
 def _is_below(group: str, top_group: str) -> bool:
@@ -330,13 +329,13 @@ def unmapped_cache_bytes(
     return None if unmapped is None else min(unmapped, usage_bytes)
 
 
-def read_memory(folder: Path, files: MemoryFiles) -> MemoryReading | None:
+def read_memory(folder: str, files: MemoryFiles) -> MemoryReading | None:
     """A group's memory now; None if it cannot be read."""
-    usage_bytes = parse_number(proc.read(str(folder / files.usage)) or b"")
+    usage_bytes = parse_number(proc.read(f"{folder}/{files.usage}") or b"")
     if usage_bytes is None:
         return None
     names = (files.active, files.inactive, files.mapped, files.cache, files.shared)
-    stat = proc.parse_counters(proc.read_text(folder / "memory.stat"), names)
+    stat = proc.parse_counters(proc.read_text(f"{folder}/memory.stat"), names)
     cache_bytes = stat.get(files.cache)
     unmapped_bytes = unmapped_cache_bytes(
         usage_bytes,
@@ -354,9 +353,9 @@ def read_memory(folder: Path, files: MemoryFiles) -> MemoryReading | None:
     )
 
 
-def read_oom_kills(folder: Path, files: MemoryFiles) -> int | None:
+def read_oom_kills(folder: str, files: MemoryFiles) -> int | None:
     """How many processes of a group the kernel has killed because memory ran out; None if it does not count them."""
-    return parse_oom_kills(proc.read(str(folder / files.kills)) or b"")
+    return parse_oom_kills(proc.read(f"{folder}/{files.kills}") or b"")
 
 
 def parse_oom_kills(text: bytes) -> int | None:

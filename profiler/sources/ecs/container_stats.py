@@ -6,6 +6,7 @@ field is optional.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -123,7 +124,12 @@ class _Entry(Struct):
 _T = TypeVar("_T", _BlockEntry, _Network)
 
 _answer_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_entry_decoder = msgspec.json.Decoder(_Entry)
+
+
+@cache
+def _entry_decoder() -> msgspec.json.Decoder[_Entry]:
+    """The decoder, which is slow to make: `run` imports this module and decodes nothing."""
+    return msgspec.json.Decoder(_Entry)
 
 
 def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None) -> StatsReading | Unavailable:
@@ -143,12 +149,13 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
     refused: dict[str, str] = {}
     without_stats: set[str] = set()
     problems: dict[str, None] = {}
+    decode_entry = _entry_decoder().decode
     for docker_id, raw in entries.items():
         if bytes(raw) in (b"null", b"{}"):
             without_stats.add(docker_id)
             continue
         try:
-            entry = _entry_decoder.decode(raw)
+            entry = decode_entry(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             refused[docker_id] = str(error)
             continue

@@ -122,6 +122,7 @@ def test_memory_does_not_grow_with_the_number_of_values() -> None:
     for step in range(200_000):
         series.add(1.0 + step % 977, 1_000_000_000)
     # CPython's lists of the sketch: at most a few thousand bins for any number of values.
+    assert series._sketch is not None
     assert len(series._sketch._store.bins) <= 2048
     assert not hasattr(series, "__dict__")
 
@@ -131,6 +132,7 @@ def test_values_of_any_size_fill_no_more_than_2048_bins() -> None:
     series = TimeWeightedStatistics()
     for exponent in range(-20, 21):
         series.add(10.0**exponent, 1_000_000_000)
+    assert series._sketch is not None
     assert len(series._sketch._store.bins) <= 2048
     shown = series.distribution(digits=20)
     assert shown is not None

@@ -82,7 +82,7 @@ def test_the_commit_of_a_branch(tmp_path: Path) -> None:
     write(tmp_path / ".git" / "refs" / "heads" / "main", COMMIT + "\n")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    assert git_commit(below) == COMMIT
+    assert git_commit(str(below)) == COMMIT
 
 
 def test_the_commit_of_a_packed_branch_and_of_a_detached_head(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_the_commit_of_a_packed_branch_and_of_a_detached_head(tmp_path: Path) ->
         tmp_path / ".git" / "packed-refs",
         f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n",
     )
-    assert git_commit(tmp_path) == COMMIT
+    assert git_commit(str(tmp_path)) == COMMIT
     write(tmp_path / ".git" / "HEAD", "f" * 40 + "\n")
-    assert git_commit(tmp_path) == "f" * 40
+    assert git_commit(str(tmp_path)) == "f" * 40
 
 
 def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
     write(main / "worktrees" / "topic" / "HEAD", "ref: refs/heads/topic\n")
     write(main / "worktrees" / "topic" / "commondir", "../..\n")
     write(tmp_path / "topic" / ".git", f"gitdir: {main / 'worktrees' / 'topic'}\n")
-    assert git_commit(tmp_path / "topic") == COMMIT
+    assert git_commit(str(tmp_path / "topic")) == COMMIT
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
 )
 def test_a_broken_repository_has_no_commit(tmp_path: Path, head: str) -> None:
     write(tmp_path / ".git" / "HEAD", head)
-    assert git_commit(tmp_path) is None
+    assert git_commit(str(tmp_path)) is None
 
 
 def test_unreadable_files_are_no_commit(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe")
-    assert git_commit(tmp_path) is None
+    assert git_commit(str(tmp_path)) is None

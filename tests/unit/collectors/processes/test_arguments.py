@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.commands import redact
+from profiler.collectors.processes.redaction import redact
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,10 @@ class FakeCgroupFilesystem:
         self.made: list[Path] = []
         self.removed: list[Path] = []
 
-    def make(self, folder: Path) -> None:
+    def make(self, folder: str) -> None:
+        self._make(Path(folder))
+
+    def _make(self, folder: Path) -> None:
         if self._refuses(folder):
             raise OSError(30, "Read-only file system")
         folder.mkdir()
@@ -44,7 +47,10 @@ class FakeCgroupFilesystem:
         for name, text in self._child.items():
             (folder / name).write_text(text)
 
-    def remove(self, folder: Path) -> None:
+    def remove(self, folder: str) -> None:
+        self._remove(Path(folder))
+
+    def _remove(self, folder: Path) -> None:
         if (folder / "cgroup.procs").exists() and (folder / "cgroup.procs").read_text().strip():
             raise OSError(16, "Device or resource busy")
         for file in folder.iterdir():
@@ -67,7 +73,7 @@ def _machine(root: Path, kind: tuple[str, str], *groups: str, files: dict[str, s
 
 
 def _made(root: Path, filesystem: FakeCgroupFilesystem) -> CommandCgroup:
-    return make_command_cgroup(read_own_cgroups(root), _OWN_PID, _RUN, filesystem)
+    return make_command_cgroup(read_own_cgroups(str(root)), _OWN_PID, _RUN, filesystem)
 
 
 def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> None:
@@ -193,7 +199,7 @@ def test_groups_of_killed_profilers_are_removed_and_those_of_running_ones_are_no
     files = {f"u/user/job.scope/{name}/cgroup.procs": "" for name in (old, living, foreign)}
     filesystem = FakeCgroupFilesystem(V2_FILES)
     root = _machine(tmp_path, _V2, "u/user/job.scope", files=files)
-    claim = try_lock(root / "u/user/job.scope" / living)
+    claim = try_lock(str(root / "u/user/job.scope" / living))
     assert claim is not None
     _made(root, filesystem)
     os.close(claim)
@@ -239,7 +245,7 @@ def _delegated(root: Path, **files: str) -> Path:
 
 def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
-    delegation = delegate_controller(group, 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES))
+    delegation = delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES))
     assert delegation is not None
     assert (group / "aside/cgroup.procs").read_text() == "0"
     assert (group / "cgroup.subtree_control").read_text().startswith("+memory")
@@ -263,18 +269,18 @@ def test_a_group_that_is_not_exclusive_is_not_changed(tmp_path: Path, files: dic
     group = _delegated(tmp_path / "g", **files)
     filesystem = FakeCgroupFilesystem(V2_FILES)
     before = (group / "cgroup.subtree_control").read_text()
-    assert delegate_controller(group, _OWN_PID, "aside", "memory", filesystem) is None
+    assert delegate_controller(str(group), _OWN_PID, "aside", "memory", filesystem) is None
     assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
 
 
 def test_a_group_with_groups_in_it_is_not_exclusive(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
     (group / "other").mkdir()
-    assert delegate_controller(group, 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES)) is None
+    assert delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES)) is None
 
 
 def test_a_refused_controller_reverts_the_delegation(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
     filesystem = FakeCgroupFilesystem({})
-    assert delegate_controller(group, 1, "aside", "memory", filesystem) is None
+    assert delegate_controller(str(group), 1, "aside", "memory", filesystem) is None
     assert not (group / "aside").exists()

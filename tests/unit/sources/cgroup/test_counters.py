@@ -20,10 +20,10 @@ from profiler.sources.cgroup.hierarchy import (
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES
 
 
-def _group(folder: Path, files: dict[str, str]) -> Path:
+def _group(folder: Path, files: dict[str, str]) -> str:
     for name, text in files.items():
         (folder / name).write_text(text)
-    return folder
+    return str(folder)
 
 
 @pytest.mark.parametrize(("child", "files"), [(V1_FILES, V1_MEMORY), (V2_MEMORY_FILES, V2_MEMORY)], ids=["v1", "v2"])
@@ -40,8 +40,8 @@ def test_memory_is_without_unmapped_files_and_tmpfs_is_no_cache(
 
 @pytest.mark.parametrize("files", [V1_MEMORY, V2_MEMORY])
 def test_a_removed_group_has_no_readings(tmp_path: Path, files: MemoryFiles) -> None:
-    assert read_memory(tmp_path, files) is None
-    assert read_oom_kills(tmp_path, files) is None
+    assert read_memory(str(tmp_path), files) is None
+    assert read_oom_kills(str(tmp_path), files) is None
 
 
 def test_cpu_time() -> None:

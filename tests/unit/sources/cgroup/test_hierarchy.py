@@ -30,13 +30,13 @@ _HYBRID_MOUNTS = (
 )
 
 
-def _machine(root: Path, cgroup: str, mounts: str, files: dict[str, str]) -> Path:
+def _machine(root: Path, cgroup: str, mounts: str, files: dict[str, str]) -> str:
     texts = {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts, **files}
     for name, text in texts.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return root
+    return str(root)
 
 
 def test_version_2_in_a_container(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_kills_are_those_of_the_nearest_group_that_counts_memory(tmp_path: P
     }
     root = _machine(tmp_path, "0::/user.slice/job.scope\n", _V2_MOUNT, files)
     assert read_own_cgroups(root).oom_kills() == 3
-    (root / "sys/fs/cgroup/user.slice/job.scope/memory.events").write_text("oom_kill 1\n")
+    (tmp_path / "sys/fs/cgroup/user.slice/job.scope/memory.events").write_text("oom_kill 1\n")
     assert read_own_cgroups(root).oom_kills() == 1
 
 
@@ -98,7 +98,7 @@ def test_on_a_hybrid_host_version_1_is_read(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    groups = read_own_cgroups(tmp_path)
+    groups = read_own_cgroups(str(tmp_path))
     assert groups.limits() == Limits()
     assert groups.oom_kills() is None
 
@@ -120,10 +120,10 @@ def test_memory_limit(text: str, expected: int | None) -> None:
 
 def test_a_group_outside_of_the_mount_is_its_top() -> None:
     mount = Mount(top_group="/docker/abc", folder="/sys/fs/cgroup", controllers=frozenset({""}))
-    top = Path("/sys/fs/cgroup")
-    assert group_folders(Path("/"), mount, "/docker/abcd") == (top,)
-    assert group_folders(Path("/"), mount, "/../other") == (top,)
-    assert group_folders(Path("/"), mount, "/docker/abc/x") == (top / "x", top)
+    top = "/sys/fs/cgroup"
+    assert group_folders("/", mount, "/docker/abcd") == (top,)
+    assert group_folders("/", mount, "/../other") == (top,)
+    assert group_folders("/", mount, "/docker/abc/x") == (f"{top}/x", top)
 
 
 @given(st.text())

@@ -1,0 +1,77 @@
+"""The options of ``run``, and a parser of the usual command lines, which does without click."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+MIN_INTERVAL_SECONDS = 0.02
+MAX_INTERVAL_SECONDS = 3600.0
+
+Format = Literal["json", "text"]
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """The options of ``run`` with their defaults. ``words`` are the command and its arguments."""
+
+    words: tuple[str, ...]
+    name: str | None = None
+    interval_seconds: float = 1.0
+    output_format: Format = "json"
+    output: str | None = None
+    history_file: str | None = None
+    no_history: bool = False
+    labels: tuple[str, ...] = ()
+    live: bool = False
+
+
+def _parse_interval(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS else None
+
+
+def _parse_format(text: str) -> str | None:
+    return text if text in ("json", "text") else None
+
+
+# The option's field, and its parser, which returns None for an invalid value.
+_OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "--name": ("name", str),
+    "--interval": ("interval_seconds", _parse_interval),
+    "--format": ("output_format", _parse_format),
+    "--output": ("output", str),
+    "--history": ("history_file", str),
+    "--label": ("labels", str),
+}
+_FLAGS = {"--no-history": "no_history", "--live": "live"}
+
+
+def parse_usual(arguments: Sequence[str]) -> RunOptions | None:
+    """Parse the arguments of ``run`` as click does; None for help and for errors, which click prints."""
+    rest = list(arguments)
+    values: dict[str, object] = {}
+    labels: list[str] = []
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        option = rest.pop(0)
+        if option == "--":
+            break
+        if option in _FLAGS:
+            values[_FLAGS[option]] = True
+            continue
+        option, equals, text = option.partition("=")
+        if option not in _OPTIONS or not (equals or rest):
+            return None
+        field, parse = _OPTIONS[option]
+        value = parse(text if equals else rest.pop(0))
+        if value is None:
+            return None
+        if field == "labels":
+            labels.append(str(value))
+        else:
+            values[field] = value
+    if not rest:
+        return None
+    return RunOptions(words=tuple(rest), labels=tuple(labels), **values)  # type: ignore[arg-type]  # see _OPTIONS

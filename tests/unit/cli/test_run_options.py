@@ -1,0 +1,74 @@
+"""The parser of ``run`` that does without click, compared with click."""
+
+import click
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from profiler.cli.run import command
+from profiler.cli.run_options import RunOptions, parse_usual
+
+_OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)
+_VALUES = ("json", "text", "1", "0.02", "3600", "1e1", "1_0", " 2 ", "nan", "inf", "0", "-1", "x", "", "-", "--", "a=b")
+_words = st.one_of(
+    st.sampled_from(_OPTIONS),
+    st.sampled_from(_VALUES),
+    st.builds("{}={}".format, st.sampled_from((*_OPTIONS, "--nam", "-n")), st.sampled_from(_VALUES)),
+    st.text(max_size=4),
+    st.text("-=ah", max_size=4),
+)
+
+
+def parsed_by_click(arguments: list[str]) -> RunOptions:
+    return RunOptions(**command.make_context("run", list(arguments)).params)
+
+
+@given(st.lists(_words, max_size=8))
+@example(["--", "--", "true"])
+@example(["-", "--live"])
+@example(["--name", "--", "true"])
+@example(["--label", "a=b", "--label=c=d=e", "--name=x", "--name", "y", "--", "true", "--name", "z"])
+def test_what_is_parsed_without_click_is_what_click_parses(arguments: list[str]) -> None:
+    options = parse_usual(arguments)
+    if options is not None:
+        assert options == parsed_by_click(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["true"],
+        ["--", "python", "etl.py", "--help"],
+        ["--name", "etl", "--interval=0.5", "--format", "text", "--output", "runs.jsonl", "--", "true"],
+        ["--history", "h.sqlite3", "--live", "--label", "team=data", "--label=a=b", "true"],
+        ["--no-history", "--", "true"],
+    ],
+)
+def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) -> None:
+    assert parse_usual(arguments) == parsed_by_click(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--"],
+        ["--help"],
+        ["-h"],
+        ["--unknown", "true"],
+        ["--interval", "0.001", "true"],
+        ["--interval", "nan", "true"],
+        ["--interval", "fast", "true"],
+        ["--format", "JSON", "true"],
+        ["--live=yes", "true"],
+        ["--name"],
+    ],
+)
+def test_help_and_errors_are_left_to_click(arguments: list[str]) -> None:
+    assert parse_usual(arguments) is None
+
+
+def test_every_option_is_parsed_without_click() -> None:
+    for option in _OPTIONS:
+        values = {"--interval": ["2"], "--format": ["text"], "--no-history": [], "--live": []}.get(option, ["a"])
+        assert parse_usual([option, *values, "true"]) is not None, option
