@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors
@@ -34,6 +35,7 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
     config = Config(retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS})
     options = AwsOptions(region=region_of_environment(region), profile=profile)
 
+    @cache
     def open_client(service: str) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
         with aws_errors("AWS cannot be used"):
             return aws_client(service, options, os.environ, config)
