@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 # A busy machine is slow: a property is about values, never about time.
-settings.register_profile("task-profiler")
+settings.register_profile("task-profiler", deadline=None)
 settings.load_profile("task-profiler")
 
 # Python ignores these two itself; subprocess resets both in the processes it starts.

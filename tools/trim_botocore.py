@@ -12,7 +12,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # The services that this project calls, and those that botocore calls for credentials.
-SERVICES = frozenset({"dynamodb", "ecs", "lambda", "logs", "secretsmanager", "sqs", "ssm", "sts"})
+SERVICES = frozenset(
+    {
+        "cloudformation",
+        "cloudwatch",
+        "dynamodb",
+        "ecs",
+        "events",
+        "iam",
+        "lambda",
+        "logs",
+        "scheduler",
+        "secretsmanager",
+        "sqs",
+        "ssm",
+        "sts",
+    }
+)
 CREDENTIAL_SERVICES = frozenset({"signin", "sso", "sso-oidc", "sts"})
 
 

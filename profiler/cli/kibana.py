@@ -79,7 +79,7 @@ def import_(
     version = read_version(ui)
     chosen = choose_flavour(version, flavour)
     _report_unused(credentials, ui)
-    objects = fit_objects(_read_objects(chosen, prefix), version)
+    objects = fit_objects(dashboard_objects(chosen, prefix), version)
     existing = existing_objects(ui, objects)
     if existing is None and keep_existing:
         raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
@@ -100,7 +100,7 @@ def _report_unused(credentials: str | None, server: ClusterServer | DashboardsSe
 
 
 def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:
-    _print_steps(install_templates(server, _files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
+    _print_steps(install_templates(server, setup_files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
 
 
 def _print_steps(steps: Iterator[SetupStep], *, dry_run: bool) -> None:
@@ -115,7 +115,7 @@ def _install_templates_for(
     if address:
         _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
         return
-    steps = install_templates(ProxiedCluster(ui), _files(), prefix=prefix, dry_run=dry_run)
+    steps = install_templates(ProxiedCluster(ui), setup_files(), prefix=prefix, dry_run=dry_run)
     _print_steps(_warn_on_error(steps), dry_run=dry_run)
 
 
@@ -127,7 +127,8 @@ def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
 
 
-def _read_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
+def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
+    """The dashboards of this installation, with this index prefix."""
     file = _folder() / _DASHBOARD_FILES[flavour]
     if not file.is_file():
         raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
@@ -147,7 +148,8 @@ def _folder() -> Path:
     return package_data_folder("kibana", what="The index templates are")
 
 
-def _files() -> SetupFiles:
+def setup_files() -> SetupFiles:
+    """The index templates and lifecycle policies of this installation."""
     folder = _folder()
     paths = sorted((folder / "index-templates").glob("*.json"))
     templates = {path.stem: json.loads(path.read_text()) for path in paths}

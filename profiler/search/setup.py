@@ -71,15 +71,15 @@ def install_templates(server: SearchServer, files: SetupFiles, *, prefix: str, d
     else:
         yield SetupStep(what=f"lifecycle policy {POLICY}: this server has no {policy.feature}", done=False)
     for name, template in files.templates.items():
-        prefixed_name = _with_index_prefix_text(name, prefix)
+        full_name = prefixed_name(name, prefix)
         body = with_index_prefix(template, prefix)
         if engine == "elasticsearch" and has_policy:
             body["template"]["settings"]["index"]["lifecycle"] = {"name": POLICY}
         if not dry_run:
             _raise_unless_ok(
-                server.request("PUT", f"/_index_template/{prefixed_name}", body), f"index template {prefixed_name}"
+                server.request("PUT", f"/_index_template/{full_name}", body), f"index template {full_name}"
             )
-        yield SetupStep(what=f"index template {prefixed_name}", done=True)
+        yield SetupStep(what=f"index template {full_name}", done=True)
 
 
 def detect_engine(server: SearchServer) -> Engine:
@@ -127,13 +127,14 @@ def with_index_prefix(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
             return {key: copy(child) for key, child in value.items()}
         if isinstance(value, list | tuple):
             return [copy(child) for child in value]
-        return _with_index_prefix_text(value, prefix) if isinstance(value, str) and value.endswith("-*") else value
+        return prefixed_name(value, prefix) if isinstance(value, str) and value.endswith("-*") else value
 
     copied: dict[str, Any] = copy(body)
     return copied
 
 
-def _with_index_prefix_text(text: str, prefix: str) -> str:
+def prefixed_name(text: str, prefix: str) -> str:
+    """The name of an index, a pattern or a template with this prefix instead of the default."""
     return prefix + text.removeprefix(DEFAULT_PREFIX) if text.startswith(f"{DEFAULT_PREFIX}-") else text
 
 

@@ -60,11 +60,13 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
 class AddMonitorResult(Struct, frozen=True, kw_only=True):
     """The new definition, and notes for the user.
 
-    ``batch`` is the name of the batch container. ``has_monitor`` is True if the definition had a monitor before.
+    ``changes`` are those notes that name a change of an existing monitor. ``batch`` is the name of the batch container.
+    ``has_monitor`` is True if the definition had a monitor before.
     """
 
     definition: Mapping[str, object]
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     batch: str = ""
     has_monitor: bool = False
 
@@ -119,12 +121,13 @@ def _with_existing_monitor(
     )
     notes += changed.notes
     parts[index] = changed.container
-    notes += [*_role_notes(definition, changed.container), *_network_notes(definition)]
+    notes += unreachable_notes(definition, changed.container)
     if present.image != existing.image:
         notes += _architecture_notes(definition, present.image)
     return AddMonitorResult(
         definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
+        changes=changed.notes,
         batch=batch.name,
         has_monitor=True,
     )
@@ -156,7 +159,7 @@ def _with_new_monitor(
     monitor = _monitor(definition, containers, batch, options, image=options.image or default_image)
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
-    notes += [*_network_notes(definition), *_role_notes(definition, own)]
+    notes += unreachable_notes(definition, own)
     notes += _architecture_notes(definition, monitor.image)
     if options.image is None:
         notes.append(default_image_note(default_image))
@@ -227,22 +230,22 @@ def _check_platform(definition: Mapping[str, object]) -> None:
         )
 
 
-def _network_notes(definition: Mapping[str, object]) -> Iterator[str]:
-    if definition.get("networkMode") == _NO_NETWORK:
-        yield (
-            "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
-            "CloudWatch Logs and cannot report anything: start the batch by 'task-profiler run -- CMD' instead."
-        )
+def unreachable_notes(definition: Mapping[str, object], monitor: Mapping[str, object]) -> Iterator[str]:
+    """Why the report of this monitor does not arrive in its log stream.
 
-
-def _role_notes(definition: Mapping[str, object], monitor: Mapping[str, object]) -> Iterator[str]:
-    """Without a task role, the monitor can write only into its own log stream, by its log driver."""
+    Without a task role, the monitor can write only into its own log stream, by its log driver.
+    """
     has_own_log = any(one.get("name") == LOG_GROUP_VARIABLE for one in mappings(monitor.get("environment")))
     if not has_own_log and not definition.get("taskRoleArn"):
         yield (
             "The task definition has no taskRoleArn, so the monitor has no permission to put the report into the "
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
             "stream by --log-group."
+        )
+    if definition.get("networkMode") == _NO_NETWORK:
+        yield (
+            "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
+            "CloudWatch Logs and cannot report anything: start the batch by 'task-profiler run -- CMD' instead."
         )
 
 

@@ -4,14 +4,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
-import requests
 
 from tests.aws import FakeAws, fake_aws
-from tests.http_server import FakeHttpServer
+from tests.aws_proxy import AwsProxy
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
@@ -62,42 +60,12 @@ REFUSED = {"job-windows", "job-ambiguous", "job-foreign", "job-full", "job-eleve
 LEFT = {"job-service"}
 
 
-class Proxy(FakeHttpServer):
-    """Passes requests on to moto; throttles every fifth one, and fails for the families in ``failing``."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__()
-        self._target = target
-        self.failing: set[str] = set()
-        self.operations: list[str] = []
-        self.throttled = 0
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or f"{request.command} {request.path}"
-        self.operations.append(operation)
-        is_json = "json" in request.headers.get("Content-Type", "json")  # IAM's errors are XML
-        if len(self.operations) % 5 == 0 and is_json:
-            self.throttled += 1
-            return self._error("ThrottlingException", "Rate exceeded")
-        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
-            return self._error("ClientException", "Too many concurrent attempts to create a new revision")
-        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-        passed = requests.request(request.command, self._target + request.path, data=body, headers=headers, timeout=30)
-        kept = {name: passed.headers[name] for name in ("Content-Type",) if name in passed.headers}
-        return passed.status_code, kept, passed.content
-
-    @staticmethod
-    def _error(code: str, message: str) -> tuple[int, dict[str, str], bytes]:
-        headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}
-        return 400, headers, json.dumps({"__type": code, "message": message}).encode()
-
-
 class Account:
     """An account with fifty families, a service, a rule and schedules."""
 
-    def __init__(self, aws: FakeAws) -> None:
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
         self.aws = aws
-        self.proxy = Proxy(aws.url)
+        self.proxy = proxy
         self.ecs = aws.client("ecs")
         self.events = aws.client("events")
         self.scheduler = aws.client("scheduler")
@@ -166,7 +134,16 @@ class Account:
 @pytest.fixture
 def account() -> Iterator[Account]:
     with fake_aws() as aws:
-        made = Account(aws)
+        made = Account(aws, AwsProxy(aws.url, throttled_share=5))
+        yield made
+        made.proxy.close()
+
+
+@pytest.fixture
+def paged_account() -> Iterator[Account]:
+    """An account whose lists come in pages of two."""
+    with fake_aws() as aws:
+        made = Account(aws, AwsProxy(aws.url, page_size=2))
         yield made
         made.proxy.close()
 
@@ -289,3 +266,57 @@ def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
     done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy")
     assert done.returncode == 1
     assert "the role 'jobs' was not changed" in done.stderr
+
+
+def start_tasks(account: Account, *families: str) -> None:
+    """Start tasks on Fargate, in the default network, ten for each family."""
+    ec2 = account.aws.client("ec2")
+    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+    for family in families:
+        account.ecs.run_task(
+            cluster="jobs",
+            taskDefinition=family,
+            count=10,
+            launchType="FARGATE",
+            networkConfiguration={"awsvpcConfiguration": {"subnets": [subnet]}},
+        )
+
+
+def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> None:
+    events = paged_account.events
+    events.create_event_bus(Name="etl")
+    for bus, rule in (("default", "second"), ("default", "third"), ("etl", "fourth")):
+        events.put_rule(Name=rule, EventBusName=bus, EventPattern='{"source": ["etl"]}')
+        targets = [{"Id": f"queue-{n}", "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{n}"} for n in range(3)]
+        pinned = {"TaskDefinitionArn": paged_account.arn("job-plain-33:1")}
+        targets.append({"Id": "task", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": pinned})  # type: ignore[dict-item]
+        events.put_targets(Rule=rule, EventBusName=bus, Targets=targets)
+    for number in range(5):
+        paged_account.ecs.create_cluster(clusterName=f"cluster-{number}")
+        paged_account.ecs.create_service(
+            cluster=f"cluster-{number}", serviceName="api", taskDefinition=f"job-plain-1{number}", desiredCount=0
+        )
+    done = paged_account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    plan = rows(done.stdout)
+    assert set(plan) == set(kinds())
+    services = {f"job-plain-1{number}" for number in range(5)}
+    assert {family for family, line in plan.items() if "  left " in line} == LEFT | services
+    for title in ("rule second", "rule third", "rule etl/fourth"):
+        assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
+    assert "schedule etl/elsewhere" in plan["job-plain-02"]
+    assert "schedule etl/hourly" in plan["job-plain-02"]
+    assert paged_account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
+
+
+def test_a_cluster_has_the_families_of_all_its_tasks(paged_account: Account) -> None:
+    families = [f"job-plain-{number}" for number in range(20, 32)]
+    start_tasks(paged_account, *families)
+    (stopped, *_) = paged_account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
+    paged_account.ecs.stop_task(cluster="jobs", task=stopped)
+    done = paged_account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    assert set(rows(done.stdout)) == {*families, "job-plain-00", "job-plain-01", "job-plain-02"}
+    described = [json.loads(body)["tasks"] for name, body in paged_account.proxy.bodies if name == "DescribeTasks"]
+    assert max(map(len, described)) == 100  # the most that ECS accepts
+    assert sum(map(len, described)) == 120

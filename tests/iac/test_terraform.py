@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 
 import profiler
 from profiler.taskdef.iac import ContainerRequest, container_text, monitor_container
+from tests.stack import template
 
-MODULE = Path(profiler.__file__).parent.parent / "terraform" / "monitor-container"
+ROOT = Path(profiler.__file__).parent.parent
+MODULE = ROOT / "terraform" / "monitor-container"
+PAGE = ROOT / "docs" / "how-to" / "infrastructure-as-code.md"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
 IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
 
@@ -61,3 +65,23 @@ def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_p
     request = ContainerRequest(image=IMAGE, container="et${l}", log_group="/ecs/%{x}", region="us-west-2")
     text = f'output "result" {{\n  value = jsonencode({container_text(request, "terraform")})\n}}\n'
     assert json.loads(applied(tofu, tmp_path, text)) == monitor_container(request)
+
+
+def test_the_configurations_of_the_documentation_are_valid_and_formatted(tofu: str) -> None:
+    """Only syntax and form: the provider of AWS is not in a package registry."""
+    texts = re.findall(r"```hcl\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(texts) == 2
+    for text in texts:
+        done = subprocess.run(
+            [tofu, "fmt", "-check", "-diff", "-"], input=text, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_stack_of_the_documentation_has_parameters_of_the_template() -> None:
+    (block,) = re.findall(r"parameters = \{\n(.*?)\n  \}", PAGE.read_text(), re.DOTALL)
+    given = dict(re.findall(r"^ +(\w+) += (.+)$", block, re.MULTILINE))
+    parameters = template()["Parameters"]
+    required = {name for name, one in parameters.items() if "Default" not in one}
+    assert required <= set(given) <= set(parameters)
+    assert json.loads(given["Subscribe"]) in parameters["Subscribe"]["AllowedValues"]

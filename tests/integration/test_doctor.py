@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from benchmarks.endpoint import TASK_ID, Task, serve
@@ -58,3 +59,39 @@ def test_outside_of_ecs_it_says_so_in_plain_words_and_without_colours() -> None:
     assert told.returncode == 0
     assert told.stdout.startswith("note     task metadata")
     assert "\x1b" not in told.stdout
+
+
+def test_a_task_definition_and_a_template_are_examined_before_the_first_run(tmp_path: Path) -> None:
+    batch = {"name": "etl", "image": "etl:26", "memory": 256}
+    file = tmp_path / "nightly etl.json"
+    file.write_text(json.dumps({"family": "etl", "containerDefinitions": [batch]}))
+    examined = doctor("--task", str(file))
+    assert examined.returncode == 1
+    assert f"Add it: task-profiler taskdef add-monitor '{file}' --in-place." in examined.stdout
+    add = [sys.executable, "-m", "profiler", "taskdef", "add-monitor", str(file), "--region", "us-east-1", "--in-place"]
+    subprocess.run(add, check=True, capture_output=True)
+    again = doctor("--task", str(file))
+    assert again.returncode == 0, again.stdout
+    assert "PROBLEM" not in again.stdout
+
+    template = tmp_path / "stack.json"
+    task = {"ContainerDefinitions": [{"Name": "etl", "Image": {"Ref": "Image"}}]}
+    template.write_text(json.dumps({"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": task}}}))
+    assert "There is no monitor" in doctor("--task", str(template)).stdout
+
+
+def test_the_latest_revision_of_a_family_is_examined() -> None:
+    with fake_aws() as aws:
+        batch = {"name": "etl", "image": "etl:26", "memory": 256}
+        aws.client("ecs").register_task_definition(family="etl", containerDefinitions=[batch])
+        examined = doctor("--family", "etl", **aws.environment())
+        missing = doctor("--family", "other", **aws.environment())
+    assert "Add it: task-profiler taskdef add-monitor --family etl --register." in examined.stdout
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "'other' could not be read" in missing.stderr
+
+
+def test_checks_that_contradict_each_other_are_refused() -> None:
+    for words in (["--task", "a.json", "--deployed", "tp"], ["--elasticsearch", "http://localhost:9200"]):
+        refused = doctor(*words)
+        assert (refused.returncode, refused.stdout) == (2, "")

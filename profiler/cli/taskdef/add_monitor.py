@@ -6,8 +6,9 @@ import click
 from msgspec.structs import replace
 
 from profiler import __version__
+from profiler.cli.options import aws_options
 from profiler.cli.output import warn
-from profiler.cli.taskdef.ecs import aws_options, open_clients, region_of_environment
+from profiler.cli.taskdef.ecs import open_clients, region_of_environment
 from profiler.cli.taskdef.files import ChangedText, change_files
 from profiler.cli.taskdef.plan import Action, Change
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options

@@ -5,11 +5,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
-import click
-
-from profiler.cli.options import Decorated
+from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors
 from profiler.core.errors import TaskProfilerError
 
 _TASKS_PER_CALL = 100
@@ -21,18 +20,6 @@ _STATUSES = ("RUNNING", "STOPPED")  # ECS lists stopped tasks for about an hour
 OpenClient = Callable[[str], Any]
 
 
-def aws_options(function: Decorated) -> Decorated:
-    """Add ``--region`` and ``--profile``."""
-    for option in reversed(
-        (
-            click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's)."),
-            click.option("--profile", metavar="NAME", help="Profile of the AWS configuration (default: AWS_PROFILE)."),
-        )
-    ):
-        function = option(function)
-    return function
-
-
 def region_of_environment(region: str | None) -> str | None:
     """The Region of the option, else of the environment, as the AWS CLI selects it."""
     return region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
@@ -41,19 +28,17 @@ def region_of_environment(region: str | None) -> str | None:
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
     """Return a function that makes boto3's client of a service. Throttled calls are repeated, up to ten times.
 
-    Raises:
-        TaskProfilerError: if there is no such profile.
+    The function raises TaskProfilerError if there is no such profile or no Region.
     """
-    import boto3  # heavy, and only for AWS
-    from botocore.config import Config
+    from botocore.config import Config  # heavy, and only for AWS
 
     config = Config(retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS})
-    with translate_errors("AWS cannot be reached"):
-        session = boto3.Session(region_name=region_of_environment(region), profile_name=profile)
+    options = AwsOptions(region=region_of_environment(region), profile=profile)
 
+    @cache
     def open_client(service: str) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
-        with translate_errors("AWS cannot be reached"):
-            return session.client(service, config=config)
+        with aws_errors("AWS cannot be used"):
+            return aws_client(service, options, os.environ, config)
 
     return open_client
 
@@ -61,19 +46,17 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Raise TaskProfilerError with the reason for an error of boto3. ``what`` says what was not done."""
-    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # as boto3
+    from botocore.exceptions import ParamValidationError  # as boto3
 
     try:
-        yield
-    except ParamValidationError as error:
-        reason = " ".join(str(error.kwargs["report"]).split())
+        with aws_errors(f"{what[0].upper()}{what[1:]}"):
+            yield
+    except TaskProfilerError as error:
+        if not isinstance(error.__cause__, ParamValidationError):
+            raise
+        reason = " ".join(str(error.__cause__.kwargs["report"]).split())
         raise TaskProfilerError(
             f"boto3 does not know all fields of the definition, so {what}: upgrade boto3 ({reason})."
-        ) from error
-    except (BotoCoreError, ClientError) as error:
-        reason = str(error).rstrip(".")
-        raise TaskProfilerError(
-            f"{what[0].upper()}{what[1:]} ({reason}): check the name, the Region and your credentials."
         ) from error
 
 

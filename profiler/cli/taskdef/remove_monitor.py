@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import click
 
+from profiler.cli.options import aws_options
 from profiler.cli.output import warn
-from profiler.cli.taskdef.ecs import aws_options, open_clients
+from profiler.cli.taskdef.ecs import open_clients
 from profiler.cli.taskdef.files import ChangedText, change_files
 from profiler.cli.taskdef.plan import Change
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options

@@ -11,6 +11,7 @@ from profiler.core.errors import TaskProfilerError
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
 _EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired"})
 _UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
+_THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
 
 
 class AwsOptions(Struct, frozen=True, kw_only=True):
@@ -36,31 +37,35 @@ def aws_client(
 
 
 @contextmanager
-def aws_errors(what: str, permission: str) -> Iterator[None]:
+def aws_errors(what: str, permission: str | None = None) -> Iterator[None]:
     """Turn an error of AWS into a sentence.
 
     Args:
         what: What could not be done, such as ``/ecs/jobs cannot be read``.
-        permission: The permissions that it needs.
+        permission: The permissions that it needs; None: the operation that failed.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
 
     try:
         yield
     except ClientError as error:
-        raise TaskProfilerError(f"{what}: {_refusal(error.response.get('Error', {}), permission)}") from error
+        needed = permission or f"the operation {error.operation_name}"
+        raise TaskProfilerError(f"{what}: {_refusal(error.response.get('Error', {}), needed)}") from error
     except BotoCoreError as error:
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 
 
 def _refusal(error: Mapping[str, Any], permission: str) -> str:
-    code, message = str(error.get("Code", "unknown error")), str(error.get("Message", "")).rstrip(".")
+    code = str(error.get("Code", "unknown error"))
+    message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
     if code in _ACCESS_DENIED:
         return f"AWS refused ({code}): allow {permission}."
     if code in _EXPIRED:
         return f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."
     if code in _UNKNOWN_KEY:
         return f"AWS refused ({code}): check the credentials, or choose others by --profile."
+    if code in _THROTTLED:
+        return f"AWS answered {code} ({message}): wait a minute and repeat the command."
     if code == "ResourceNotFoundException":
         return f"AWS does not find it ({message}): check name, --region and --profile."
     return f"AWS answered {code} ({message}): check name, --region and --profile."

@@ -94,8 +94,8 @@ def test_nothing_is_installed_into_the_image_without_its_hash() -> None:
 
 def test_botocore_keeps_the_services_that_are_called() -> None:
     sources = [*(ROOT / "profiler").rglob("*.py"), *(ROOT / "lambda").rglob("*.py")]
-    called = {name for path in sources for name in re.findall(r'\.client\(\s*"([a-z-]+)"', path.read_text())}
-    assert {"logs", "ecs", "lambda"} <= called
+    called = {name for path in sources for name in re.findall(r'(?:client|_open)\(\s*"([a-z-]+)"', path.read_text())}
+    assert {"logs", "ecs", "lambda", "scheduler", "iam"} <= called
     assert called <= trim_botocore.SERVICES
 
 

@@ -481,7 +481,15 @@ definitions = st.builds(
     st.tuples(odd_fields.map(lambda odd: {**odd, **BATCH}), st.lists(helpers, max_size=4)).flatmap(
         lambda parts: st.permutations([parts[0], *parts[1]])
     ),
-    st.fixed_dictionaries({}, optional={"cpu": json_values, "memory": st.sampled_from(["8192", "16 GB", "32GB"])}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "cpu": json_values,
+            "memory": st.sampled_from(["8192", "16 GB", "32GB"]),
+            "tags": st.lists(st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.text(max_size=4)})),
+            "pidMode": st.sampled_from(["task", "host"]),
+        },
+    ),
     odd_fields,
 )
 

@@ -165,3 +165,27 @@ def test_anything_in_a_definition_is_kept(in_container: Any, in_properties: Any)
     containers = json.loads(added)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert [one["Name"] for one in containers] == ["batch", "task-monitor"]
     assert json.loads(remove(added)) == json.loads(before)
+
+
+comments = st.sampled_from(["", "   # pushed by CI", " # !Ref X"])
+scalars = st.sampled_from(
+    ["batch", '"a: b"', "'0755'", "!Ref Image", "!Sub '${A}:1'", "yes", "0x1F", "2026-11-21", '""']
+)
+
+
+@given(
+    st.lists(st.tuples(scalars, comments), min_size=1, max_size=4),
+    st.sampled_from(["", "      PidMode: task\n", "      PidMode: host  # as ever\n"]),
+    st.booleans(),
+)
+def test_any_yaml_is_given_back_to_the_byte(
+    fields: list[tuple[str, str]],
+    mode: str,
+    shared_pids: bool,  # noqa: FBT001  hypothesis passes by name
+) -> None:
+    lines = "".join(f"          X{n}: {value}{comment}\n" for n, (value, comment) in enumerate(fields))
+    before = YAML.replace("          Environment:\n", f"{lines}          Environment:\n")
+    before = before.replace("      Memory: '1024'\n", f"      Memory: '1024'\n{mode}")
+    added = add(before.encode(), shared_pids=shared_pids).text
+    assert b"task-monitor" in added
+    assert remove(added).decode() == before

@@ -1,10 +1,9 @@
-"""Diagnoses the task, the batch, the accelerators and the log stream.
+"""Diagnoses the task, the batch, the accelerators and the log stream from within a container.
 
 :func:`diagnose` runs all checks in their order. Each other function returns the findings of one check.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Literal
 
 from msgspec import Struct
 
@@ -13,6 +12,7 @@ from profiler.collectors.nvidia.readings import GpuReading
 from profiler.core.clock import Clock
 from profiler.core.ecs import task_id
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.doctor.findings import Finding, note, ok, problem
 from profiler.monitor.delivery import OwnStream, log_target
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings
@@ -23,17 +23,15 @@ from profiler.sources.ecs.batch import BatchSelection, select_batch
 from profiler.sources.ecs.client import TaskSource
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
-Level = Literal["ok", "note", "problem"]
-
 # The topics of the findings.
-_TASK, _BATCH, _MEMORY, _OWN, _PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
-_GPUS, _SCOPE, _NEURON = "GPUs", "batch's GPUs", "Neuron"
-_STATS, _LOG, _TAGS = "stats", "log stream", "tags"
-_GPU_ADVICE = (
+_TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
+GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
+_STATS, LOG, _TAGS = "stats", "log stream", "tags"
+GPU_ADVICE = (
     "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
     "environment of the monitor's container definition, without a GPU requirement."
 )
-_NEURON_ADVICE = (
+NEURON_ADVICE = (
     "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
     "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
 )
@@ -46,34 +44,6 @@ _PREFERRED_VERSION = 4
 _STEP_SECONDS = 0.2
 _MIN_REFRESHES = 2
 _OK_SECONDS = 2.0
-
-
-class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of one check: the fact that was found (``text``), and what to change (``advice``).
-
-    Level ``note`` means that it works but could be improved; ``problem`` that there will be no report or an
-    incomplete one.
-    """
-
-    topic: str
-    level: Level
-    text: str
-    advice: str | None = None
-
-
-def ok(topic: str, text: str) -> Finding:
-    """A finding that requires no change."""
-    return Finding(topic=topic, level="ok", text=text)
-
-
-def note(topic: str, text: str, advice: str | None = None) -> Finding:
-    """A finding to know about."""
-    return Finding(topic=topic, level="note", text=text, advice=advice)
-
-
-def problem(topic: str, text: str, advice: str) -> Finding:
-    """A finding that requires a change."""
-    return Finding(topic=topic, level="problem", text=text, advice=advice)
 
 
 class Probes(Struct, frozen=True, kw_only=True):
@@ -169,19 +139,19 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
 def batch_finding(selection: BatchSelection) -> Finding:
     """Which container the report is about."""
     if selection.problem is not None:
-        return problem(_BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
-    return ok(_BATCH, f"The batch is the container {', '.join(selection.names)}.")
+        return problem(BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
+    return ok(BATCH, f"The batch is the container {', '.join(selection.names)}.")
 
 
 def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
     """The memory limits of the batch and of the monitor."""
     if batch.memory_limit_bytes is not None:
-        yield ok(_MEMORY, f"The batch may use {format_memory(batch.memory_limit_bytes / MIB)}, its own limit.")
+        yield ok(MEMORY, f"The batch may use {format_memory(batch.memory_limit_bytes / MIB)}, its own limit.")
     elif task.memory_limit_bytes is not None:
-        yield ok(_MEMORY, f"The batch may use {format_memory(task.memory_limit_bytes / MIB)}, the task's limit.")
+        yield ok(MEMORY, f"The batch may use {format_memory(task.memory_limit_bytes / MIB)}, the task's limit.")
     else:
         yield note(
-            _MEMORY,
+            MEMORY,
             "Neither the batch nor the task has a memory limit, so a report cannot show how close the batch came.",
             'Set "memory" for the container of the batch or for the task.',
         )
@@ -196,20 +166,25 @@ def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: Container
 def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
     """Whether the batch's processes are visible here, and its control group is readable."""
     if not visible_processes:
-        return note(
-            _PIDS,
-            f"The processes of {batch.name} are not visible from this container.",
-            'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
-            "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
-            "are the batch's.",
-        )
+        return processes_not_visible(batch.name)
     seen = f"{visible_processes} processes of the batch are visible (shared pid namespace)"
     if can_read_cgroup:
-        return ok(_PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
+        return ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
     return note(
-        _PIDS,
+        PIDS,
         f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
         "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
+    )
+
+
+def processes_not_visible(batch: str) -> Finding:
+    """The monitor has a pid namespace of its own."""
+    return note(
+        PIDS,
+        f"The processes of {batch} are not visible from the monitor's container.",
+        'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
+        "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
+        "are the batch's.",
     )
 
 
@@ -227,16 +202,16 @@ def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelecti
         selection: The GPUs of the batch.
     """
     if reading is None:
-        yield note(_GPUS, "No NVIDIA driver is visible here.", _GPU_ADVICE)
+        yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
         return
     if isinstance(reading, Unavailable):
-        yield problem(_GPUS, f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.", _GPU_ADVICE)
+        yield problem(GPUS, f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.", GPU_ADVICE)
         return
     for sample in reading.samples:
         facts = sample.facts
-        yield ok(_GPUS, f"GPU {facts.index}: {facts.name or 'unknown model'} ({facts.uuid}).")
+        yield ok(GPUS, f"GPU {facts.index}: {facts.name or 'unknown model'} ({facts.uuid}).")
     for text in reading.notes:
-        yield note(_GPUS, text)
+        yield note(GPUS, text)
     if not selection.is_known:
         yield note(
             _SCOPE,
@@ -257,15 +232,15 @@ def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[F
         devices: The device nodes in this container.
     """
     if program is not None and devices:
-        yield ok(_NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
+        yield ok(NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
     elif program is not None:
-        yield problem(_NEURON, f"{program} exists, but there is no device /dev/neuron*.", _NEURON_ADVICE)
+        yield problem(NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE)
     elif devices:
         yield problem(
-            _NEURON, f"There are Neuron devices ({', '.join(sorted(devices))}), but no neuron-monitor.", _NEURON_ADVICE
+            NEURON, f"There are Neuron devices ({', '.join(sorted(devices))}), but no neuron-monitor.", NEURON_ADVICE
         )
     else:
-        yield note(_NEURON, "There is neither a Neuron device nor neuron-monitor.", _NEURON_ADVICE)
+        yield note(NEURON, "There is neither a Neuron device nor neuron-monitor.", NEURON_ADVICE)
 
 
 def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
@@ -335,13 +310,13 @@ def _log(batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
     """The log stream of the report, and whether the task role may write to it."""
     target = log_target(batch, task, settings)
     if isinstance(target, DeliveryFailure):
-        yield problem(_LOG, target.reason, "Until then the report goes to the monitor's own output.")
+        yield problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
         return
     if isinstance(target, OwnStream):
-        yield ok(_LOG, f"The report goes to the monitor's own output, into {target.group}, stream {target.stream}.")
+        yield ok(LOG, f"The report goes to the monitor's own output, into {target.group}, stream {target.stream}.")
         return
     refused = probes.may_put(target)
     if refused is None:
-        yield ok(_LOG, f"The report may be put into {target.group}, stream {target.stream}.")
+        yield ok(LOG, f"The report may be put into {target.group}, stream {target.stream}.")
     else:
-        yield problem(_LOG, refused.reason, "Until then the report goes to the monitor's own output.")
+        yield problem(LOG, refused.reason, "Until then the report goes to the monitor's own output.")

@@ -1,4 +1,4 @@
-"""``task-profiler doctor``: runs the diagnosis with the sources of this container."""
+"""``task-profiler doctor``: diagnoses this container, a task definition or a deployed forwarder."""
 
 import os
 import sys
@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from profiler.cli.options import Number
+from profiler.cli.options import Number, aws_options, ca_file_option, search_options
+from profiler.cli.wiring.aws import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.library import is_driver_present, load_binding
@@ -16,7 +17,9 @@ from profiler.collectors.nvidia.readings import GpuReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.background import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
-from profiler.doctor import DoctorContext, Finding, Probes, diagnose
+from profiler.core.errors import UsageError
+from profiler.doctor.findings import Finding
+from profiler.doctor.task import DoctorContext, Probes, diagnose
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
@@ -32,7 +35,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
 @click.command(
     "doctor",
     epilog="Example, as the monitor's command in a task definition for one run: "
-    '"command": ["doctor"]; or by ECS Exec: task-profiler doctor --json',
+    '"command": ["doctor"]; before the first run: task-profiler doctor --task nightly-etl.json',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding: topic, level, text, advice.")
 @click.option(
@@ -42,16 +45,51 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     show_default=True,
     help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",
 )
-def command(*, as_json: bool, seconds: float) -> None:
+@click.option("--task", "file", metavar="FILE", help="Check the task definition in FILE instead, before its first run.")
+@click.option("--family", metavar="NAME", help="Check the latest revision of this family in ECS, or NAME:REVISION.")
+@click.option("--deployed", "stack", metavar="STACK", help="Check the forwarder in this CloudFormation stack instead.")
+@click.option("--elasticsearch", "url", metavar="URL", help="With --deployed: check the index templates there, too.")
+@click.option("--url", "ui_url", metavar="URL", help="With --deployed: check the dashboards in this Kibana, too.")
+@search_options
+@ca_file_option
+@aws_options
+def command(
+    *,
+    as_json: bool,
+    seconds: float,
+    file: str | None,
+    family: str | None,
+    stack: str | None,
+    region: str | None,
+    profile: str | None,
+    **cluster: str | None,
+) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
     Checks the task metadata, the batch, its log stream and the permission to write to it, GPUs and
     Neuron devices. For the permission, the command sends an event that is so old that CloudWatch
     drops it, so nothing is written. The exit code is 1 if there is a problem.
+
+    --task and --family check a task definition from outside. --deployed checks a forwarder: its
+    stack, subscriptions, functions and their last errors, queues and alarms.
     """
+    if sum(one is not None for one in (file, family, stack)) > 1:
+        raise UsageError("--task, --family and --deployed are different checks: use one of them.")
+    if stack is None and (cluster["url"] or cluster["ui_url"]):
+        raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
     clock = SystemClock()
+    if file is not None or family is not None:
+        from profiler.cli.doctor.definition import findings_of_definition  # not in the monitor's container
+
+        findings = findings_of_definition(file, family, region, profile)
+    elif stack is not None:
+        from profiler.cli.doctor.deployment import findings_of_deployment  # as above
+
+        findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), cluster, clock)
+    else:
+        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock))
     problems = 0
-    for finding in diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock)):
+    for finding in findings:
         problems += finding.level == "problem"
         click.echo(msgspec.json.encode(finding) if as_json else _lines(finding))
     sys.exit(1 if problems else 0)

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.collectors.nvidia.readings import GpuFacts, GpuReading, GpuSample
-from profiler.doctor import DoctorContext, Finding, Probes, diagnose
+from profiler.doctor.findings import Finding
+from profiler.doctor.task import DoctorContext, Probes, diagnose
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sources import Unavailable

@@ -1,0 +1,249 @@
+"""Diagnoses a deployed forwarder: the stack, its functions, their input, and what failed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.doctor.findings import Finding, note, ok, problem
+
+_STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
+_TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
+_HOURS = 24
+_UPDATE = "Update the stack by make deploy; docs/deployment.md describes its parameters."
+_FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl")
+_REJECTED_QUEUE = "FailedItemsQueueUrl"
+
+
+class Stack(Struct, frozen=True, kw_only=True):
+    """The CloudFormation stack. ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``."""
+
+    name: str
+    status: str
+    reason: str | None = None
+    parameters: Mapping[str, str] = {}
+    outputs: Mapping[str, str] = {}
+
+
+class FunctionState(Struct, frozen=True, kw_only=True):
+    """A function's configuration; states as Lambda names them."""
+
+    arn: str
+    state: str
+    last_update: str
+    reason: str | None = None
+
+
+class Activity(Struct, frozen=True, kw_only=True):
+    """What a function did in the last 24 hours. ``last_error`` is a line of its log."""
+
+    invocations: int
+    errors: int
+    last_error: str | None = None
+
+
+class StackSource(Protocol):
+    """Reads the parts of the deployment. Each method raises TaskProfilerError with AWS's reason."""
+
+    def stack(self) -> Stack:
+        """The stack."""
+        ...
+
+    def function(self, name: str) -> FunctionState:
+        """A function."""
+        ...
+
+    def activity(self, name: str) -> Activity:
+        """The function's invocations in the last 24 hours."""
+        ...
+
+    def destinations_of_group(self, group: str) -> frozenset[str]:
+        """The ARNs to which the subscription filters of a log group deliver."""
+        ...
+
+    def destinations_of_account(self) -> frozenset[str]:
+        """The ARNs to which the account-wide subscription policies deliver."""
+        ...
+
+    def mapping_states(self, function: str) -> tuple[str, ...]:
+        """The states of the event source mappings of a function."""
+        ...
+
+    def rule_states(self, function_arn: str) -> Mapping[str, str]:
+        """The states of the EventBridge rules that invoke a function, by the rule's name."""
+        ...
+
+    def messages(self, queue_url: str) -> int:
+        """The approximate number of messages in a queue."""
+        ...
+
+    def active_alarms(self, prefix: str) -> tuple[str, ...]:
+        """The alarms in state ALARM whose names begin so."""
+        ...
+
+
+def stack_findings(source: StackSource) -> Iterator[Finding]:
+    """All findings about a deployment, each as soon as it is known. A part that cannot be read is a problem."""
+    try:
+        stack = source.stack()
+    except TaskProfilerError as error:
+        yield Finding(topic=_STACK, level="problem", text=str(error))
+        return
+    yield stack_finding(stack)
+    for topic, check in (
+        (_REPORTS, lambda: _report_findings(stack, source)),
+        (_TASKS, lambda: _task_findings(stack, source)),
+        (_QUEUES, lambda: _queue_findings(stack, source)),
+        (_ALARMS, lambda: _alarm_findings(stack, source)),
+    ):
+        yield from _guarded(topic, check)
+
+
+def stack_finding(stack: Stack) -> Finding:
+    """Whether the last deployment succeeded."""
+    reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
+    text = f"The stack {stack.name} is in state {stack.status}{reason}."
+    if stack.status.endswith("_IN_PROGRESS"):
+        return note(_STACK, text, "Repeat the command when the deployment is complete.")
+    if "FAILED" in stack.status or "DELETE" in stack.status or stack.status == "ROLLBACK_COMPLETE":
+        return problem(_STACK, text, "Look at the stack's events in CloudFormation, and deploy it again.")
+    if "ROLLBACK" in stack.status:
+        return note(_STACK, text, "The previous version runs: look at the stack's events for what failed.")
+    return ok(_STACK, text)
+
+
+def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except TaskProfilerError as error:
+        yield Finding(topic=topic, level="problem", text=str(error))
+
+
+def _report_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+    name = stack.outputs.get("ForwardLogsFunctionName")
+    if name is None:
+        yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
+        return
+    function = source.function(name)
+    yield _function_finding(_REPORTS, name, function)
+    stream = stack.outputs.get("ReportStreamArn")
+    yield from _guarded(_SUBSCRIPTION, lambda: _subscription_findings(stack, source, stream or function.arn))
+    if stream is not None:
+        yield from _guarded(_STREAM, lambda: _mapping_findings(name, source))
+    yield from _guarded(_REPORTS, lambda: iter([_activity_finding(_REPORTS, name, source.activity(name))]))
+
+
+def _task_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+    name = stack.outputs.get("TaskStoppedFunctionName")
+    if name is None:
+        yield note(_TASKS, "The stack sends no notices of stopped tasks, because TaskStopped is false.", _UPDATE)
+        return
+    function = source.function(name)
+    yield _function_finding(_TASKS, name, function)
+    rules = source.rule_states(function.arn)
+    if not rules:
+        yield problem(_TASKS, f"No EventBridge rule invokes {name}.", _UPDATE)
+    for rule, state in rules.items():
+        if state != "ENABLED":
+            yield problem(_TASKS, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
+        else:
+            yield ok(_TASKS, f"The rule {rule} is enabled.")
+    yield from _guarded(_TASKS, lambda: iter([_activity_finding(_TASKS, name, source.activity(name))]))
+
+
+def _function_finding(topic: str, name: str, function: FunctionState) -> Finding:
+    reason = f": {function.reason.rstrip('.')}" if function.reason else ""
+    if function.state not in ("Active", "Inactive"):
+        return problem(topic, f"The function {name} is in state {function.state}{reason}.", _UPDATE)
+    if function.last_update == "Failed":
+        return problem(topic, f"The last update of the function {name} failed{reason}.", _UPDATE)
+    return ok(topic, f"The function {name} is ready.")
+
+
+def _activity_finding(topic: str, name: str, activity: Activity) -> Finding:
+    if activity.errors:
+        line = f" Last error: {activity.last_error}" if activity.last_error else ""
+        return problem(
+            topic,
+            f"{activity.errors} of {activity.invocations} invocations of {name} failed in {_HOURS} hours.{line}",
+            f"Read the log group /aws/lambda/{name}.",
+        )
+    if not activity.invocations:
+        return note(
+            topic,
+            f"{name} was not invoked in the last {_HOURS} hours.",
+            "Run a task with the monitor, and look for its REPORT line in the log group.",
+        )
+    return ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")
+
+
+def _subscription_findings(stack: Stack, source: StackSource, destination: str) -> Iterator[Finding]:
+    if stack.parameters.get("Subscribe") == "account":
+        if destination in source.destinations_of_account():
+            yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
+        else:
+            yield problem(
+                _SUBSCRIPTION,
+                "The account-wide subscription does not deliver to this stack.",
+                "An account allows one account-wide subscription: aws logs describe-account-policies --policy-type "
+                "SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or set Subscribe=groups.",
+            )
+        return
+    groups = [one for one in stack.parameters.get("LogGroups", "").split(",") if one]
+    if not groups:
+        yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
+    for group in groups:
+        yield from _guarded(_SUBSCRIPTION, lambda group=group: iter([_group_finding(group, source, destination)]))  # type: ignore[misc]
+
+
+def _group_finding(group: str, source: StackSource, destination: str) -> Finding:
+    if destination in source.destinations_of_group(group):
+        return ok(_SUBSCRIPTION, f"{group} is subscribed.")
+    return problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
+
+
+def _mapping_findings(function: str, source: StackSource) -> Iterator[Finding]:
+    states = source.mapping_states(function)
+    if states and all(state == "Enabled" for state in states):
+        yield ok(_STREAM, f"The data stream invokes {function}.")
+        return
+    yield problem(
+        _STREAM,
+        f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'}).",
+        "Enable the event source mapping in the console of Lambda, or update the stack.",
+    )
+
+
+def _queue_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+    for output in (*_FAILED_QUEUES, _REJECTED_QUEUE):
+        url = stack.outputs.get(output)
+        if url is not None:
+            yield from _guarded(_QUEUES, lambda url=url, output=output: iter([_queue_finding(output, url, source)]))  # type: ignore[misc]
+
+
+def _queue_finding(output: str, url: str, source: StackSource) -> Finding:
+    name, count = url.rpartition("/")[2], source.messages(url)
+    if not count:
+        return ok(_QUEUES, f"The queue {name} is empty.")
+    if output == _REJECTED_QUEUE:
+        return problem(
+            _QUEUES,
+            f"The cluster rejected documents: about {count} messages in {name}.",
+            "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
+        )
+    return problem(
+        _QUEUES,
+        f"Events failed: about {count} messages in {name}.",
+        "Correct the cause, then send them again by make redrive.",
+    )
+
+
+def _alarm_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+    alarms = source.active_alarms(f"{stack.name}-")
+    if not alarms:
+        yield ok(_ALARMS, "No alarm of the stack is active.")
+    for name in alarms:
+        yield problem(
+            _ALARMS, f"The alarm {name} is active.", "docs/deployment.md#alarms names the cause of each alarm."
+        )

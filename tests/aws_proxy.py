@@ -1,0 +1,105 @@
+"""A proxy before moto: throttles, refuses, cuts lists into pages, and answers what moto does not know."""
+
+import json
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import requests
+
+from tests.http_server import FakeHttpServer
+
+Answer = tuple[int, dict[str, str], bytes]
+# The operations that the commands page through: the list of the response, and the name of the token.
+_LISTS = {
+    "ListTaskDefinitionFamilies": ("families", "nextToken"),
+    "ListTasks": ("taskArns", "nextToken"),
+    "ListClusters": ("clusterArns", "nextToken"),
+    "ListServices": ("serviceArns", "nextToken"),
+    "ListEventBuses": ("EventBuses", "NextToken"),
+    "ListRules": ("Rules", "NextToken"),
+    "ListTargetsByRule": ("Targets", "NextToken"),
+    "DescribeSubscriptionFilters": ("subscriptionFilters", "nextToken"),
+    "GET /schedules": ("Schedules", "NextToken"),
+}
+
+
+class AwsProxy(FakeHttpServer):
+    """Passes requests on to moto.
+
+    Args:
+        target: The address of moto.
+        throttled_share: Every so-many-th request is throttled; 0 for none.
+        page_size: The most items in a page of a list; None for all, as moto answers.
+        answers: The answers to operations that moto does not know.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        throttled_share: int = 0,
+        page_size: int | None = None,
+        answers: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        self._target = target
+        self._throttled_share = throttled_share
+        self._page_size = page_size
+        self.answers = dict(answers or {})
+        self.failing: set[str] = set()
+        self.operations: list[str] = []
+        self.bodies: list[tuple[str, bytes]] = []
+        self.throttled = 0
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        path, _, query = request.path.partition("?")
+        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or f"{request.command} {path}"
+        self.operations.append(operation)
+        self.bodies.append((operation, body))
+        is_json = "json" in request.headers.get("Content-Type", "json")  # IAM's errors are XML
+        if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
+            self.throttled += 1
+            return _error("ThrottlingException", "Rate exceeded")
+        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
+            return _error("ClientException", "Too many concurrent attempts to create a new revision")
+        if operation in self.answers:
+            return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(self.answers[operation]).encode()
+        if self._page_size is not None and operation in _LISTS:
+            return self._page(request, operation, body, query)
+        return self._passed(request, request.path, body)
+
+    def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
+        passed = requests.request(request.command, self._target + path, data=body, headers=headers, timeout=30)
+        kept = {name: passed.headers[name] for name in ("Content-Type",) if name in passed.headers}
+        return passed.status_code, kept, passed.content
+
+    def _page(self, request: BaseHTTPRequestHandler, operation: str, body: bytes, query: str) -> Answer:
+        """One page of moto's complete list; the token is the index of the page's first item."""
+        field, token = _LISTS[operation]
+        path = request.path.partition("?")[0]
+        if request.command == "GET":
+            given = {name: values[0] for name, values in parse_qs(query).items()}
+            start = int(given.pop(token, 0))
+            status, headers, content = self._passed(request, f"{path}?{urlencode(given)}", body)
+        else:
+            given = json.loads(body)
+            start = int(given.pop(token, 0))
+            del request.headers["Content-Length"]
+            status, headers, content = self._passed(request, request.path, json.dumps(given).encode())
+        answered = json.loads(content)
+        if status != requests.codes.ok:
+            return status, headers, content
+        items = answered[field]
+        end = start + (self._page_size or len(items))
+        answered[field] = items[start:end]
+        if end < len(items):
+            answered[token] = str(end)
+        return status, headers, json.dumps(answered).encode()
+
+
+def _error(code: str, message: str) -> Answer:
+    headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}
+    return 400, headers, json.dumps({"__type": code, "message": message}).encode()

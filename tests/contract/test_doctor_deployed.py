@@ -1,0 +1,180 @@
+"""``task-profiler doctor --deployed`` for the forwarder's stack on moto, and for a cluster."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import boto3
+import pytest
+
+from profiler.cli.kibana import setup_files
+from tests.aws import FakeAws, fake_aws
+from tests.aws_proxy import Answer, AwsProxy
+from tests.http_server import FakeHttpServer
+from tests.stack import LOG_GROUPS, REGION, Stack, deploy
+
+
+class Deployment:
+    """A forwarder on moto, and the command that checks it."""
+
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
+        self._environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "AWS_REGION": REGION}
+        self.proxy = proxy
+
+    def doctor(self, *words: str, stack: str = "tp") -> tuple[int, dict[str, list[dict[str, Any]]]]:
+        """Exit code, and the findings by topic."""
+        done = subprocess.run(
+            [sys.executable, "-m", "profiler", "doctor", "--deployed", stack, "--json", *words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stderr == ""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for line in done.stdout.splitlines():
+            finding = json.loads(line)
+            found.setdefault(finding["topic"], []).append(finding)
+        return done.returncode, found
+
+
+def levels(findings: list[dict[str, Any]]) -> set[str]:
+    return {one["level"] for one in findings}
+
+
+def problems(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [one for findings in found.values() for one in findings if one["level"] == "problem"]
+
+
+@pytest.fixture
+def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
+    with fake_aws() as aws:
+        for name, value in (aws.environment() | {"AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}).items():
+            monkeypatch.setenv(name, value)
+        proxy = AwsProxy(aws.url, page_size=1, answers={"DescribeAccountPolicies": {"accountPolicies": []}})
+        yield Deployment(aws, proxy)
+        proxy.close()
+
+
+def put_metric(function: str, metric: str, value: int) -> None:
+    boto3.client("cloudwatch").put_metric_data(
+        Namespace="AWS/Lambda",
+        MetricData=[
+            {
+                "MetricName": metric,
+                "Dimensions": [{"Name": "FunctionName", "Value": function}],
+                "Timestamp": datetime.now(UTC),
+                "Value": value,
+            }
+        ],
+    )
+
+
+def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment) -> None:
+    deploy()
+    code, found = deployment.doctor()
+    assert code == 0, problems(found)
+    assert levels(found["stack"]) == {"ok"}
+    assert [one["text"] for one in found["subscription"]] == [f"{group} is subscribed." for group in LOG_GROUPS]
+    assert levels(found["queues"]) == {"ok"}
+    assert [one["level"] for one in found["forward_logs"]] == ["ok", "note"]
+    assert "was not invoked" in found["forward_logs"][1]["text"]
+
+
+def break_everything(stack: Stack) -> None:
+    """Remove a filter, disable the rule, fill the queues, and let a function fail."""
+    boto3.client("logs").delete_subscription_filter(logGroupName=LOG_GROUPS[1], filterName="tp-2")
+    (rule,) = boto3.client("events").list_rules()["Rules"]
+    boto3.client("events").disable_rule(Name=rule["Name"])
+    for output in ("ForwardLogsDeadLetterQueueUrl", "FailedItemsQueueUrl"):
+        boto3.client("sqs").send_message(QueueUrl=stack.outputs[output], MessageBody="{}")
+    function = stack.outputs["ForwardLogsFunctionName"]
+    put_metric(function, "Invocations", 5)
+    put_metric(function, "Errors", 2)
+    logs = boto3.client("logs")
+    logs.create_log_stream(logGroupName=f"/aws/lambda/{function}", logStreamName="s")
+    logs.put_log_events(
+        logGroupName=f"/aws/lambda/{function}",
+        logStreamName="s",
+        logEvents=[
+            {"timestamp": round(datetime.now(UTC).timestamp() * 1000), "message": "[ERROR] ForwarderError: no route\n"}
+        ],
+    )
+    boto3.client("cloudwatch").set_alarm_state(
+        AlarmName="tp-forward-logs-errors", StateValue="ALARM", StateReason="two errors"
+    )
+
+
+def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:
+    break_everything(deploy())
+    code, found = deployment.doctor()
+    assert code == 1
+    texts = [one["text"] for one in problems(found)]
+    for expected in (
+        f"{LOG_GROUPS[1]} has no subscription filter that delivers to this stack.",
+        "2 of 5 invocations of tp-forward-logs failed in 24 hours. Last error: [ERROR] ForwarderError: no route",
+        "The alarm tp-forward-logs-errors is active.",
+    ):
+        assert expected in texts
+    assert sum("is disabled" in text for text in texts) == 1
+    assert sum("about 1 messages" in text for text in texts) == 2
+    assert len(texts) == 6
+    assert all(one["advice"] for one in problems(found))
+
+
+def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(deployment: Deployment) -> None:
+    stack = deploy(Subscribe="account", Ingestion="stream", LogGroups="/ecs/*")
+    code, found = deployment.doctor()
+    assert code == 1
+    assert "account-wide" in found["subscription"][0]["text"]
+    (policy,) = stack.resources("AWS::Logs::AccountPolicy").values()
+    assert json.loads(policy["PolicyDocument"])["DestinationArn"] == stack.outputs["ReportStreamArn"]
+    answer = {"accountPolicies": [{"policyName": "tp", "policyDocument": policy["PolicyDocument"]}]}
+    deployment.proxy.answers["DescribeAccountPolicies"] = answer
+    code, found = deployment.doctor()
+    assert code == 0, problems(found)
+    assert levels(found["subscription"]) == levels(found["data stream"]) == {"ok"}
+
+
+def test_a_missing_stack_and_a_missing_log_group_are_sentences(deployment: Deployment) -> None:
+    code, found = deployment.doctor(stack="other")
+    assert (code, list(found)) == (1, ["stack"])
+    assert "'other' cannot be read" in found["stack"][0]["text"]
+    deploy()
+    boto3.client("logs").delete_log_group(logGroupName=LOG_GROUPS[0])
+    code, found = deployment.doctor()
+    assert code == 1
+    (one,) = problems(found)
+    assert f"The subscriptions of {LOG_GROUPS[0]} cannot be read" in one["text"]
+
+
+class ClusterWithTemplates(FakeHttpServer):
+    """Elasticsearch with some index templates."""
+
+    def __init__(self, templates: set[str]) -> None:
+        super().__init__()
+        self.templates = templates
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        name = request.path.rpartition("/")[2]
+        is_known = request.path == "/" or name in self.templates
+        content = {"version": {"number": "8.15.0"}} if request.path == "/" else {}
+        return 200 if is_known else 404, {"Content-Type": "application/json"}, json.dumps(content).encode()
+
+
+def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) -> None:
+    deploy()
+    cluster = ClusterWithTemplates({"task-logs"})
+    try:
+        code, found = deployment.doctor("--elasticsearch", cluster.url)
+        assert code == 1
+        assert "lacks the index templates task-checkpoints, task-reports" in found["templates"][0]["text"]
+        cluster.templates = {name.replace("task-", "batch-") for name in setup_files().templates}
+        code, found = deployment.doctor("--elasticsearch", cluster.url, "--prefix", "batch")
+        assert (code, levels(found["templates"])) == (0, {"ok"})
+    finally:
+        cluster.close()
