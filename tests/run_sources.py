@@ -1,13 +1,14 @@
 """Runs that every source of past runs is tested with, and which of them each filter selects."""
 
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.model import Report
-from profiler.runs.source import RunFilter, RunSource
+from profiler.runs.source import PastRun, RunFilter, RunSource, newest_first
 from tests.runs import report
 
 HOUR_NS = 3600 * NS_PER_SECOND
@@ -54,6 +55,25 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"run": "zzz"}, []),
     ({"families": ("nightly-*",), "statuses": ("failure",), "clusters": ("jobs",)}, ["abc2"]),
 )
+
+
+class ListedRuns:
+    """A source with these runs, which counts how many of them were read."""
+
+    place, remedy, notes = "the list", "add one", ()
+
+    def __init__(self, runs: Iterable[PastRun]) -> None:
+        self._runs = newest_first(runs)
+        self.read = 0
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        for run in self._runs:
+            if wanted.matches(run.report):
+                self.read += 1
+                yield run
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        return run.checkpoints
 
 
 def check_source(source: RunSource) -> None:

@@ -1,15 +1,15 @@
 """``task-profiler history``: past runs as a table."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import click
 
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
-from profiler.cli.output import UNKNOWN, encodable, plain_table, printable, render, warn, write_out
+from profiler.cli.output import UNKNOWN, encodable, warn, write_out
+from profiler.cli.text import Column, Line, Span, table, table_width, write_lines
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -17,12 +17,19 @@ from profiler.record.model import Distribution, Metrics, Number, Record
 from profiler.record.units import format_duration, format_memory
 from profiler.runs.source import PastRun, no_run_sentence
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 _COLOURS = {"success": "green", "failure": "red", "stopped": "yellow"}
 _ID_LENGTH = 8
 _AT_LEAST = "≥"
+_COLUMNS = (
+    Column("Run"),
+    Column("Started"),
+    Column("Family", folds=True),
+    Column("Result"),
+    Column("Time", is_right=True),
+    Column("CPU", is_right=True),
+    Column("Memory", is_right=True),
+    Column("", is_right=True),
+)
 
 
 @click.command("history", epilog="Example: task-profiler history --family 'nightly-*' --status failure --last 5")
@@ -48,41 +55,41 @@ def command(options: SourceOptions, last: int, as_json: bool) -> None:
     for note in source.notes:
         warn(note)
     if chosen:
-        write_out(_lines(chosen) if as_json else render(table(run.report.record for run in chosen)))
+        _print(chosen, as_json=as_json)
     else:
         warn(no_run_sentence(source, wanted))
+
+
+def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:
+    if as_json:
+        write_out(_lines(runs))
+    else:
+        write_lines(table_lines((run.report.record for run in runs), table_width()), os.environ)
 
 
 def _lines(runs: Iterable[PastRun]) -> bytes:
     return b"".join(run.json_line() + b"\n" for run in runs)
 
 
-def table(records: Iterable[Record]) -> "Table":
-    """Build a table with one row per run, in 80 columns. Texts from records are never read as markup."""
-    from rich.text import Text  # not for --json
-
+def table_lines(records: Iterable[Record], width: int | None) -> list[Line]:
+    """Build a table with one row per run, in ``width`` columns."""
     at_least = _AT_LEAST if encodable(_AT_LEAST) else ">"
-    runs = plain_table(column_gap=1)
-    runs.add_column("Run", no_wrap=True)
-    runs.add_column("Started", no_wrap=True)
-    runs.add_column("Family", overflow="fold", min_width=8)
-    runs.add_column("Result", no_wrap=True)
-    for name in ("Time", "CPU", "Memory", ""):
-        runs.add_column(name, justify="right", no_wrap=True)
-    for record in records:
-        metrics = record.metrics
-        cpu = metrics.cpu_utilization_percent or Distribution()
-        runs.add_row(
-            Text(printable(record.task_id[:_ID_LENGTH])),
-            _local_time(record.started_at),
-            Text(printable(record.family or UNKNOWN)),
-            Text(_result(record), style=_COLOURS.get(record.status, "")),
-            UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
-            UNKNOWN if cpu.avg is None else f"{cpu.avg:.0f} %",
-            _memory(metrics, at_least),
-            _share(metrics.max_memory_used_mb, metrics.memory_size_mb),
-        )
-    return runs
+    return table(_COLUMNS, (_row(record, at_least) for record in records), gap=1, width=width)
+
+
+def _row(record: Record, at_least: str) -> tuple[str | Span, ...]:
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or Distribution()
+    return (
+        record.task_id[:_ID_LENGTH],
+        _local_time(record.started_at),
+        record.family or UNKNOWN,
+        Span(_result(record), _COLOURS.get(record.status, "")),
+        UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
+        UNKNOWN if cpu.avg is None else f"{cpu.avg:.0f} %",
+        _memory(metrics, at_least),
+        _share(metrics.max_memory_used_mb, metrics.memory_size_mb),
+    )
 
 
 def _result(record: Record) -> str:

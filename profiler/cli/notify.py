@@ -12,7 +12,9 @@ from typing import BinaryIO
 
 import click
 
+from profiler.cli.options import aws_options
 from profiler.cli.output import write_out
+from profiler.cli.wiring.aws import AwsOptions, aws_environment
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import package_data_folder
 
@@ -22,7 +24,8 @@ from profiler.core.files import package_data_folder
     "--event", "event", type=click.File("rb"), required=True, metavar="FILE", help="The event; - is standard input."
 )
 @click.option("--dry-run", is_flag=True, help="Print the message without sending it.")
-def command(event: BinaryIO, dry_run: bool) -> int:
+@aws_options
+def command(event: BinaryIO, dry_run: bool, region: str | None, profile: str | None) -> int:
     """Print the Slack message for a stopped task, and send it unless --dry-run is given.
 
     The message contains the data of the event only; the deployed function adds the run's numbers
@@ -37,7 +40,11 @@ def command(event: BinaryIO, dry_run: bool) -> int:
         [sys.executable, "-m", "forwarder.preview", *options],
         input=text,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(forwarder.parent), *_python_path()))},
+        env={
+            **os.environ,
+            **aws_environment(AwsOptions(region=region, profile=profile), os.environ),
+            "PYTHONPATH": os.pathsep.join((str(forwarder.parent), *_python_path())),
+        },
         check=False,
     )
     write_out(done.stdout)

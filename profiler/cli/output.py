@@ -2,22 +2,16 @@
 
 import os
 import sys
-from io import BufferedWriter, FileIO, StringIO, TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-    from rich.console import RenderableType
-    from rich.table import Table
 
 UNKNOWN = "-"
 _STDOUT = 1
-# A program that reads a table gets every line whole.
-_PIPE_COLUMNS = 10_000
-# On a narrower terminal, lines wrap and no column is dropped.
-_MIN_COLUMNS = 80
 
 
 def printable(text: str) -> str:
@@ -44,27 +38,6 @@ def warn(sentence: str) -> None:
     import click  # not for `run`
 
     click.echo(f"task-profiler: {printable(sentence)}", err=True)
-
-
-def plain_table(*, column_gap: int) -> "Table":
-    """Create a table without borders."""
-    from rich.table import Table  # not for `run`, nor for --json
-
-    return Table(box=None, pad_edge=False, padding=(0, column_gap, 0, 0), header_style="bold")
-
-
-def render(*parts: "RenderableType") -> bytes:
-    """Render with rich, as wide as the terminal."""
-    from rich.console import Console  # not for `run`, nor for --json
-
-    text = StringIO()
-    terminal = is_terminal()
-    console = Console(file=text, force_terminal=terminal or None)
-    console.width = max(console.width, _MIN_COLUMNS) if terminal else _PIPE_COLUMNS
-    for part in parts:
-        console.print(part)
-    lines = [line.rstrip() for line in text.getvalue().split("\n")]
-    return "\n".join(lines).encode(stdout_encoding(), errors="backslashreplace")
 
 
 class _StandardOutput(FileIO):

@@ -1,62 +1,58 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import click
 import msgspec
+from msgspec.structs import replace
 
-from profiler.cli.options import history_option, search_options
-from profiler.cli.output import UNKNOWN, plain_table, printable, render, warn, write_out
-from profiler.cli.taskdef.definition_files import DefinitionFile, apply_size, read_definition_file
-from profiler.cli.wiring.run_sources import PastRuns, RunQuery, find_families
+from profiler.cli.options import Number, SourceOptions, WholeNumber, source_options
+from profiler.cli.output import UNKNOWN, printable, warn, write_out
+from profiler.cli.taskdef.definition_files import apply_size, read_definition_file
+from profiler.cli.text import EMPTY, INDENT, Column, Line, Span, line, table, table_width, wrapped, write_lines
+from profiler.cli.wiring.past_runs import open_families, open_source, run_filter
+from profiler.cli.wiring.prices import price_overrides
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.model import TaskSize
 from profiler.record.units import format_task_size, format_usd
-from profiler.settings import problems_message, read_price_settings
+from profiler.runs.families import FamilySource, is_pattern
+from profiler.runs.source import RunFilter, no_run_sentence
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.duration import DurationFactor
-from profiler.sizing.evidence import LAST_RUNS
+from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.policy import Policy
-from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import runs_per_month
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _WRONG_SIZE_EXIT_CODE = 3
 _MAX_RUNS = 10_000
-_WILDCARDS = frozenset("*?[")
-_PERCENT = click.FloatRange(0, 10_000)
-_SIZES_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
-    ("Size", "left"),
-    ("Times as long", "right"),
-    ("Run", "right"),
-    ("Month", "right"),
-    ("Saving", "right"),
-    ("", "left"),
+# A program that reads the reasons gets every line whole.
+_PIPE_COLUMNS = 10_000
+_PERCENT = Number(0, 10_000)
+_GAP = 2
+_COLUMNS = (
+    Column("Family", folds=True),
+    Column("Runs", is_right=True),
+    Column("Current"),
+    Column("Recommended"),
+    Column("Saving", is_right=True),
+)
+_SIZES_COLUMNS = (
+    Column("Size"),
+    *(Column(title, is_right=True) for title in ("Times as long", "Run", "Month", "Saving")),
+    Column(""),
 )
 
 
 @click.command("recommend", epilog="Example: task-profiler recommend nightly-etl --elasticsearch https://search:9200")
-@click.argument("families", metavar="[FAMILY]...", nargs=-1)
-@click.option("--from", "source", metavar="FILE", help="Read record lines from FILE; - is standard input.")
-@click.option(
-    "--elasticsearch", "url", metavar="URL", help="Read the forwarder's documents from Elasticsearch or OpenSearch."
-)
-@search_options
-@click.option("--log-group", "groups", metavar="GROUP", multiple=True, help="Query CloudWatch Logs. Repeatable.")
-@click.option(
-    "--since", metavar="TIME", default="30d", show_default=True, help="Start of --log-group: 12h, 30d, or an ISO time."
-)
-@history_option("file")
+@click.argument("names", metavar="[FAMILY]...", nargs=-1)
+@source_options
 @click.option(
     "--last",
     metavar="N",
-    type=click.IntRange(1, _MAX_RUNS),
+    type=WholeNumber(1, _MAX_RUNS),
     default=LAST_RUNS,
     show_default=True,
     help="Use the N newest runs of each family.",
@@ -91,7 +87,7 @@ _SIZES_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
     "--min-saving",
     "min_saving_percent",
     metavar="PERCENT",
-    type=click.FloatRange(0, 100),
+    type=Number(0, 100),
     default=10,
     show_default=True,
     help="The saving that is enough for --check.",
@@ -99,15 +95,8 @@ _SIZES_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 @click.option("--apply", "definition_file", metavar="FILE", help="Write the size to the task definition in FILE.")
 def command(
     *,
-    families: tuple[str, ...],
-    source: str | None,
-    url: str | None,
-    prefix: str,
-    api_key: str | None,
-    user: str | None,
-    groups: tuple[str, ...],
-    since: str,
-    file: str | None,
+    options: SourceOptions,
+    names: tuple[str, ...],
     last: int,
     max_slowdown_percent: float,
     memory_margin_percent: float,
@@ -120,35 +109,31 @@ def command(
 ) -> int:
     """Recommend a task size for each FAMILY, or for all families, from past runs.
 
-    FAMILY may be a shell pattern. Runs are read from the local history, or from one of --from,
-    --elasticsearch and --log-group. Failed, stopped and killed runs are included.
+    FAMILY may be a shell pattern, like --family. Runs are read from the local history, or from one of
+    --from, --elasticsearch and --log-group. Failed, stopped and killed runs are included.
     """
-    _check_sources(source, url, groups, file)
     definition = None if definition_file is None else read_definition_file(Path(definition_file))
-    query = RunQuery(
-        families=families or (definition.families if definition is not None else ()),
-        last=last,
-        source=source,
-        url=url,
-        prefix=prefix,
-        api_key=api_key,
-        user=user,
-        groups=groups,
-        since=since,
-        history_file=file,
-    )
+    named = (*names, *options.families)
+    families = named or (definition.families if definition is not None else ())
+    clock = SystemClock()
+    wanted = run_filter(replace(options, families=families), clock)
+    source = open_source(options, os.environ, clock)
     policy = Policy(
         memory_margin_percent=memory_margin_percent,
         max_slowdown_percent=max_slowdown_percent,
         faster=faster,
         last_runs=last,
     )
-    runs = find_families(query, os.environ, SystemClock())
-    advices = _advices(runs, query.families, policy, _price_overrides(), definition)
+    found = _families(open_families(options, source, os.environ), wanted, last)
+    target = None if definition is None else definition.target
+    overrides = price_overrides(os.environ)
+    advices = [advise(evidence, policy, overrides, target) for evidence in found]
     if definition is not None and len(advices) > 1:
         raise UsageError("--apply is for one family: name it before the options.")
-    if advices:
-        write_out(_lines(advices) if as_lines else _table(advices, with_sizes=with_sizes))
+    if as_lines:
+        write_out(_lines(advices))
+    elif advices:
+        write_lines(_table(advices, table_width(), with_sizes=with_sizes), os.environ)
     if definition is not None:
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: measure a run of its family first.")
@@ -167,87 +152,52 @@ def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
     return found
 
 
-def _check_sources(source: str | None, url: str | None, groups: tuple[str, ...], file: str | None) -> None:
-    options = (
-        ("--from", source is not None),
-        ("--elasticsearch", bool(url)),
-        ("--log-group", bool(groups)),
-        ("--history", bool(file)),
-    )
-    given = [name for name, is_given in options if is_given]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} are several sources of runs: use one of them.")
-
-
-def _price_overrides() -> PriceOverrides:
-    price_overrides, problems = read_price_settings(os.environ)
-    if problems:
-        warn(problems_message(problems))
-    return price_overrides
-
-
-def _advices(
-    runs: PastRuns,
-    patterns: Sequence[str],
-    policy: Policy,
-    price_overrides: PriceOverrides,
-    definition: DefinitionFile | None,
-) -> list[Advice]:
-    for note in runs.notes:
+def _families(source: FamilySource, wanted: RunFilter, last: int) -> list[Evidence]:
+    """The evidence of the measured families. Families without runs or measurements are named on standard error."""
+    found = source.families(wanted, last)
+    for note in source.notes:
         warn(note)
-    if not runs.families:
-        of_family = f" of {', '.join(patterns)}" if patterns else ""
-        raise TaskProfilerError(f"There is no run{of_family} in {runs.place}: {runs.remedy}.")
-    for name in sorted(set(patterns) - {name for name, _ in runs.families}):
-        if not _WILDCARDS & set(name):
-            warn(f"There is no run of {name} in {runs.place}.")
-    target = None if definition is None else definition.target
-    advices = []
-    for name, evidence in runs.families:
-        if evidence is None:
-            warn(f"No run of {name} was measured, so its size cannot be recommended.")
-        else:
-            advices.append(advise(evidence, policy, price_overrides, target))
-    return advices
+    if not found:
+        raise TaskProfilerError(no_run_sentence(source, wanted))
+    for name in sorted(set(wanted.families) - {family.name for family in found}):
+        if not is_pattern(name):
+            warn(f"There is no run of {name} in {source.place}.")
+    for family in found:
+        if family.evidence is None:
+            warn(f"No run of {family.name} was measured, so its size cannot be recommended.")
+    return [family.evidence for family in found if family.evidence is not None]
 
 
 def _lines(advices: Sequence[Advice]) -> bytes:
     return b"".join(msgspec.json.encode(as_json(advice)) + b"\n" for advice in advices)
 
 
-def _table(advices: Sequence[Advice], *, with_sizes: bool) -> bytes:
-    """One row per family, then the sizes and the reasons of each. Family names are never read as markup."""
-    from rich.padding import Padding  # rich is not for --json
-    from rich.text import Text
-
-    families = plain_table(column_gap=2)
-    families.add_column("Family", overflow="fold")
-    families.add_column("Runs", justify="right", no_wrap=True)
-    families.add_column("Current", no_wrap=True)
-    families.add_column("Recommended", no_wrap=True)
-    families.add_column("Saving", justify="right", no_wrap=True)
-    details: list[Padding | Text] = []
+def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) -> Iterator[Line]:
+    """One row per family, then the sizes and the reasons of each."""
+    yield from table(_COLUMNS, map(_row, advices), gap=_GAP, width=width)
     for advice in advices:
-        choice = advice.choice
-        families.add_row(
-            Text(printable(advice.family)),
-            str(advice.evidence.runs),
-            _size(choice.current),
-            Text(_size(choice.size), style="bold" if choice.changes else ""),
-            _percent(choice.saving_percent),
-        )
-        details.append(Text(f"\n{printable(advice.family)}", style="bold"))
-        if with_sizes and choice.options:
-            details.append(Padding(_sizes(advice), (0, 0, 1, 2), expand=False))
-        details.extend(Padding(Text(f"- {printable(one)}"), (0, 0, 0, 2), expand=False) for one in advice.reasons)
-    return render(families, *details)
+        yield EMPTY
+        yield line(Span(advice.family, "bold"))
+        if with_sizes and advice.choice.options:
+            yield from ((Span(INDENT), *row) for row in table(_SIZES_COLUMNS, _sizes(advice), gap=_GAP))
+            yield EMPTY
+        for one in advice.reasons:
+            yield from wrapped(one, width or _PIPE_COLUMNS, first=f"{INDENT}- ")
 
 
-def _sizes(advice: Advice) -> "Table":
+def _row(advice: Advice) -> tuple[str | Span, ...]:
+    choice = advice.choice
+    return (
+        advice.family,
+        str(advice.evidence.runs),
+        _size(choice.current),
+        Span(_size(choice.size), "bold" if choice.changes else ""),
+        _percent(choice.saving_percent),
+    )
+
+
+def _sizes(advice: Advice) -> Iterator[tuple[str, ...]]:
     """One row per size, with the upper bounds of its costs."""
-    table = plain_table(column_gap=2)
-    for name, justify in _SIZES_COLUMNS:
-        table.add_column(name, justify=justify, no_wrap=True)
     choice, monthly_runs = advice.choice, runs_per_month(advice.evidence)
     for option in choice.options:
         usd = option.usd_per_run
@@ -260,7 +210,7 @@ def _sizes(advice: Advice) -> "Table":
         if not option.acceptable:
             names.append("too slow" if option.holds_memory else "too little memory")
         factor = option.factor
-        table.add_row(
+        yield (
             _size(size),
             UNKNOWN if factor is None else _factor(factor),
             UNKNOWN if usd is None else format_usd(usd),
@@ -268,7 +218,6 @@ def _sizes(advice: Advice) -> "Table":
             _percent(option.saving_percent),
             ", ".join(names),
         )
-    return table
 
 
 def _factor(factor: DurationFactor) -> str:

@@ -13,6 +13,7 @@ from profiler import __version__
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
 from profiler.cli.output import printable, warn
 from profiler.cli.wiring.past_runs import open_source, run_filter
+from profiler.cli.wiring.prices import price_overrides
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
@@ -30,7 +31,6 @@ from profiler.html_report.runs import (
 from profiler.record.units import format_count, format_memory
 from profiler.runs.local_history import LocalRuns
 from profiler.runs.source import PastRun, RunSource, find_run, no_run_sentence
-from profiler.settings import problems_message, read_price_settings
 
 _SCRIPTS = ("numbers.js", "charts.js", "page.js")
 _BYTES_PER_MB = 1_000_000
@@ -61,15 +61,12 @@ def command(options: SourceOptions, out: str, last: int | None, run_id: str | No
     plotly = _plotly()
     clock = SystemClock()
     runs = _read_runs(options, clock, last, run_id)
-    price_overrides, problems = read_price_settings(os.environ)
-    if problems:
-        warn(problems_message(problems))
     data = build_page_data(
         runs,
         generated_at=format_ms(clock.wall_ns()),
         version=__version__,
         only_one=run_id is not None,
-        price_overrides=price_overrides,
+        price_overrides=price_overrides(os.environ),
     )
     title = f"{runs[0].report.record.family or 'Task'} {runs[0].started_at}" if run_id is not None else "Task report"
     text = render_page(data.text, _assets(plotly), title=printable(title))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, TypeGuard, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeGuard, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -328,7 +328,16 @@ class Report(_Model, frozen=True, kw_only=True):
     record: Record
 
 
-def known_status(record: Record) -> Status:
+class WithStatus(Protocol):
+    """A record, or a part of it with the status."""
+
+    @property
+    def status(self) -> str:
+        """The word, which only a newer version may know."""
+        ...
+
+
+def known_status(record: WithStatus) -> Status:
     """The status of a record; ``unknown`` for a word that only a newer version knows."""
     return record.status if _is_status(record.status) else "unknown"
 

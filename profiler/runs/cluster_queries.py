@@ -1,12 +1,21 @@
-"""Conditions of the query language of Elasticsearch and OpenSearch."""
+"""Queries for Elasticsearch and OpenSearch: conditions, those of a filter of runs, and the search."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
+from urllib.parse import quote
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.model import Status
+from profiler.runs.source import RunFilter
 from profiler.search.setup import SearchServer, ServerResponse
 
 JsonObject = dict[str, Any]
+FAMILY = "task.family"
+START = "event.start"
+STATUS = "task.status"
+_STOPPED = "stopped"
+_UNKNOWN = "unknown"
 
 
 def term(field: str, value: object) -> JsonObject:
@@ -42,6 +51,53 @@ def matches_pattern(field: str, pattern: str) -> JsonObject:
         else:
             text += character if character in "*?" else f"\\{character}" if character == "\\" else character
     return {"wildcard": {field: {"value": text}}}
+
+
+def filter_conditions(wanted: RunFilter, time_field: str) -> list[JsonObject]:
+    """The conditions of a filter, without its ``run``. The result must be filtered by family again."""
+    conditions: list[JsonObject] = []
+    time: JsonObject = {"format": "epoch_millis"}
+    if wanted.since_ns is not None:
+        time["gte"] = -(-wanted.since_ns // NS_PER_MS)
+    if wanted.until_ns is not None:
+        time["lt"] = -(-wanted.until_ns // NS_PER_MS)
+    if len(time) > 1:
+        conditions.append({"range": {time_field: time}})
+    if wanted.families:
+        conditions.append(any_of([matches_pattern(FAMILY, family) for family in wanted.families]))
+    if wanted.clusters:
+        conditions.append({"terms": {"orchestrator.cluster.name": list(wanted.clusters)}})
+    conditions += [term("tags", f"{name}={value}") for name, value in wanted.tags]
+    if wanted.statuses:
+        conditions.append(_has_status(wanted.statuses))
+    return conditions
+
+
+def _has_status(statuses: Sequence[str]) -> JsonObject:
+    """The run has one of the statuses.
+
+    A stopped run's document has no status until ECS's event arrives. A word that only a newer version knows is
+    ``unknown``.
+    """
+    conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
+    if _STOPPED in statuses:
+        conditions.append(none_of([exists(STATUS)]))
+    if _UNKNOWN in statuses:
+        conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [{"terms": {STATUS: get_args(Status)}}]}})
+    return any_of(conditions)
+
+
+def indices_path(prefix: str, kind: str) -> str:
+    """The path of a search in all indices of a kind, which may be none."""
+    return f"/{quote(prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
+
+
+def reports_place(prefix: str) -> str:
+    """The name of the reports' indices in a sentence."""
+    return f"the indices {prefix}-reports-*"
+
+
+REMEDY = "check URL and --prefix, and that the forwarder works"
 
 
 def search(server: SearchServer, path: str, body: object) -> Mapping[str, Any]:

@@ -8,23 +8,33 @@ import contextlib
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import format_ms, parse_ns
 from profiler.record.model import SCHEMA_VERSION, Container, Metrics, Record, Report, decode
 from profiler.record.units import as_number
-from profiler.runs.cluster_queries import JsonObject, any_of, exists, matches_pattern, none_of, search, term
+from profiler.runs.cluster_queries import (
+    FAMILY,
+    REMEDY,
+    START,
+    JsonObject,
+    any_of,
+    exists,
+    filter_conditions,
+    indices_path,
+    matches_pattern,
+    none_of,
+    reports_place,
+    search,
+    term,
+)
 from profiler.runs.source import CHECKPOINT, OnProgress, PastRun, RunFilter, TaskEvent, no_progress
 from profiler.search.setup import SearchServer
 
-_START = "event.start"
 _TIME = "@timestamp"
-_FAMILY = "task.family"
 _TASK_ID = "task.id"
-_STATUS = "task.status"
 _PAGE_SIZE = 200
 _MAX_CHECKPOINTS = 1_000
 _SOURCE = (
@@ -44,10 +54,10 @@ _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
 
 
-class ClusterRunList:
+class ClusterRuns:
     """The runs in the indices of a prefix."""
 
-    remedy = "check URL and --prefix, and that the forwarder works"
+    remedy = REMEDY
 
     def __init__(self, server: SearchServer, prefix: str, on_progress: OnProgress = no_progress) -> None:
         self._server = server
@@ -55,7 +65,7 @@ class ClusterRunList:
         self._on_progress = on_progress
         self._unreadable = 0
         self._is_cut = False
-        self.place = f"the indices {prefix}-reports-*"
+        self.place = reports_place(prefix)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -70,10 +80,10 @@ class ClusterRunList:
         Runs without a start, which never started, are sorted by their time: they are read by a second search.
         """
         found = _Found(self._on_progress)
-        started = self._pages(wanted, _START, found)
+        started = self._pages(wanted, START, found)
         unstarted = self._pages(wanted, _TIME, found)
         for run in heapq.merge(started, unstarted, key=lambda run: -run.started_ns):
-            if wanted.matches(run):
+            if wanted.matches(run.report):
                 yield run
         if wanted.reads_checkpoints and wanted.run is not None and not found.count:
             yield from self._running(wanted)
@@ -89,10 +99,10 @@ class ClusterRunList:
 
     def _running(self, wanted: RunFilter) -> Iterator[PastRun]:
         """Yield the run that has only checkpoints so far."""
-        hits = self._search("checkpoints", _conditions(wanted, _START), _TIME, 1)
+        hits = self._search("checkpoints", _conditions(wanted, START), _TIME, 1)
         for hit in hits:
             run = self._run(hit.get("_source", _EMPTY))
-            if wanted.matches(run):
+            if wanted.matches(run.report):
                 yield run
 
     def _pages(self, wanted: RunFilter, order: str, found: "_Found") -> Iterator[PastRun]:
@@ -123,8 +133,8 @@ class ClusterRunList:
         }
         if after is not None:
             body["search_after"] = list(after)
-        path = f"/{quote(self._prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
-        hits: Sequence[Mapping[str, Any]] = search(self._server, path, body)["hits"]["hits"]
+        found = search(self._server, indices_path(self._prefix, kind), body)
+        hits: Sequence[Mapping[str, Any]] = found["hits"]["hits"]
         return hits
 
     def _run(self, source: Mapping[str, Any]) -> PastRun:
@@ -189,25 +199,10 @@ class _Found:
 
 def _conditions(wanted: RunFilter, order: str) -> list[JsonObject]:
     """The conditions that the cluster can check. Runs without a start are those sorted by ``@timestamp``."""
-    conditions = [exists(_START)] if order == _START else [none_of([exists(_START)])]
-    time: JsonObject = {"format": "epoch_millis"}
-    if wanted.since_ns is not None:
-        time["gte"] = wanted.since_ns // NS_PER_MS
-    if wanted.until_ns is not None:
-        time["lt"] = -(-wanted.until_ns // NS_PER_MS)
-    if len(time) > 1:
-        conditions.append({"range": {order: time}})
-    if wanted.families:
-        conditions.append(any_of([matches_pattern(_FAMILY, family) for family in wanted.families]))
-    if wanted.clusters:
-        conditions.append({"terms": {"orchestrator.cluster.name": list(wanted.clusters)}})
-    conditions += [term("tags", f"{name}={value}") for name, value in wanted.tags]
-    if wanted.statuses and "unknown" not in wanted.statuses:
-        # A stopped run's document has no status until ECS's event arrives; its record has one.
-        conditions.append(any_of([{"terms": {_STATUS: list(wanted.statuses)}}, none_of([exists(_STATUS)])]))
+    conditions = filter_conditions(wanted, order)
     if wanted.run is not None:
-        conditions.append(any_of([{"prefix": {_TASK_ID: wanted.run}}, matches_pattern(_FAMILY, wanted.run)]))
-    return conditions
+        conditions.append(any_of([{"prefix": {_TASK_ID: wanted.run}}, matches_pattern(FAMILY, wanted.run)]))
+    return [exists(START) if order == START else none_of([exists(START)]), *conditions]
 
 
 def _time(source: Mapping[str, Any]) -> str:

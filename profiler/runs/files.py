@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.model import Report, decode
+from profiler.record.model import Report
 from profiler.record.units import format_count
-from profiler.runs.source import PastRun, RunFilter, RunLine, group_lines
+from profiler.runs.source import PastRun, RunFilter, RunLine, RunLines, group_lines, run_line
 
 STANDARD_INPUT = "-"
 _MAX_LISTED_LINES = 5
@@ -29,29 +29,40 @@ class FileRuns:
     def __init__(self, source: str) -> None:
         self._source = source
         self.place = source_name(source)
-        self.notes: Sequence[str] = ()
-        self._runs: list[PastRun] | None = None
+        self._invalid_lines: set[int] = set()
+        self._runs: list[RunLines] | None = None
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """A sentence about the lines that are not records, if there are any."""
+        count = len(self._invalid_lines)
+        if not count:
+            return ()
+        verb = "is not a record and is" if count == 1 else "are not records and are"
+        numbers = format_line_numbers(sorted(self._invalid_lines))
+        return (f"{self.place}: {format_count(count, 'line')} {verb} left out: {numbers}",)
 
     def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs. The file is read once: standard input cannot be read again."""
+        """Yield the matching runs. The file is read once: standard input cannot be read again.
+
+        A line is decoded completely only if its run matches. So values of other lines are not checked.
+        """
         if self._runs is None:
-            invalid_lines: list[int] = []
-            self._runs = group_lines(decode_run_lines(read_lines(self._source), invalid_lines))
-            self.notes = _notes(self.place, invalid_lines)
-        return (run for run in self._runs if wanted.matches(run))
+            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines))
+        return self._matching(self._runs, wanted)
+
+    def _matching(self, runs: Sequence[RunLines], wanted: RunFilter) -> Iterator[PastRun]:
+        for lines in runs:
+            if wanted.matches(lines.head):
+                invalid: list[RunLine] = []
+                run = lines.decoded(invalid)
+                self._invalid_lines.update(line.number for line in invalid)
+                if run is not None and wanted.matches(run.report):
+                    yield run
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """See profiler.runs.source."""
         return run.checkpoints
-
-
-def _notes(place: str, invalid_lines: list[int]) -> tuple[str, ...]:
-    """A sentence about the lines that are not records, if there are any."""
-    if not invalid_lines:
-        return ()
-    verb = "is not a record and is" if len(invalid_lines) == 1 else "are not records and are"
-    count, numbers = format_count(len(invalid_lines), "line"), format_line_numbers(invalid_lines)
-    return (f"{place}: {count} {verb} left out: {numbers}",)
 
 
 def source_name(source: str) -> str:
@@ -157,23 +168,16 @@ def _encoded(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def decode_run_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[RunLine]:
-    """Decode record lines. Empty lines are skipped; the numbers of invalid lines are added to ``invalid_lines``."""
+def find_run_lines(lines: Iterable[bytes], invalid_lines: set[int]) -> Iterator[RunLine]:
+    """Find record lines. Empty lines are skipped; the numbers of invalid lines are added to ``invalid_lines``."""
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if not text:
             continue
         try:
-            report = decode(text)
+            yield run_line(text, number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            invalid_lines.append(number)
-        else:
-            yield RunLine(text, report)
-
-
-def decode_lines(lines: Iterable[bytes], invalid_lines: list[int]) -> Iterator[Report]:
-    """Decode record lines to reports, like :func:`decode_run_lines`."""
-    return (line.report for line in decode_run_lines(lines, invalid_lines))
+            invalid_lines.add(number)
 
 
 def format_line_numbers(numbers: list[int]) -> str:

@@ -39,7 +39,7 @@ class LocalRuns:
             run=wanted.run,
         )
         found = (PastRun(report=one.report, line=one.line) for one in stored)
-        return (run for run in found if wanted.matches(run))
+        return (run for run in found if wanted.matches(run.report))
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """See profiler.runs.source."""

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import msgspec
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.model import Report, decode
-from profiler.runs.source import OnProgress, PastRun, RunFilter, RunLine, group_lines, no_progress
+from profiler.record.model import Report
+from profiler.runs.source import OnProgress, PastRun, RunFilter, RunLine, group_lines, no_progress, run_key, run_line
 
 DEFAULT_DAYS = 30
 _MS_PER_DAY = 86_400_000
@@ -108,20 +108,24 @@ class LogGroupRuns:
             for event in page["events"]
             if (line := self._line(event["message"], wanted)) is not None
         ]
-        for run in group_lines(lines):
-            if run.key not in seen:
-                seen.add(run.key)
-                if wanted.matches(run):
-                    yield run
+        invalid: list[RunLine] = []
+        for run_lines in group_lines(lines):
+            key = run_key(run_lines.head)
+            if key in seen:
+                continue
+            seen.add(key)
+            run = run_lines.decoded(invalid) if wanted.matches(run_lines.head) else None
+            if run is not None and wanted.matches(run.report):
+                yield run
+        self._unreadable += len(invalid)
 
     def _line(self, message: str, wanted: RunFilter) -> RunLine | None:
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
         is_wanted = _REPORT_MARKER in message or (wanted.reads_checkpoints and _CHECKPOINT_MARKER in message)
         if not is_wanted or not message.lstrip().startswith("{"):
             return None
-        line = message.strip().encode(errors="replace")
         try:
-            return RunLine(line, decode(line))
+            return run_line(message.strip().encode(errors="replace"))
         except (msgspec.DecodeError, RecursionError):
             self._unreadable += 1
             return None

@@ -92,12 +92,12 @@ class CloudWatchLogsSink:
             )
 
 
-def connect(region: str | None) -> LogsClient:
+def connect(region: str | None, profile: str | None = None) -> LogsClient:
     """A client that retries after throttling, 5xx responses and broken connections (botocore's standard mode)."""
     import boto3  # see the module's docstring
     from botocore.config import Config
 
-    client: LogsClient = boto3.client(
+    client: LogsClient = boto3.Session(profile_name=profile).client(
         "logs",
         region_name=region,
         config=Config(

@@ -182,6 +182,47 @@ def test_last_chooses_how_many_runs(forward: Forward, search_server: SearchServe
         assert there == objects("--from", "-", "--last", last, given=lines(RUNS))
 
 
+@pytest.mark.parametrize(
+    "filters",
+    [
+        ("--cluster", "jobs"),
+        ("--cluster", "jobs", "--last", "2"),
+        ("--tag", "team=data"),
+        ("--tag", "team=data", "--cluster", "other"),
+        ("--status", "failure"),
+        ("--status", "stopped"),
+        ("--status", "unknown", "--status", "success"),
+        ("--since", "{third}"),
+        ("--until", "{third}"),
+        ("--since", "{second}", "--until", "{third}", "--family", "f?l*", "--last", "1"),
+    ],
+    ids=" ".join,
+)
+def test_the_cluster_filters_as_a_file_does(
+    forward: Forward, search_server: SearchServer, filters: tuple[str, ...]
+) -> None:
+    """Each run has its own peak, so that a run that should not count changes the evidence."""
+    statuses = ("success", "failure", "stopped", "unknown")
+    runs = [
+        slowed(
+            number,
+            family="filtered",
+            peak_mb=300 + 37 * number % 11 * 100,
+            bounds={"v0_25": (1 + number / 10, 2), "v0_5": (1, 1 + number / 20)},
+            cluster="jobs" if number % 3 else "other",
+            tags={"team": "data" if number % 2 else "web", "stage": "live"},
+            status=statuses[number % 4],
+            task_id=f"filtered-{number}",
+        )
+        for number in range(9)
+    ]
+    indexed(forward, search_server, runs)
+    words = [word.format(second=runs[1].record.started_at, third=runs[2].record.started_at) for word in filters]
+    there = objects("--elasticsearch", search_server.url, *words)
+    assert there == objects("--from", "-", *words, given=lines(runs))
+    assert list(there) == ["filtered"]
+
+
 def test_more_families_than_fit_into_a_page(forward: Forward, search_server: SearchServer) -> None:
     """With ``--last 5000`` there is one family on a page, with fewer up to 100."""
     many = [
@@ -233,7 +274,7 @@ def test_no_documents_are_a_failure_with_a_sentence(search_server: SearchServer)
     done = recommend("--elasticsearch", search_server.url, "--prefix", "nobodys")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == (
-        b"task-profiler: There is no run in the indices nobodys-reports-*: check URL and --prefix, and that the "
+        b"task-profiler: There are no runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
         b"forwarder works.\n"
     )
 
@@ -260,4 +301,4 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     assert refused.returncode == 1
     assert b"check URL, sign-in" in refused.stderr
     done = recommend("--elasticsearch", secured_elasticsearch.url, "--user", f"{admin.name}:{admin.password}")
-    assert b"There is no run" in done.stderr
+    assert b"There are no runs" in done.stderr

@@ -247,6 +247,13 @@ def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
     assert not [module for module in reached if package(module) == "sizing" and module != "profiler.sizing.prices"]
 
 
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich"])
+def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules(heavy: str) -> None:
+    commands = [f"profiler.cli.{name}" for name in ("history", "show", "recommend")]
+    reached = reached_by_top_level_imports(*commands, without=heavy)
+    assert "profiler.cli.text" in reached
+
+
 def test_a_package_is_seen_at_a_glance() -> None:
     folders: dict[Path, int] = {}
     for path in modules().values():

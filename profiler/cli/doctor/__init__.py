@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -22,7 +22,7 @@ from profiler.doctor.findings import Finding
 from profiler.doctor.task import DoctorContext, Probes, diagnose
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, LogTarget, connect
 from profiler.sources import Unavailable
 from profiler.sources.cgroup.container import find_container_cgroup
 
@@ -68,7 +68,8 @@ def command(
 
     Checks the task metadata, the batch, its log stream and the permission to write to it, GPUs and
     Neuron devices. For the permission, the command sends an event that is so old that CloudWatch
-    drops it, so nothing is written. The exit code is 1 if there is a problem.
+    drops it, so nothing is written; --region and --profile are for this event only. The exit code
+    is 1 if there is a problem.
 
     --task and --family check a task definition from outside. --deployed checks a forwarder: its
     stack, subscriptions, functions and their last errors, queues and alarms.
@@ -87,7 +88,11 @@ def command(
 
         findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), cluster, clock)
     else:
-        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock))
+
+        def connect_to(region_of_stream: str | None) -> LogsClient:
+            return connect(region or region_of_stream, profile)
+
+        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
     problems = 0
     for finding in findings:
         problems += finding.level == "problem"
@@ -111,7 +116,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
+def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Callable[[str | None], LogsClient]) -> Probes:
     def read_gpus() -> GpuReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
@@ -119,7 +124,7 @@ def _probes(environment: Mapping[str, str], clock: Clock) -> Probes:
         return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
-        sink = CloudWatchLogsSink(connect, clock)
+        sink = CloudWatchLogsSink(connect_to, clock)
         timeout = DeliveryFailure(
             f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
         )

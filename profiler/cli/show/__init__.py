@@ -2,22 +2,25 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import click
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions, WholeNumber, source_options
-from profiler.cli.output import encodable, is_terminal, stdout_encoding, warn, write_out
+from profiler.cli.output import encodable, is_terminal, warn, write_out
+from profiler.cli.show.advice import find_advice
 from profiler.cli.show.comparison import Comparison, compare
 from profiler.cli.show.page import MAX_WIDTH, View, page_lines
-from profiler.cli.show.text import ASCII, BLOCKS, EMPTY, Line, render_lines
-from profiler.cli.wiring.past_runs import aws_options_of, open_source, run_filter
+from profiler.cli.text import ASCII, BLOCKS, EMPTY, write_lines
+from profiler.cli.wiring.past_runs import aws_options_of, open_families, open_source, run_filter
+from profiler.cli.wiring.prices import price_overrides
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.record.model import Record, Series, known_status
+from profiler.runs.families import pattern_of
 from profiler.runs.moments import find_moments, series_of_checkpoints
-from profiler.runs.source import PastRun, RunFilter, RunSource, find_run
+from profiler.runs.source import PastRun, RunFilter, RunSource, family_of, find_run
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -64,10 +67,12 @@ def command(options: SourceOptions, run: str | None, against: str | None, log_co
         return
     series = _series(chosen, source)
     comparison = _comparison(chosen, against, source)
+    # A log group would be read over weeks, only for the advice.
+    families = None if options.groups else open_families(options, source, os.environ)
+    advice = find_advice(chosen, families, price_overrides(os.environ))
     _warn_about(source)
     view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
-    lines = page_lines(chosen, view, series, comparison)
-    write_out(_rendered(lines))
+    write_lines(page_lines(chosen, view, series, comparison, advice), os.environ)
     if log_count is not None:
         _print_logs(chosen.report.record, series, log_count, options)
 
@@ -99,28 +104,15 @@ def _comparison(run: PastRun, against: str | None, source: RunSource) -> Compari
     success = last_success(run, source)
     if success is not None:
         return compare(run, success, "last success", is_complete=against is not None)
-    family = run.report.record.family or run.report.record.container.name
+    family = family_of(run.report)
     return Comparison(other=None, name=f"success of {family} in {source.place} that started before this run")
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
     """The newest success of the run's family that started before the run."""
-    record = run.report.record
-    family = record.family or record.container.name
-    # A family's name is no pattern.
-    pattern = "".join(f"[{char}]" if char in "*?[" else char for char in family)
-    wanted = RunFilter(families=(pattern,), statuses=("success",), until_ns=run.started_ns)
+    family = family_of(run.report)
+    wanted = RunFilter(families=(pattern_of(family),), statuses=("success",), until_ns=run.started_ns)
     return next(source.runs(wanted), None)
-
-
-def _rendered(lines: list[Line]) -> bytes:
-    return render_lines(lines, is_coloured=_is_coloured(os.environ), encoding=stdout_encoding())
-
-
-def _is_coloured(environment: Mapping[str, str]) -> bool:
-    if environment.get("NO_COLOR"):
-        return False
-    return bool(environment.get("FORCE_COLOR")) or (is_terminal() and environment.get("TERM") != "dumb")
 
 
 def _width() -> int:
@@ -141,4 +133,4 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}"):
         client = aws_client("logs", aws, os.environ)
         lines = [EMPTY, *log_lines(client, record, moments, count, None)]
-    write_out(_rendered(lines))
+    write_lines(lines, os.environ)

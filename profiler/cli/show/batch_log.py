@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from profiler.cli.show.text import EMPTY, INDENT, Line, Span, line
+from profiler.cli.text import EMPTY, INDENT, Line, Span, line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.model import Record

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.show.text import INDENT, Glyphs, Line, Span, line
+from profiler.cli.text import INDENT, Glyphs, Line, Span, line
 from profiler.record.metrics import RunView, Unit, view_of
 from profiler.record.model import Distribution, Number, Record
 from profiler.record.units import MIB, format_duration, format_memory, format_usd, format_vcpu

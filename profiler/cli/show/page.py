@@ -1,15 +1,17 @@
 """One run as a page of at most 40 lines: verdict, facts, usage, series with moments, comparison, advice."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, tzinfo
 
 from msgspec import Struct
 
+from profiler.cli.show.advice import advice_texts, what_if_texts
 from profiler.cli.show.comparison import Comparison, changed_rows, comparison_lines
-from profiler.cli.show.text import INDENT, Glyphs, Line, Section, Span, arrange, line, shorten, wrapped
+from profiler.cli.show.sections import Section, arrange
+from profiler.cli.text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.accelerators import gpu_totals, idle_advice, neuron_totals
-from profiler.record.model import Distribution, Metrics, Number, Record, Series, SlowdownBounds, TaskSize
+from profiler.record.accelerators import gpu_totals, neuron_totals
+from profiler.record.model import Distribution, Metrics, Number, Record, Series, TaskSize
 from profiler.record.sparkline import sparkline
 from profiler.record.units import (
     MIB,
@@ -23,6 +25,7 @@ from profiler.record.units import (
 from profiler.runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.source import PastRun
 from profiler.runs.verdict import Verdict, verdict_of
+from profiler.sizing.advice import Advice
 
 MAX_LINES = 40
 MAX_WIDTH = 120
@@ -35,9 +38,6 @@ _PERCENT = 100
 _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
-_MAX_REASONS = 2
-# With one decimal, anything below is 1.0 times as long.
-_MIN_SLOWDOWN = 1.05
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -50,7 +50,9 @@ class View(Struct, frozen=True, kw_only=True):
     zone: tzinfo | None = None
 
 
-def page_lines(run: PastRun, view: View, series: Series | None, comparison: Comparison | None) -> list[Line]:
+def page_lines(
+    run: PastRun, view: View, series: Series | None, comparison: Comparison | None, advice: Advice | None
+) -> list[Line]:
     """Draw the page of a run.
 
     Args:
@@ -58,6 +60,7 @@ def page_lines(run: PastRun, view: View, series: Series | None, comparison: Comp
         view: The terminal.
         series: The time series; None: the run has none.
         comparison: The run to compare with; None: no comparison. A complete one comes on top of the 40 lines.
+        advice: The recommended size; None: unknown.
     """
     record = run.report.record
     moments = find_moments(record, series)
@@ -68,7 +71,7 @@ def page_lines(run: PastRun, view: View, series: Series | None, comparison: Comp
         Section(lines=tuple(_series(record, series, moments, view)), rank=2),
         Section(lines=tuple(_others(record, view)), rank=5),
         Section(lines=tuple(_compared(comparison, view)), rank=4),
-        Section(lines=tuple(_advice(record, view)), rank=3),
+        Section(lines=tuple(_advice(record, advice, view)), rank=3),
     )
     # A complete comparison was asked for, so it is never cut.
     extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
@@ -427,46 +430,10 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     yield from comparison_lines(rows, view.glyphs)
 
 
-def _advice(record: Record, view: View) -> Iterator[Line]:
-    yield from _labelled("what if", _what_if(record, view.glyphs), view)
-    texts = []
-    advice = record.recommendation
-    if advice is not None:
-        size = format_task_size(advice.vcpu, advice.memory_mb)
-        current = record.task_size
-        same = current is not None and (current.vcpu, current.memory_mb) == (advice.vcpu, advice.memory_mb)
-        if size is not None and not same:
-            saving = advice.saving_percent
-            words = "" if not saving else f", {abs(saving):.0f} % {'cheaper' if saving > 0 else 'dearer'}"
-            texts.append(f"{size}{words} (by this run alone)")
-        elif same:
-            texts.append(f"keep {size}")
-        texts += advice.reasons[1 : _MAX_REASONS + 1] if not same else ()
-    gpus = idle_advice(record.gpus)
-    if gpus is not None and gpus not in texts:
-        texts.append(gpus)
-    for number, text in enumerate(texts):
-        yield from _labelled("advice" if number == 0 else "", text, view)
-
-
-def _what_if(record: Record, glyphs: Glyphs) -> str:
-    """How long the run would have taken with fewer vCPUs, the largest two sizes below its own."""
-    slowdowns = record.metrics.slowdown_at_vcpu
-    size = record.task_size.vcpu if record.task_size is not None else record.metrics.vcpu_size
-    if slowdowns is None or size is None:
-        return ""
-    smaller = sorted((vcpu for vcpu in _SIZES if vcpu < size), reverse=True)[:2]
-    texts = [_slowdown_text(vcpu, slowdowns, glyphs) for vcpu in smaller]
-    return glyphs.separator.join(texts)
-
-
-_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16)
-
-
-def _slowdown_text(vcpu: float, slowdowns: Mapping[str, SlowdownBounds], glyphs: Glyphs) -> str:
-    bounds = slowdowns.get(f"{vcpu:g}")
-    if bounds is None or bounds.max < _MIN_SLOWDOWN:
-        return f"{format_vcpu(vcpu)}: no slower"
-    low, high = f"{bounds.min:.1f}", f"{bounds.max:.1f}"
-    times = low if low == high else f"{low} to {high}"
-    return f"{format_vcpu(vcpu)}: {times}{glyphs.times} as long"
+def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
+    for label, texts in (
+        ("what if", what_if_texts(advice, record, view.glyphs)),
+        ("advice", advice_texts(advice, record)),
+    ):
+        for number, text in enumerate(texts):
+            yield from _labelled(label if number == 0 else "", text, view)

@@ -1,24 +1,23 @@
 """The plan for many families: what changes in each, or why nothing does."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from profiler.cli.output import UNKNOWN, plain_table, printable
+from profiler.cli.output import UNKNOWN
 from profiler.cli.taskdef.ecs import revision_of
 from profiler.cli.taskdef.schedules import ScheduledTarget
+from profiler.cli.text import Column, Line, table
 from profiler.core.errors import TaskProfilerError
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "left", "refused", "failed"
 ]
 _SERVICE_REASON = "A service runs it: --services includes it."
-_COLUMN_GAP = 2
+_GAP = 2
+_COLUMNS = tuple(Column(title, folds=True) for title in ("FAMILY", "BATCH", "ACTION", "NOTES"))
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -129,12 +128,10 @@ def _plan_family(
     )
 
 
-def plan_table(planned: Sequence[PlannedFamily]) -> "Table":
-    """The plan as a table."""
-    table = plain_table(column_gap=_COLUMN_GAP)
-    for title in ("FAMILY", "BATCH", "ACTION", "NOTES"):
-        table.add_column(title, overflow="fold")
-    for one in planned:
-        batch = one.change.batch if one.change is not None else ""
-        table.add_row(*(printable(cell) for cell in (one.family, batch or UNKNOWN, one.action, " ".join(one.notes))))
-    return table
+def plan_table(planned: Sequence[PlannedFamily], width: int | None) -> list[Line]:
+    """The plan as a table of ``width`` columns; None: no limit."""
+    rows = (
+        (one.family, (one.change.batch if one.change is not None else "") or UNKNOWN, one.action, " ".join(one.notes))
+        for one in planned
+    )
+    return table(_COLUMNS, rows, gap=_GAP, width=width)

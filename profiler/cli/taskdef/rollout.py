@@ -1,6 +1,7 @@
 """The task definitions of an account: plans the change of many families, and carries the plan out on request."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,10 +11,11 @@ import click
 from msgspec import Struct
 
 from profiler.cli.options import Decorated
-from profiler.cli.output import render, warn, write_out
+from profiler.cli.output import warn
 from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, revision_of, translate_errors
 from profiler.cli.taskdef.plan import Change, PlannedFamily, plan_families, plan_table
 from profiler.cli.taskdef.schedules import ScheduledTarget, Schedules
+from profiler.cli.text import table_width, write_lines
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.taskdef.document import TaskDefinitionDocument
 from profiler.taskdef.permissions import POLICY_NAME, merged_policy, policy, read_policy
@@ -116,7 +118,7 @@ class Rollout:
         if request.print_policy:
             self._print_policy(planned)
         else:
-            write_out(render(plan_table(planned)))
+            write_lines(plan_table(planned, table_width()), os.environ)
         self._counts["failed"] += sum(one.action == "failed" for one in planned)
         if request.attach_policy:
             self._attach_policies(planned)

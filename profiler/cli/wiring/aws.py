@@ -21,19 +21,30 @@ class AwsOptions(Struct, frozen=True, kw_only=True):
     profile: str | None = None
 
 
+def aws_session(options: AwsOptions, environment: Mapping[str, str]) -> Any:  # noqa: ANN401  as aws_client
+    """A session of boto3. Like the AWS CLI, it honours AWS_REGION, which boto3 alone does not read."""
+    import boto3  # see the module's docstring
+
+    return boto3.Session(
+        region_name=options.region or environment.get("AWS_REGION") or None, profile_name=options.profile or None
+    )
+
+
 def aws_client(
     service: str,
     options: AwsOptions,
     environment: Mapping[str, str],
     config: Any = None,  # noqa: ANN401  botocore's own
 ) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
-    """A client of a service. Like the AWS CLI, it honours AWS_REGION, which boto3 alone does not read."""
-    import boto3  # see the module's docstring
+    """A client of a service."""
+    return aws_session(options, environment).client(service, config=config)
 
-    session = boto3.Session(
-        region_name=options.region or environment.get("AWS_REGION") or None, profile_name=options.profile or None
-    )
-    return session.client(service, config=config)
+
+def aws_environment(options: AwsOptions, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that select the region and the profile in another process, which may use boto3 alone."""
+    region = options.region or environment.get("AWS_REGION")
+    named = {"AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_PROFILE": options.profile}
+    return {name: value for name, value in named.items() if value}
 
 
 @contextmanager

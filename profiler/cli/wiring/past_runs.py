@@ -1,4 +1,4 @@
-"""Builds the source of past runs that the options select."""
+"""Builds the source of past runs, and of the evidence in them, that the options select."""
 
 import os
 import sys
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from profiler.cli.wiring.aws import AwsOptions
+    from profiler.cli.wiring.search_servers import ClusterServer
+    from profiler.runs.families import FamilySource
 
 _STDERR = 2
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
@@ -33,6 +35,17 @@ def open_source(options: SourceOptions, environment: Mapping[str, str], clock: C
     if options.groups:
         return _log_groups(options, environment, clock)
     return _history(options.history_file, environment, clock)
+
+
+def open_families(options: SourceOptions, source: RunSource, environment: Mapping[str, str]) -> "FamilySource":
+    """The evidence of the families in the source of the options. A cluster aggregates it."""
+    if options.url is None:
+        from profiler.runs.families import RunFamilies  # only for recommendations
+
+        return RunFamilies(source)
+    from profiler.runs.cluster_families import ClusterFamilies
+
+    return ClusterFamilies(_server(options, options.url, environment), options.prefix)
 
 
 def run_filter(
@@ -80,12 +93,17 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
 
 
 def _cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
-    from profiler.cli.wiring.search_servers import ClusterServer, open_session  # requests, only for this source
-    from profiler.runs.cluster_runs import ClusterRunList
+    from profiler.runs.cluster_runs import ClusterRuns  # only for this source
 
-    server = ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
     bar = _ProgressBar()
-    return _WithProgress(ClusterRunList(server, options.prefix, bar.on_progress()), bar)
+    server = _server(options, url, environment)
+    return _WithProgress(ClusterRuns(server, options.prefix, bar.on_progress()), bar)
+
+
+def _server(options: SourceOptions, url: str, environment: Mapping[str, str]) -> "ClusterServer":
+    from profiler.cli.wiring.search_servers import ClusterServer, open_session  # requests, only for this source
+
+    return ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
 
 
 def _log_groups(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:

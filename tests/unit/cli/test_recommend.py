@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from msgspec.structs import replace
 
@@ -28,7 +29,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
-    Path("runs.jsonl").write_bytes(lines(reports) + more)
+    """A file with the runs. A task belongs to one family, so that its id contains the family here."""
+    named = (
+        replace(one, record=replace(one.record, task_id=f"{one.record.family}-{one.record.task_id}")) for one in reports
+    )
+    Path("runs.jsonl").write_bytes(lines(named) + more)
     return "runs.jsonl"
 
 
@@ -78,12 +83,13 @@ def test_names_are_made_harmless(capfd: pytest.CaptureFixture[str]) -> None:
     assert "\\x1b[31mnight[bold]ly" in found.out
 
 
-def test_checkpoints_and_unreadable_lines_are_skipped_with_one_note(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept([report(), checkpoint(report(1)), checkpoint(report(2))], more=b'\n{"type":1}\nhello\n')
+def test_checkpoints_and_unreadable_lines_are_skipped_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report(), checkpoint(report()), checkpoint(report(1))], more=b'\n{"type":1}\nhello\n')
     found = Printed(capfd, "--json", "--from", source)
     assert [one["runs"] for one in found.objects] == [1]
     assert found.err == (
-        "task-profiler: Skipped in runs.jsonl: 2 checkpoints and 2 lines that are not records (5, 6).\n"
+        "task-profiler: runs.jsonl: 2 lines are not records and are left out: 5, 6\n"
+        "task-profiler: runs.jsonl: 1 run with checkpoints but no report left out.\n"
     )
 
 
@@ -98,7 +104,7 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest
 
 @pytest.mark.parametrize("reports", [[], [checkpoint(report())]], ids=["empty", "only a checkpoint"])
 def test_no_record_at_all_is_a_failure(reports: list[Report]) -> None:
-    with pytest.raises(TaskProfilerError, match=r"There is no run in runs\.jsonl") as failure:
+    with pytest.raises(TaskProfilerError, match=r"There are no runs in runs\.jsonl") as failure:
         call("--from", kept(reports))
     assert failure.value.exit_code == 1
 
@@ -122,7 +128,7 @@ def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.Capture
     (found,) = Printed(capfd, "--json").objects
     assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
     assert found["savingPercent"] is None
-    with pytest.raises(TaskProfilerError, match=r"There is no run in other.db: make one with"):
+    with pytest.raises(TaskProfilerError, match=r"There is no history file other.db: check --history."):
         call("--history", "other.db")
 
 
@@ -230,6 +236,40 @@ def test_the_saving_that_fails_the_check_is_an_option() -> None:
     source = kept([report()])
     assert call("--from", source, "--check", "--min-saving", "75") == 3
     assert call("--from", source, "--check", "--min-saving", "75.1") == 0
+
+
+def test_filters_select_the_runs_that_count(capfd: pytest.CaptureFixture[str]) -> None:
+    """--family adds to FAMILY; --last counts the runs that are left."""
+    runs = [report(n, cluster="a" if n % 2 else "b", tags={"team": "x"} if n < 3 else None) for n in range(6)]
+    source = kept([*runs, report(9, family="weekly", status="failure"), report(family="hourly")])
+
+    def counts(*words: str) -> dict[str, int]:
+        return {one["family"]: one["runs"] for one in Printed(capfd, "--json", "--from", source, *words).objects}
+
+    assert counts("weekly", "--family", "night*") == {"nightly": 6, "weekly": 1}
+    assert counts("--cluster", "a") == {"nightly": 3}
+    assert counts("--cluster", "a", "--last", "2") == {"nightly": 2}
+    assert counts("--tag", "team=x") == {"nightly": 3}
+    assert counts("--status", "failure") == {"weekly": 1}
+    started = runs[2].record.started_at or ""
+    assert counts("nightly", "--since", started) == {"nightly": 4}
+    assert counts("nightly", "--until", started) == {"nightly": 2}
+    with pytest.raises(TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."):
+        call("--from", source, "--cluster", "c")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--last", "0"), "'0' is not a whole number, 1 to 10000."),
+        (("--max-slowdown", "-1"), "'-1' is not a number, 0 to 10000."),
+        (("--min-saving", "101"), "'101' is not a number, 0 to 100."),
+    ],
+)
+def test_ranges_are_in_words(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(click.BadParameter) as error:
+        call(*words)
+    assert sentence in error.value.format_message()
 
 
 @pytest.mark.parametrize(

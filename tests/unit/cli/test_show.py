@@ -16,14 +16,17 @@ from msgspec.structs import replace
 
 from profiler.cli.app import group
 from profiler.cli.show import command
+from profiler.cli.show.advice import find_advice
 from profiler.cli.show.batch_log import log_lines
 from profiler.cli.show.comparison import changed_rows, compare
 from profiler.cli.show.page import MAX_LINES, View, page_lines
-from profiler.cli.show.text import ASCII, BLOCKS, Glyphs, Line, Section, arrange, line, render_lines
+from profiler.cli.show.sections import Section, arrange
+from profiler.cli.text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.model import Process, Recommendation, Report, encode
 from profiler.runs.moments import find_moments, series_of_checkpoints
 from profiler.runs.source import PastRun
+from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.documentation import ROOT
 from tests.runs import lines as record_lines
@@ -41,7 +44,7 @@ def page(report: Report, *, against: Report | None = None, width: int = 80, glyp
     run = PastRun(report=report, line=b"")
     other = None if against is None else compare(run, PastRun(report=against), "last success", is_complete=False)
     view = View(width=width, glyphs=glyphs, now_ns=NOW_NS, zone=UTC)
-    return texts(page_lines(run, view, report.record.series, other))
+    return texts(page_lines(run, view, report.record.series, other, find_advice(run, None, PriceOverrides())))
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
@@ -82,7 +85,7 @@ def test_a_killed_run() -> None:
     assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
     assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
     assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
-    assert "  what if  1 vCPU: 1.3 to 1.6× as long · 0.5 vCPU: 2.2 to 2.6× as long" in shown
+    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, 2 % cheaper" in shown
     assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
 
 
@@ -125,7 +128,7 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
     report = made("running")
     view = View(width=80, glyphs=BLOCKS, now_ns=STARTED_NS + 730 * 10**9, zone=UTC)
     series = series_of_checkpoints(shown_runs.checkpoints())
-    shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None))
+    shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None, None))
     assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
     (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
     assert re.search(r"█ +█", cpu)
@@ -150,7 +153,7 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
 
 def test_colours_only_where_they_are_wanted() -> None:
     view = View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC)
-    lines = page_lines(PastRun(report=etl()), view, etl().record.series, None)
+    lines = page_lines(PastRun(report=etl()), view, etl().record.series, None, None)
     plain = render_lines(lines, is_coloured=False, encoding="utf-8")
     coloured = render_lines(lines, is_coloured=True, encoding="utf-8")
     assert b"\x1b" not in plain
@@ -239,7 +242,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def show(*words: str, written: list[bytes], patch: pytest.MonkeyPatch) -> Result:
-    patch.setattr("profiler.cli.show.write_out", written.append)
+    for module in ("profiler.cli.show", "profiler.cli.text"):
+        patch.setattr(f"{module}.write_out", written.append)
     patch.setenv("TZ", "UTC")
     return CliRunner().invoke(command, words)
 
@@ -251,6 +255,7 @@ def test_the_latest_run_is_shown_and_compared_with_the_last_success(
     assert show("--from", str(file), written=written, patch=monkeypatch).exit_code == 0
     text = written[0].decode()
     assert "ran out of memory" in text
+    assert "(by the last 3 runs of the family)" in text
     assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
 
 

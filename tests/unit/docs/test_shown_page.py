@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from profiler.cli.show.advice import find_advice
 from profiler.cli.show.comparison import compare
 from profiler.cli.show.page import View, page_lines
-from profiler.cli.show.text import BLOCKS, render_lines
+from profiler.cli.text import BLOCKS, render_lines
+from profiler.runs.families import RunFamilies
 from profiler.runs.source import PastRun
+from profiler.sizing.prices import PriceOverrides
 from tests.documentation import blocks
-from tests.shown_runs import NOW_NS, etl, out_of_memory
+from tests.run_sources import ListedRuns
+from tests.shown_runs import NOW_NS, etl, night, out_of_memory
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/after-a-bad-night.md"])
@@ -18,7 +22,11 @@ def test_the_output_is_that_of_the_command(page: str) -> None:
     run = PastRun(report=out_of_memory(), line=b"")
     comparison = compare(run, PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
     lines = page_lines(
-        run, View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC), run.report.record.series, comparison
+        run,
+        View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC),
+        run.report.record.series,
+        comparison,
+        find_advice(run, RunFamilies(ListedRuns([PastRun(report=one) for one in night()])), PriceOverrides()),
     )
     printed = render_lines(lines, is_coloured=False, encoding="utf-8").decode()
     (block,) = [one.text for one in blocks(Path(page), "console") if one.text.startswith("$ task-profiler show")]

@@ -5,16 +5,15 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from profiler.cli.history import table
-from profiler.cli.output import printable, render
+from profiler.cli.history import table_lines
+from profiler.cli.output import printable
+from profiler.cli.text import render_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.history.store import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
@@ -350,9 +349,14 @@ def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -
 # --- words ----------------------------------------------------------------------------------------
 
 
+def shown(record: Record, width: int | None = None) -> list[str]:
+    rendered = render_lines(table_lines([record], width), is_coloured=False, encoding="utf-8")
+    return rendered.decode().splitlines()
+
+
 def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
     record = Record(task_id="t", container=Container(name="batch"), status="unknown", metrics=Metrics())
-    _, row = render(table([record])).decode().splitlines()[:2]
+    _, row = shown(record)
     assert row.split() == ["t", "-", "-", "unknown", "-", "-", "-"]
 
 
@@ -363,9 +367,7 @@ def test_the_table_fits_into_eighty_columns() -> None:
         task_id="0123456789", family="a-family-with-a-long-name", container=Container(name="batch"), status="failure",
         exit_code=137, likely_out_of_memory=True, started_at="2026-11-20T03:12:45.000Z", metrics=metrics,
     )  # fmt: skip
-    text = StringIO()
-    Console(file=text, width=80).print(table([record]))
-    rows = text.getvalue().splitlines()
+    rows = shown(record, width=80)
     assert max(map(len, rows)) <= 80
     assert rows[1].split()[4:] == ["failure", "137", "OOM", "11d", "13h", "100", "%", "≥1000", "MB", "100", "%"]
     assert "".join(row[26:40].strip() for row in rows[1:]).startswith("a-family-with-a-long-name"[:8])

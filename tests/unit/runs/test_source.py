@@ -1,7 +1,5 @@
 """Lines to runs, and which run a name selects."""
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,32 +7,18 @@ from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.record.model import Report, encode
-from profiler.runs.files import decode_lines, decode_run_lines, messages
-from profiler.runs.source import PastRun, RunFilter, RunLine, find_run, group_lines, newest_first
+from profiler.runs.files import find_run_lines, messages
+from profiler.runs.source import PastRun, RunFilter, find_run, group_lines, run_line
+from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 
 
 def grouped(*reports: Report) -> list[PastRun]:
-    return group_lines(RunLine(encode(one), one) for one in reports)
-
-
-class Listed:
-    """A source with these runs."""
-
-    place, remedy, notes = "the list", "add one", ()
-
-    def __init__(self, runs: Sequence[PastRun]) -> None:
-        self._runs = newest_first(runs)
-
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
-        return (run for run in self._runs if wanted.matches(run))
-
-    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        return run.checkpoints
+    return [run for lines in group_lines(run_line(encode(one)) for one in reports) if (run := lines.decoded([]))]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
-    return find_run(Listed(runs), RunFilter(run=name, **conditions)).started_at  # type: ignore[arg-type]
+    return find_run(ListedRuns(runs), RunFilter(run=name, **conditions)).started_at  # type: ignore[arg-type]
 
 
 def past(number: int, task_id: str, family: str = "nightly") -> PastRun:
@@ -87,7 +71,12 @@ def test_a_family_selects_its_latest_run_and_comes_before_an_id() -> None:
     ("name", "conditions", "sentence"),
     [
         ("zzz", {}, "There is no run or family 'zzz' in the list: task-profiler history lists the runs"),
-        (None, {"families": ("zzz",)}, "No run in the list matches: use fewer filters."),
+        (
+            None,
+            {"families": ("zzz", "y*")},
+            r"There is no run of zzz, y\* in the list: task-profiler history",
+        ),
+        (None, {"families": ("zzz",), "statuses": ("failure",)}, "No run in the list matches: use fewer filters."),
     ],
 )
 def test_no_run_is_a_sentence(name: str | None, conditions: dict[str, tuple[str, ...]], sentence: str) -> None:
@@ -111,12 +100,12 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 
 @given(st.lists(st.binary(max_size=60)))
 def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
-    invalid: list[int] = []
-    assert [*decode_lines(lines, invalid)] == []
+    invalid: set[int] = set()
+    assert [*find_run_lines(lines, invalid)] == []
     assert len(invalid) == len([line for line in lines if line.strip()])
 
 
 def test_the_line_of_a_run_is_kept_as_it_was() -> None:
     line = encode(report()).replace(b'":', b'": ')
-    (run,) = decode_run_lines([line + b"\r\n"], [])
+    (run,) = find_run_lines([line + b"\r\n"], set())
     assert run.line == line

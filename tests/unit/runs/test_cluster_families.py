@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from profiler.runs.cluster import ClusterRuns
+from profiler.runs.cluster_families import ClusterFamilies
+from profiler.runs.source import RunFilter
 from profiler.search.setup import Method, ServerResponse
 from tests.runs import lines, report
 
@@ -19,13 +20,15 @@ class PlayedCluster:
         self._hit = {"hits": {"hits": [{"_source": {"record": text, "task": {"launch_type": "FARGATE"}}}]}}
 
     def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
-        found = body["aggs"]["families"]
-        if "composite" in found:
-            starts = [{"key": 1_000, "peak": {"value": 400.0}}]
-            families: Any = {"buckets": [{"key": {"family": "nightly"}, "starts": {"buckets": starts}}]}
-        else:
-            families = {"buckets": {"0": {name: self._answer(asked) for name, asked in found["aggs"].items()}}}
-        return ServerResponse(status=200, body={"aggregations": {"families": families}})
+        answers: dict[str, Any] = {}
+        for group, found in body["aggs"].items():
+            if "composite" in found:
+                starts = [{"key": 1_000, "peak": {"value": 400.0}}]
+                answers[group] = {"buckets": [{"key": {"family": "nightly"}, "starts": {"buckets": starts}}]}
+            else:
+                bucket = {name: self._answer(asked) for name, asked in found["aggs"].items()}
+                answers[group] = {"buckets": {"0": bucket}}
+        return ServerResponse(status=200, body={"aggregations": answers})
 
     def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if "top_hits" in asked:
@@ -45,7 +48,7 @@ class PlayedCluster:
     ids=["a record", "no JSON", "too deep", "half a character"],
 )
 def test_of_a_record_that_cannot_be_read_what_the_document_says_is_taken(text: str, container: str | None) -> None:
-    (found,) = ClusterRuns(PlayedCluster(text), "task").families((), 50)
+    (found,) = ClusterFamilies(PlayedCluster(text), "task").families(RunFilter(), 50)
     assert found.evidence is not None
     assert found.evidence.runs == 1
     assert (found.evidence.latest.launch_type, found.evidence.latest.container) == ("FARGATE", container)

@@ -1,4 +1,4 @@
-"""Evidence of runs in Elasticsearch or OpenSearch, aggregated by the cluster.
+"""The evidence of families in Elasticsearch or OpenSearch, aggregated by the cluster.
 
 The first query finds families and the window of their last runs, the second aggregates each window. The third compares
 the slowdown of each run with its slowdown at the current size, which the second query finds.
@@ -9,18 +9,32 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.metrics import SLOWDOWN_SIZES, slowdown_field
 from profiler.record.model import TaskSize, decode
-from profiler.search.setup import SearchServer, ServerResponse
+from profiler.runs.cluster_queries import (
+    FAMILY,
+    REMEDY,
+    START,
+    JsonObject,
+    any_of,
+    exists,
+    filter_conditions,
+    indices_path,
+    none_of,
+    reports_place,
+    search,
+    term,
+)
+from profiler.runs.families import FamilyEvidence
+from profiler.runs.source import RunFilter
+from profiler.search.setup import SearchServer
 from profiler.sizing.duration import (
     UNKNOWN_DURATION_MS,
     DurationFactor,
@@ -32,10 +46,6 @@ from profiler.sizing.duration import (
 from profiler.sizing.evidence import Evidence, rounded_ms, spike_of, with_assumption
 from profiler.sizing.requirements import RunFacts, Task, facts_of
 
-JsonObject = dict[str, Any]
-
-_FAMILY = "task.family"
-_START = "event.start"
 _PEAK = "usage.memory.used_mb.max"
 _P95 = "usage.cpu.used.p95"
 _MEMORY_SIZE = "usage.memory.size_mb"
@@ -73,24 +83,22 @@ class Window(Struct, frozen=True, kw_only=True):
     peaks_mb: tuple[float, ...]
 
 
-def windows_query(families: Sequence[str], last: int, after: Mapping[str, Any] | None) -> JsonObject:
+def windows_query(wanted: RunFilter, last: int, after: Mapping[str, Any] | None) -> JsonObject:
     """Build the query for a page of families, with the start times and peaks of their last runs.
 
     Args:
-        families: Shell patterns. The query matches too much for patterns with sets of characters: filter the result.
+        wanted: The filter. The query matches too much for patterns with sets of characters: filter the result.
         last: Number of runs per family.
         after: ``after_key`` of the previous page.
     """
-    conditions: list[JsonObject] = [{"exists": {"field": _FAMILY}}, {"exists": {"field": _START}}]
-    if families:
-        conditions.append(_any_of([_family_condition(family) for family in families]))
+    conditions = [exists(FAMILY), exists(START), *filter_conditions(wanted, START)]
     composite: JsonObject = {
         "size": max(1, min(_MAX_FAMILIES, _MAX_BUCKETS // (last + 1))),
-        "sources": [{"family": {"terms": {"field": _FAMILY}}}],
+        "sources": [{"family": {"terms": {"field": FAMILY}}}],
     }
     if after is not None:
         composite["after"] = dict(after)
-    starts = {"terms": {"field": _START, "size": last, "order": {"_key": "desc"}}, "aggs": {"peak": _max(_PEAK)}}
+    starts = {"terms": {"field": START, "size": last, "order": {"_key": "desc"}}, "aggs": {"peak": _max(_PEAK)}}
     return {
         "size": 0,
         "track_total_hits": False,
@@ -99,20 +107,20 @@ def windows_query(families: Sequence[str], last: int, after: Mapping[str, Any] |
     }
 
 
-def evidence_query(windows: Sequence[Window]) -> JsonObject:
+def evidence_query(windows: Sequence[Window], wanted: RunFilter) -> JsonObject:
     """Build the query for the aggregates of each window, under its index in the list."""
     filters = {str(index): _in_window(window) for index, window in enumerate(windows)}
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": {"terms": {_FAMILY: [window.family for window in windows]}},
+        "query": _in_families(windows, wanted),
         "aggs": {
             "families": {
                 "filters": {"filters": filters},
                 "aggs": {
                     "measured": {"filter": _measured(), "aggs": _aggregates()},
                     "killed": {"filter": _killed(), "aggs": _out_of_memory_aggregates()},
-                    "ignored": _count(_none_of([_measured(), _killed()])),
+                    "ignored": _count(none_of([_measured(), _killed()])),
                 },
             }
         },
@@ -125,20 +133,20 @@ def _aggregates() -> JsonObject:
     A stopped run's document has no status until ECS's event arrives.
     """
     return {
-        "failed": _count(_term("task.status", "failure")),
-        "stopped": _count(_any_of([_term("task.status", "stopped"), _without("task.status")])),
+        "failed": _count(term("task.status", "failure")),
+        "stopped": _count(any_of([term("task.status", "stopped"), _without("task.status")])),
         "without_slowdown": {"filter": _without(_ANY_SLOWDOWN), "aggs": _vcpu_aggregates()},
         "task_memory": _max(_TASK_MEMORY),
         **_vcpu_aggregates(),
         "alone": {"filter": _without(_TASK_MEMORY), "aggs": {"memory": _max(_PEAK)}},
-        "sampled": _count(_term("usage.memory.peak_source", "sampled")),
-        "kernel": _count(_term("usage.memory.peak_source", "kernel")),
-        "first": {"min": {"field": _START}},
-        "last": {"max": {"field": _START}},
+        "sampled": _count(term("usage.memory.peak_source", "sampled")),
+        "kernel": _count(term("usage.memory.peak_source", "kernel")),
+        "first": {"min": {"field": START}},
+        "last": {"max": {"field": START}},
         "stats_period_ms": _max("monitor.stats_period_ms"),
         "billed_ms": {"avg": {"field": "usage.billed_duration_ms"}},
         "gpu": _max("usage.gpu.percent.max"),
-        "newest": _top(_START),
+        "newest": _top(START),
         "highest": _top(_PEAK),
         "neediest": _top(_TASK_MEMORY),
         "busiest": _top(_P95),
@@ -153,7 +161,9 @@ def _vcpu_aggregates() -> JsonObject:
     }
 
 
-def slowdowns_query(windows: Sequence[Window], current_vcpus: Sequence[float | None], last: int) -> JsonObject:
+def slowdowns_query(
+    windows: Sequence[Window], wanted: RunFilter, current_vcpus: Sequence[float | None], last: int
+) -> JsonObject:
     """Build the query for the durations at other sizes, under each window's index in the list.
 
     The windows are grouped by the vCPU size of the newest run, because the aggregations depend on it.
@@ -165,7 +175,7 @@ def slowdowns_query(windows: Sequence[Window], current_vcpus: Sequence[float | N
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": {"terms": {_FAMILY: [window.family for window in windows]}},
+        "query": _in_families(windows, wanted),
         "aggs": {
             f"of_{group}": {"filters": {"filters": filters}, "aggs": _slowdown_aggregates(vcpu, last)}
             for group, (vcpu, filters) in enumerate(groups.items())
@@ -174,7 +184,7 @@ def slowdowns_query(windows: Sequence[Window], current_vcpus: Sequence[float | N
 
 
 def _slowdown_aggregates(current_vcpu: float | None, last: int) -> JsonObject:
-    at_current = _without(_VCPU_SIZE) if current_vcpu is None else _term(_VCPU_SIZE, current_vcpu)
+    at_current = _without(_VCPU_SIZE) if current_vcpu is None else term(_VCPU_SIZE, current_vcpu)
     mean = {
         "value": {"field": "usage.cpu.saturated_percent"},
         "weight": {"field": "usage.duration_ms", "missing": UNKNOWN_DURATION_MS},
@@ -196,7 +206,7 @@ def _quotients(bound: str, divisor_bound: str, current_vcpu: float | None, last:
     largest = {name: _max(slowdown_field(bound, name)) for name in names}
     current = None if current_vcpu is None else _SIZE_NAMES.get(current_vcpu)
     if current is None:
-        return {"filter": _exists(_ANY_SLOWDOWN), "aggs": largest}
+        return {"filter": exists(_ANY_SLOWDOWN), "aggs": largest}
     return {"terms": {"field": slowdown_field(divisor_bound, current), "size": last}, "aggs": largest}
 
 
@@ -204,60 +214,35 @@ def _out_of_memory_aggregates() -> JsonObject:
     return {
         "largest": _top(_MEMORY_SIZE),
         "size": _max(_MEMORY_SIZE),
-        "unmeasured": _count(_none_of([_measured()])),
+        "unmeasured": _count(none_of([_measured()])),
     }
+
+
+def _in_families(windows: Sequence[Window], wanted: RunFilter) -> JsonObject:
+    """Match the runs of the windows' families that the filter selects."""
+    families = {"terms": {FAMILY: [window.family for window in windows]}}
+    return {"bool": {"filter": [families, *filter_conditions(wanted, START)]}}
 
 
 def _in_window(window: Window) -> JsonObject:
     start = {"gte": window.first_start_ms, "format": "epoch_millis"}
-    return {"bool": {"filter": [_term(_FAMILY, window.family), {"range": {_START: start}}]}}
+    return {"bool": {"filter": [term(FAMILY, window.family), {"range": {START: start}}]}}
 
 
 def _measured() -> JsonObject:
     """Match reports with measurements, and runs without a report that ran out of memory at a known size."""
-    has_values = _any_of([_exists(_PEAK), _exists(_P95)])
-    report = {"bool": {"filter": [_term("task.complete", value=True), has_values]}}
-    lost = {"bool": {"filter": [_term("task.out_of_memory", value=True), _exists(_MEMORY_SIZE), has_values]}}
-    return _any_of([report, lost])
+    has_values = any_of([exists(_PEAK), exists(_P95)])
+    report = {"bool": {"filter": [term("task.complete", value=True), has_values]}}
+    lost = {"bool": {"filter": [term("task.out_of_memory", value=True), exists(_MEMORY_SIZE), has_values]}}
+    return any_of([report, lost])
 
 
 def _killed() -> JsonObject:
-    return _any_of([_term("task.likely_out_of_memory", value=True), _term("task.out_of_memory", value=True)])
-
-
-def _family_condition(pattern: str) -> JsonObject:
-    """Convert a shell pattern to Lucene's wildcards. A set of characters becomes ``?``: filter the result."""
-    if not any(character in pattern for character in "*?["):
-        return _term(_FAMILY, pattern)
-    text, rest = "", pattern
-    while rest:
-        character, rest = rest[0], rest[1:]
-        end = rest.find("]", 2 if rest.startswith(("!]", "^]")) else 1) if character == "[" else -1
-        if end >= 0:
-            text, rest = text + "?", rest[end + 1 :]
-        else:
-            text += character if character in "*?" else f"\\{character}" if character == "\\" else character
-    return {"wildcard": {_FAMILY: {"value": text}}}
-
-
-def _term(field: str, value: object) -> JsonObject:
-    return {"term": {field: value}}
-
-
-def _exists(field: str) -> JsonObject:
-    return {"exists": {"field": field}}
+    return any_of([term("task.likely_out_of_memory", value=True), term("task.out_of_memory", value=True)])
 
 
 def _without(field: str) -> JsonObject:
-    return _none_of([_exists(field)])
-
-
-def _any_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
-
-
-def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    return {"bool": {"must_not": list(conditions)}}
+    return none_of([exists(field)])
 
 
 def _max(field: str) -> JsonObject:
@@ -274,64 +259,44 @@ def _top(field: str) -> JsonObject:
     return {"top_hits": {"size": 1, "sort": [sort], "_source": _SOURCE}}
 
 
-class FamilyEvidence(Struct, frozen=True, kw_only=True):
-    """A family and the evidence of its last runs; None if none of them was measured."""
+class ClusterFamilies:
+    """The families of the reports in the indices of a prefix."""
 
-    name: str
-    evidence: Evidence | None
-
-
-class ClusterRuns:
-    """The reports in the indices of a prefix."""
+    remedy = REMEDY
+    notes: Sequence[str] = ()
 
     def __init__(self, server: SearchServer, prefix: str) -> None:
         self._server = server
-        self._path = f"/{quote(prefix)}-reports-*/_search?ignore_unavailable=true&allow_no_indices=true"
+        self._path = indices_path(prefix, "reports")
+        self.place = reports_place(prefix)
 
-    def families(self, patterns: Sequence[str], last: int) -> Iterator[FamilyEvidence]:
-        """Yield the families whose name matches one of the shell patterns; without patterns, all.
-
-        Raises TaskProfilerError if the cluster does not respond or rejects a query.
-        """
+    def families(self, wanted: RunFilter, last: int) -> Sequence[FamilyEvidence]:
+        """See profiler.runs.families. Raises TaskProfilerError if the cluster does not respond or rejects a query."""
+        found: list[FamilyEvidence] = []
         after: Mapping[str, Any] | None = None
         while True:
-            page = self._search(windows_query(patterns, last, after)).get("families", _EMPTY)
-            windows = [
-                window for bucket in page.get("buckets", ()) if (window := _window(bucket, patterns)) is not None
-            ]
+            page = self._aggregate(windows_query(wanted, last, after)).get("families", _EMPTY)
+            buckets = page.get("buckets", ())
+            windows = [window for bucket in buckets if (window := _window(bucket, wanted.families)) is not None]
             if windows:
-                yield from self._evidence(windows, last)
+                found += self._evidence(windows, wanted, last)
             after = page.get("after_key")
             if after is None:
-                return
+                return found
 
-    def _evidence(self, windows: Sequence[Window], last: int) -> Iterator[FamilyEvidence]:
-        buckets = self._search(evidence_query(windows))["families"]["buckets"]
+    def _evidence(self, windows: Sequence[Window], wanted: RunFilter, last: int) -> Iterator[FamilyEvidence]:
+        buckets = self._aggregate(evidence_query(windows, wanted))["families"]["buckets"]
         found = [_evidence(window, buckets[str(index)]) for index, window in enumerate(windows)]
         vcpus = [None if evidence is None else evidence.current_vcpu for evidence in found]
-        groups = self._search(slowdowns_query(windows, vcpus, last))
+        groups = self._aggregate(slowdowns_query(windows, wanted, vcpus, last))
         durations = {index: bucket for group in groups.values() for index, bucket in group["buckets"].items()}
         for index, (window, evidence) in enumerate(zip(windows, found, strict=True)):
             known = None if evidence is None else _with_durations(evidence, durations[str(index)])
             yield FamilyEvidence(name=window.family, evidence=known)
 
-    def _search(self, body: object) -> Mapping[str, Any]:
-        response = self._server.request("POST", self._path, body)
-        if not response.ok or not isinstance(response.body, dict):
-            raise TaskProfilerError(
-                f"The cluster rejected the search (HTTP {response.status}: {_reason(response)}): check URL, sign-in "
-                "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
-            )
-        aggregations: Mapping[str, Any] = response.body.get("aggregations") or _EMPTY
+    def _aggregate(self, body: object) -> Mapping[str, Any]:
+        aggregations: Mapping[str, Any] = search(self._server, self._path, body).get("aggregations") or _EMPTY
         return aggregations
-
-
-def _reason(response: ServerResponse) -> str:
-    error = response.body.get("error") if isinstance(response.body, dict) else None
-    causes = error.get("root_cause") if isinstance(error, dict) else None
-    if isinstance(causes, list) and causes and isinstance(causes[0], dict):
-        return str(causes[0].get("reason"))
-    return str(error or "no reason given")
 
 
 def _window(bucket: Mapping[str, Any], patterns: Sequence[str]) -> Window | None:
