@@ -8,11 +8,16 @@ TARGET ?= monitor
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/task-profiler
 OPENTOFU_VERSION := 1.10.10
 OPENTOFU := $(CACHE)/opentofu/tofu-$(OPENTOFU_VERSION)
+ACTIONLINT_VERSION := 1.7.12
+ACTIONLINT := $(CACHE)/actionlint-$(ACTIONLINT_VERSION)/actionlint
+# With PLATFORMS, buildx builds for each of them. It loads a single one into Docker, and pushes with PUSH=1.
+BUILD = docker $(if $(PLATFORMS),buildx build --platform '$(PLATFORMS)' $(if $(PUSH),--push,$(if $(findstring $(comma),$(PLATFORMS)),,--load)),build)
+comma := ,
 # Docker takes the values from the environment, so that a secret in an address is not printed.
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e e2e-cgroup2 search browser iac gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
+.PHONY: help demo test e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +31,9 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
 	$(BIN)/pytest tests/e2e
+
+e2e-arm64: $(VENV)/.dev ## The image for arm64, built and started under qemu-user (needs root, Docker, debootstrap and qemu-user-static)
+	$(BIN)/pytest tests/arm64 --timeout 0
 
 e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a virtual machine (needs QEMU, debootstrap and root)
 	$(BIN)/pytest tests/cgroup2 --timeout 0
@@ -70,7 +78,7 @@ commands: $(VENV)/.dev ## Write docs/commands.md from the commands
 grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/panels.py
 	$(BIN)/python grafana/build.py
 
-lambda-zip: $(VENV)/.dev ## Build dist/task-profiler-forwarder.zip, the same bytes each time
+lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python tools/lambda_zip.py
 
 hashes: $(VENV)/.dev ## Write the hashes of the zip's and the image's wheels into the files that pin their versions
@@ -81,7 +89,7 @@ audit: $(VENV)/.venv ## Look up what the zip and the image are made of in PyPI's
 	@$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement ,lambda/requirements.txt $(wildcard taskdef/requirements/*.txt))
 
-deploy: $(VENV)/.dev ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
+deploy: $(VENV)/.venv ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
 	@$(BIN)/python tools/deploy.py
 
 redrive: $(VENV)/.runtime ## Send a dead-letter queue's events again: QUEUE=URL FUNCTION=NAME
@@ -90,14 +98,26 @@ redrive: $(VENV)/.runtime ## Send a dead-letter queue's events again: QUEUE=URL 
 image: ## Build the container image of the monitor (needs Docker; docs/image.md has its variables)
 	@case '$(TARGET)' in monitor|neuron) ;; *) \
 	  echo "There is no image called '$(TARGET)': run make image with TARGET=monitor or TARGET=neuron" >&2; exit 2;; esac
+	@case '$(if $(PLATFORMS),$(TARGET))' in neuron) \
+	  echo "TARGET=neuron takes no PLATFORMS: build it with BUILD_OPTIONS='--platform linux/amd64'" >&2; exit 2;; esac
+	@$(if $(PLATFORMS),docker buildx version >/dev/null 2>&1,true) || \
+	  { echo "PLATFORMS needs Docker's plugin buildx: install it (https://docs.docker.com/build/), or leave PLATFORMS out" >&2; exit 1; }
 	@docker version >/dev/null 2>&1 || \
 	  { echo "No Docker daemon answers: install Docker, start it, and run make image again" >&2; exit 1; }
-	docker build $(BUILD_OPTIONS) --file taskdef/Dockerfile --tag '$(IMAGE)' --build-arg VERSION='$(VERSION)' \
+	$(BUILD) $(BUILD_OPTIONS) --file taskdef/Dockerfile --tag '$(IMAGE)' --build-arg VERSION='$(VERSION)' \
 	  $(call given,BASE_IMAGE BUILD_IMAGE EXTRAS PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST) .
 ifeq ($(TARGET),neuron)
 	docker build $(BUILD_OPTIONS) --file taskdef/Dockerfile.neuron --tag '$(IMAGE)-neuron' \
 	  --build-arg MONITOR_IMAGE='$(IMAGE)' $(call given,TOOLS_IMAGE NEURON_REPOSITORY NEURON_SUITE NEURON_TOOLS) .
 endif
+
+release-check: $(VENV)-release/.made ## Build everything of a release into dist/release, without publishing, and try the wheel in an empty environment
+	$(VENV)-release/bin/python -m tools.release
+	@if docker version >/dev/null 2>&1; then $(MAKE) --no-print-directory image; \
+	  else echo "No Docker daemon answers: the image was not built"; fi
+
+actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, which builds actionlint once)
+	$(ACTIONLINT)
 
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the event of an ended run from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
@@ -147,7 +167,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut results
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-rivals $(VENV)-audit $(VENV)-mutants mutants dist build .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-release mutants dist build .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -175,10 +195,18 @@ $(OPENTOFU):
 	cd "$$(go mod download -json github.com/opentofu/opentofu@v$(OPENTOFU_VERSION) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')" && \
 	  nice go build -o $@ ./cmd/tofu
 
+$(ACTIONLINT):
+	GOBIN='$(@D)' go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT_VERSION)
+
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants
 	@$(VENV)-mutants/bin/pip install --quiet --disable-pip-version-check --editable . \
 	  mutmut==3.8.1 hypothesis pytest pytest-timeout
+	@touch $@
+
+$(VENV)-release/.made: pyproject.toml
+	@$(PYTHON) -m venv $(VENV)-release
+	@$(VENV)-release/bin/pip install --quiet --disable-pip-version-check 'hatchling>=1.25' 'cyclonedx-bom>=7.3,<8'
 	@touch $@
 
 $(VENV)-rivals/.made:

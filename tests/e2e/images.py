@@ -6,28 +6,52 @@ takes half a minute. The monitor's image is the one that users build, from the s
 
 import fcntl
 import os
-import platform
+import platform as machine
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.docker_api import DockerError
 from tests.e2e.engine import Engine, EngineMissingError, run_command
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """The processor of an image: names of its base image, and what the kernel, Docker and Debian call it."""
+
+    base_image: str
+    machine: str
+    docker: str = ""
+    debian: str = ""
+
+
 BASE_IMAGE = "task-profiler-e2e-base:2"
+NATIVE = Platform(base_image=BASE_IMAGE, machine=machine.machine())
+ARM64 = Platform(base_image="task-profiler-e2e-base-arm64:2", machine="aarch64", docker="linux/arm64", debian="arm64")
 MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
 _BUILD_IMAGE = "task-profiler-e2e-build:latest"
 _RELEASE = "bookworm"
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert")
+# Unpacks the packages of another processor without running their scripts, which is slow in an emulator. Python, pip and
+# a shell need only the files, and a user database for `USER root`.
+_UNPACK = """
+for package in "$1"/var/cache/apt/archives/*.deb; do
+  dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --directory "$1"
+done
+test -e "$1/bin/sh" || ln -s dash "$1/bin/sh"
+echo root:x:0:0:root:/root:/bin/sh >"$1/etc/passwd"
+echo root:x:0: >"$1/etc/group"
+rm -r "$1/debootstrap"
+"""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _CERTIFICATES = "/etc/pip-certificates.crt"
 _BUILD_DOCKERFILE = f"""\
-FROM {BASE_IMAGE}
 COPY certificates.crt {_CERTIFICATES}
 COPY pip.conf /etc/pip.conf
 """
@@ -55,38 +79,54 @@ def remove_image(engine: Engine, image: str) -> None:
     engine.command("image", "rm", "--force", image)
 
 
-def make_base_image(engine: Engine, cache: Path) -> str:
+def make_base_image(engine: Engine, cache: Path, platform: Platform = NATIVE) -> str:
     """Import the base image into the daemon if it is not there, and return its name."""
-    if not image_exists(engine, BASE_IMAGE):
-        archive = _root_file_system(cache)
-        engine.command("import", "--change", 'CMD ["python3"]', str(archive), BASE_IMAGE)
-    return BASE_IMAGE
+    image = platform.base_image
+    if not image_exists(engine, image):
+        archive = _root_file_system(cache, platform)
+        option = ("--platform", platform.docker) if platform.docker else ()
+        engine.command("import", *option, "--change", 'CMD ["python3"]', str(archive), image)
+    return image
 
 
 def make_monitor_image(
-    engine: Engine, repository: Path, image: str = MONITOR_IMAGE, arguments: Mapping[str, str] | None = None
+    engine: Engine,
+    repository: Path,
+    image: str = MONITOR_IMAGE,
+    arguments: Mapping[str, str] | None = None,
+    platform: Platform = NATIVE,
 ) -> str:
     """Build the product's image from the working tree; the base image must be there. Return its name."""
     with tempfile.TemporaryDirectory(prefix="task-profiler-e2e-") as name:
         folder = Path(name)
         _write_pip_settings(folder)
-        (folder / "Dockerfile").write_text(_BUILD_DOCKERFILE)
-        build_image(engine, _BUILD_IMAGE, folder / "Dockerfile", folder, {})
+        base = platform.base_image
+        (folder / "Dockerfile").write_text(f"FROM {base}\n{_BUILD_DOCKERFILE}")
+        build_image(engine, _BUILD_IMAGE, folder / "Dockerfile", folder, {}, platform)
     try:
-        images = {"BASE_IMAGE": BASE_IMAGE, "BUILD_IMAGE": _BUILD_IMAGE}
+        images = {"BASE_IMAGE": base, "BUILD_IMAGE": _BUILD_IMAGE}
         dockerfile = repository / "taskdef" / "Dockerfile"
-        build_image(engine, image, dockerfile, repository, images | dict(arguments or {}))
+        build_image(engine, image, dockerfile, repository, images | dict(arguments or {}), platform)
     finally:
         remove_image(engine, _BUILD_IMAGE)
     return image
 
 
-def build_image(engine: Engine, image: str, dockerfile: Path, context: Path, arguments: Mapping[str, str]) -> None:
+def build_image(
+    engine: Engine,
+    image: str,
+    dockerfile: Path,
+    context: Path,
+    arguments: Mapping[str, str],
+    platform: Platform = NATIVE,
+) -> None:
     """Build on the network of this machine: bridge-less daemons have no other."""
     buildx = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
     environment = {"BUILDX_BUILDER": "default"} if buildx else {"DOCKER_BUILDKIT": "0"}
     given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     given += [f"--build-arg={name}" for name in _PROXIES if name in os.environ]
+    if platform.docker:
+        given.append(f"--platform={platform.docker}")
     engine.command(
         *("build", "--quiet", "--network=host", "--force-rm", f"--tag={image}"),
         *(f"--file={dockerfile}", *given, str(context)),
@@ -94,30 +134,34 @@ def build_image(engine: Engine, image: str, dockerfile: Path, context: Path, arg
     )
 
 
-def _root_file_system(cache: Path) -> Path:
+def _root_file_system(cache: Path, platform: Platform) -> Path:
     """Return the archive of the base's files, made at the first call on this machine."""
-    archive = cache / f"base-2-{platform.machine()}.tar"
+    archive = cache / f"base-2-{platform.machine}.tar"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:  # two test processes must not build it at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
-            _debootstrap(archive)
+            _debootstrap(archive, platform)
     return archive
 
 
-def _debootstrap(archive: Path) -> None:
+def _debootstrap(archive: Path, platform: Platform) -> None:
     if shutil.which("debootstrap") is None:
         raise EngineMissingError("the base image needs the debootstrap program")
     root = _as_root()
     folder = archive.parent / "root-file-system"
     partial = archive.with_suffix(".partial")
-    packages = "python3,python3-venv,ca-certificates"
+    options = ["--variant=minbase", "--include=python3,python3-venv,ca-certificates"]
+    if platform.debian:
+        options += [f"--arch={platform.debian}", "--foreign"]
     try:
-        run_command(*root, "debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(folder))
+        run_command(*root, "debootstrap", *options, _RELEASE, str(folder))
+        if platform.debian:
+            run_command(*root, "sh", "-ec", _UNPACK, "unpack", str(folder))
         run_command(*root, "rm", "-rf", *(str(folder / path) for path in _NOT_NEEDED))
         run_command(*root, "tar", "--numeric-owner", "-C", str(folder), "-cf", str(partial), ".")
     finally:
-        run_command(*root, "rm", "-rf", str(folder))
+        run_command(*root, "rm", "-rf", "--one-file-system", str(folder))  # never into something mounted below
     partial.rename(archive)
 
 

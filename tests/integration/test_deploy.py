@@ -110,6 +110,21 @@ def test_what_is_missing_is_said_before_anything_is_done(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("tool", ["deploy.py", "lambda_zip.py"])
+def test_deploying_needs_only_the_standard_library_and_pip(tool: str) -> None:
+    load = "import runpy, sys; runpy.run_path(sys.argv[1])"
+    command = [sys.executable, "-I", "-S", "-c", load, str(ROOT / "tools" / tool)]  # without site-packages
+    assert subprocess.run(command, capture_output=True, check=False).stderr == b""
+
+
+def test_make_deploy_installs_nothing(tmp_path: Path) -> None:
+    command = ["make", "--dry-run", "deploy", "BUCKET=code", f"VENV={tmp_path}/empty"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "tools/deploy.py" in shown
+    assert "-m venv" in shown
+    assert "pip install" not in shown
+
+
 def test_a_zip_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="leave it out, and the zip is built"):
         main([str(tmp_path / "missing.zip")], {"BUCKET": "code"})

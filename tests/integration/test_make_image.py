@@ -1,6 +1,7 @@
 """``make image``: what it tells Docker, and what it says without one. Nothing is built here."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 def builds(*arguments: str, **environment: str) -> list[list[str]]:
     """The words of the ``docker build`` commands that would be run."""
     shown = make("--dry-run", "image", *arguments, **environment).stdout.replace("\\\n", " ")
-    return [line.split() for line in shown.splitlines() if line.startswith("docker build")]
+    return [line.split() for line in shown.splitlines() if re.match(r"docker (buildx )?build ", line)]
 
 
 def test_the_image_is_named_after_the_version() -> None:
@@ -44,6 +45,32 @@ def test_the_neuron_variant_is_built_from_the_image() -> None:
     assert monitor[monitor.index("--tag") + 1] == "'mine:1'"
     assert neuron[neuron.index("--tag") + 1] == "'mine:1-neuron'"
     assert {"MONITOR_IMAGE='mine:1'", "NEURON_SUITE"} <= set(neuron)
+
+
+def test_several_platforms_are_built_by_buildx_and_pushed_on_request() -> None:
+    (built,) = builds("PLATFORMS=linux/amd64,linux/arm64")
+    assert built[:5] == ["docker", "buildx", "build", "--platform", "'linux/amd64,linux/arm64'"]
+    assert not {"--push", "--load"} & set(built)  # Docker's own store of images cannot load several
+    (pushed,) = builds("PLATFORMS=linux/amd64,linux/arm64", "PUSH=1")
+    assert "--push" in pushed
+    (loaded,) = builds("PLATFORMS=linux/arm64")
+    assert "--load" in loaded
+
+
+def test_platforms_without_buildx_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\ntest "$1" = version\n')  # a daemon answers, and there is no plugin
+    docker.chmod(0o755)
+    done = make("image", "PLATFORMS=linux/amd64,linux/arm64", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("PLATFORMS needs Docker's plugin buildx: install it")
+    assert [line for line in others if not line.startswith("make: ***")] == []
+
+
+def test_the_neuron_variant_has_no_platforms() -> None:
+    done = make("image", "PLATFORMS=linux/amd64,linux/arm64", "TARGET=neuron", **NO_DAEMON)
+    assert done.returncode != 0
+    assert "TARGET=neuron takes no PLATFORMS" in done.stderr
 
 
 def test_without_docker_it_says_so_in_one_sentence() -> None:

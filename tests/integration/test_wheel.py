@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.test_kibana_import import PlayedDashboards
 from tests.unit.forwarder.task.test_event import EVENT
+from tools.release import first_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +75,20 @@ def test_the_installed_package_is_the_one_that_runs(installed: Path) -> None:
         (sys.executable, "-c", program), cwd=installed, env=environment, capture_output=True, text=True, check=True
     )
     assert Path(done.stdout.strip()) == installed / "profiler" / "__init__.py"
+
+
+def test_the_readmes_first_commands_run(installed: Path, tmp_path: Path) -> None:
+    """The first one installs the wheel, as the fixture has done. `make release-check` runs that one, too."""
+    install, *others = first_commands().splitlines(keepends=True)
+    assert install.startswith("pip install ")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TASK_PROFILER")}
+    environment |= {"PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
+    environment["PATH"] = f"{installed / 'bin'}{os.pathsep}{environment['PATH']}"
+    command = ["bash", "-euc", "".join(others)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "REPORT TaskId: " in done.stderr
+    assert "success" in done.stdout  # in the history
 
 
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:

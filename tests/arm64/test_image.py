@@ -1,0 +1,56 @@
+"""The image for arm64, built and started under qemu-user."""
+
+import dataclasses
+import json
+import struct
+
+import pytest
+
+import profiler
+from tests.aws import FakeAws
+from tests.e2e.engine import Engine
+from tests.e2e.reports import END_SECONDS, Start, report_in_stream
+from tests.e2e.specs import MONITOR, batch_container, monitor_container
+
+pytestmark = pytest.mark.e2e
+
+_ELF_MACHINE_ARM64 = 0xB7
+_PYTHON = "/opt/task-profiler/bin/python3"
+
+
+def in_container(engine: Engine, image: str, *command: str, entrypoint: str = "task-profiler") -> str:
+    rights = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+    platform = "--platform=linux/arm64"
+    return engine.command("run", "--rm", platform, *rights, f"--entrypoint={entrypoint}", image, *command)
+
+
+def test_docker_names_the_image_arm64(engine: Engine, monitor_image: str) -> None:
+    assert engine.api.call("GET", f"/images/{monitor_image}/json")["Architecture"] == "arm64"
+
+
+def test_every_compiled_module_of_the_image_is_for_arm64(engine: Engine, monitor_image: str) -> None:
+    code = (
+        "import json, pathlib, platform; "
+        "files = pathlib.Path('/opt/task-profiler').rglob('*.so'); "
+        "print(json.dumps([platform.machine(), {f.name: f.read_bytes()[:20].hex() for f in files}]))"
+    )
+    machine, modules = json.loads(in_container(engine, monitor_image, "-c", code, entrypoint=_PYTHON))
+    assert machine == "aarch64"
+    assert any(name.startswith("_core") for name in modules), modules
+    machines = {name: struct.unpack("<H", bytes.fromhex(head)[18:20])[0] for name, head in modules.items()}
+    assert set(machines.values()) == {_ELF_MACHINE_ARM64}, machines
+
+
+def test_the_command_starts_without_rights(engine: Engine, monitor_image: str) -> None:
+    assert in_container(engine, monitor_image, "--version").strip() == f"task-profiler {profiler.__version__}"
+
+
+def test_the_monitor_reports(start: Start, monitor_image: str, aws: FakeAws) -> None:
+    # The emulator's own memory counts, too.
+    monitor = dataclasses.replace(monitor_container(aws.environment(), memory_mib=512), image=monitor_image)
+    task = start(batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "20", cpus=1), monitor)
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["metrics"]["maxMemoryUsedMB"] > 100
+    assert task[MONITOR].facts.exit_code == 0

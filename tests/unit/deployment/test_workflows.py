@@ -1,0 +1,85 @@
+"""The workflows and issue forms of GitHub, and the files of a release."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[3]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted(set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
+MAKEFILE = (ROOT / "Makefile").read_text()
+PYPI_PUBLISH = "pypa/gh-action-pypi-publish@release/v1"  # its maintainers' stable branch
+ELEMENTS = {"markdown", "input", "textarea", "dropdown", "checkboxes"}
+
+
+def read(path: Path) -> Any:
+    return YAML(typ="safe").load(path)
+
+
+@pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
+def workflow(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = read(request.param)
+    return found
+
+
+def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def test_actionlint_has_no_complaint() -> None:
+    version = re.search(r"^ACTIONLINT_VERSION := (\S+)$", MAKEFILE, re.MULTILINE)
+    assert version
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler"
+    program = cache / f"actionlint-{version[1]}" / "actionlint"
+    if not program.exists():
+        pytest.skip("make actionlint builds the program with Go")
+    done = subprocess.run([program, "-no-color"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout + done.stderr == ""
+
+
+def test_a_workflow_may_only_read_unless_a_job_needs_more(workflow: dict[str, Any]) -> None:
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+def test_every_action_is_of_a_release(workflow: dict[str, Any]) -> None:
+    actions = [step["uses"] for step in steps(workflow) if "uses" in step]
+    assert [name for name in actions if name != PYPI_PUBLISH and not re.fullmatch(r"[\w/-]+@v\d+", name)] == []
+
+
+def test_checkout_keeps_no_token(workflow: dict[str, Any]) -> None:
+    checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_every_target_of_make_is_there(workflow: dict[str, Any]) -> None:
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
+    commands = "\n".join(step.get("run", "") for step in steps(workflow))
+    assert set(re.findall(r"^ *make ([a-z][a-z0-9-]*)", commands, re.MULTILINE)) <= targets
+
+
+def test_a_release_publishes_what_the_check_builds() -> None:
+    release = read(ROOT / ".github" / "workflows" / "release.yml")
+    jobs = release["jobs"]
+    (upload,) = [step for step in jobs["build"]["steps"] if step.get("uses", "").startswith("actions/upload-artifact@")]
+    assert upload["with"]["path"] == "dist/release"
+    assert all("build" in jobs[name]["needs"] for name in ("image", "github", "pypi"))
+    assert {name for name, job in jobs.items() if "permissions" in job} == {"image", "github", "pypi"}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_an_issue_form_has_what_github_requires(form: Path) -> None:
+    document = read(form)
+    assert {"name", "description", "body"} <= document.keys() <= {"name", "description", "body", "labels"}
+    assert {element["type"] for element in document["body"]} <= ELEMENTS
+    asked = [element for element in document["body"] if element["type"] != "markdown"]
+    ids = [element["id"] for element in asked]
+    assert len(ids) == len(set(ids))
+    assert all(element["attributes"]["label"] for element in asked)
+    assert any(element.get("validations", {}).get("required") for element in asked)
