@@ -17,6 +17,7 @@ from forwarder.notices.ended_run import ended_run
 from forwarder.notices.notice import Notice
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from tests.cloudformation import validate_arguments
+from tests.contract.test_task_stopped_settings import forget
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
@@ -399,7 +400,7 @@ class Invoked:
             logical_id = "ForwardLogsFunction" if handled == "forward_logs" else "TaskStoppedFunction"
             for name, value in stack.environment(logical_id).items():
                 monkeypatch.setenv(name, value)
-            handler._settings.cache_clear()
+            forget()
             outer.answers.append(getattr(handler, handled)(json.loads(body), Context()))
             return ""
 
