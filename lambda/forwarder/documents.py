@@ -85,7 +85,9 @@ def report_document(
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(f"The report's time {report.time[:40]!r} is no RFC 3339 time of the years 1970 to 9999.")
+        return InvalidReport(
+            f"The report's time {report.time[:40]!r} is not an RFC 3339 time of the years 1970 to 9999."
+        )
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)

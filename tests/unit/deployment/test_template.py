@@ -281,7 +281,9 @@ def is_in_an_ended_run(path: str) -> bool:
 @pytest.mark.parametrize("name", sorted(ENDED))
 def test_queries_name_fields_of_an_ended_run(name: str) -> None:
     fields = re.findall(r"[\w.]+", re.search(r"fields @timestamp, ([^|]*)", QUERIES[name])[1])  # type: ignore[index]
-    fields += [field for field in re.findall(r"ispresent\((.*?)\)|\b(status)\b", QUERIES[name]) for field in field if field]
+    fields += [
+        field for field in re.findall(r"ispresent\((.*?)\)|\b(status)\b", QUERIES[name]) for field in field if field
+    ]
     assert len(fields) >= 3
     assert [field for field in fields if not is_in_an_ended_run(field)] == []
     assert not is_in_an_ended_run("metrics.billedMs")
