@@ -247,7 +247,8 @@ def test_a_report_without_times_finds_its_place(opensearch_with_pipeline: Search
 
 @pytest.mark.parametrize("status", ["rebooted", "", "unknown", None])
 def test_a_status_of_a_newer_monitor_is_unknown(opensearch_with_pipeline: SearchServer, status: str | None) -> None:
-    line = json.loads(report(startedAt="2026-03-01T10:00:00.000Z").replace(":03Z", ":03.000Z"))
+    times = {"startedAt": "2026-03-01T10:00:00.000Z", "finishedAt": "2026-03-01T10:00:02.000Z"}
+    line = json.loads(report(**times).replace(":03Z", ":03.000Z"))
     line["record"].pop("status", None)
     if status is not None:
         line["record"]["status"] = status
