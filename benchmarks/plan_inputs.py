@@ -51,7 +51,7 @@ MEASURED = Measured(
     checkpoint_disk_bytes=1220,
     slowest_panel_seconds_per_million=2.2,
     documents_per_second=1400,
-    direct_requests_per_second=180,
+    direct_requests_per_second=100,
 )
 ASSUMED = Assumed()
 _COMPRESSED_DISK_BYTES = 1190

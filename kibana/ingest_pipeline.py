@@ -6,10 +6,11 @@ fields that only the forwarder can calculate are missing.
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, get_args
 
 from kibana.model import Json
 from profiler.record.document_fields import FIELDS, DocumentField
+from profiler.record.model import Status
 
 _DESCRIPTION = (
     "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/how-to/existing-elk.md"
@@ -18,6 +19,7 @@ _RECORD = "line.record."
 _IS_REPORT = "ctx.line.type == 'task.report'"
 _IS_CHECKPOINT = "ctx.line.type == 'task.checkpoint'"
 _ID = "{{{line.record.taskId}}}/{{{line.record.container.name}}}"
+_STATUS = f"{_RECORD}status"
 _STATISTICS = frozenset({"avg", "p50", "p95", "p99", "max"})
 # The objects of the document in the order in which they are filled.
 _OBJECTS: Final = (
@@ -87,6 +89,7 @@ def _calculate() -> Iterator[Json]:
     yield _set("event.dataset", "{{{line.type}}}")
     yield _set("event.outcome", "{{{line.record.status}}}", f"{status} == 'success' || {status} == 'failure'")
     yield _set("event.outcome", "unknown", f"{status} != 'success' && {status} != 'failure'")
+    yield _set(_STATUS, "unknown", f"!{list(get_args(Status))}.contains({status})")
     yield _set("cloud.provider", "aws", f"{task_arn} != null")
     yield _set("orchestrator.type", "ecs", f"{task_arn} != null")
     yield _set("service.name", "{{{line.record.family}}}", "ctx.line.record.family != null")

@@ -93,7 +93,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         run_log=lambda of, container: ReportFinder(_tail(), budget, of.id, container),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, budget),
-        once=_idempotently(context),
+        once=lambda settings: _idempotently(settings.idempotency_table, context),
         warn=_warn,
     )
     return handler.handle(task).as_response()
@@ -149,10 +149,9 @@ def _index_budget(context: Context) -> InvocationTime:
     return InvocationTime(context, reserved_seconds=max(0.0, notice_seconds - RESERVED_SECONDS))
 
 
-def _idempotently(context: Context) -> Idempotently:
+def _idempotently(table: str | None, context: Context) -> Idempotently:
     """Return the guard that runs work once for a key, if there is a table for the keys."""
-    table = os.environ.get("IDEMPOTENCY_TABLE", "").strip()
-    if not table:
+    if table is None:
         return lambda _key, work: work()
     return lambda key, work: run_idempotently(table, context, key, work)
 

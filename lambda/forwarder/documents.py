@@ -3,7 +3,7 @@
 A document has the fields of ``profiler/record/document_fields.py``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -23,7 +23,8 @@ from profiler.sizing.requirements import requirements_of
 
 Fields: TypeAlias = dict[str, Any]
 _Getter: TypeAlias = Callable[[RunView], Any]
-_FieldTree: TypeAlias = "tuple[tuple[str, _Getter | None, _FieldTree], ...]"
+# Name, path, and either a getter or the members of an object.
+_FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]"
 
 _STATUS_FROM_EVENT = "stopped"
 _UNKNOWN = "unknown"
@@ -31,6 +32,8 @@ _EVENT_OWNED_FIELDS = ("status", "exit_code")
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
+_MAX_LOGGED_ID_LENGTH = 100
+_DURATION = "event.duration"
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -82,7 +85,9 @@ def report_document(
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(f"The report's time {report.time[:40]!r} is no RFC 3339 time of the years 1970 to 9999.")
+        return InvalidReport(
+            f"The report's time {report.time[:40]!r} is not an RFC 3339 time of the years 1970 to 9999."
+        )
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
@@ -90,21 +95,26 @@ def report_document(
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(identity.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name are longer than {MAX_ID_BYTES} bytes.")
-    fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
+    too_large: list[str] = []
+    fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
     has_unknown_end = not is_checkpoint and known_status(record) == _UNKNOWN
     return Document(
         index=index_name(kind, began, prefix=prefix, period=period),
         id=identity,
         fields=_without_outcome(fields) if has_unknown_end else fields,
         upsert=fields if has_unknown_end else None,
-        warnings=_warnings(record),
+        warnings=_warnings(record, too_large),
     )
 
 
-def _warnings(record: Record) -> tuple[str, ...]:
-    if record.exit_code is None or integer(record.exit_code) is not None:
-        return ()
-    return (f"The exit code of task {record.task_id[:100]} is not a 32-bit number and is left out.",)
+def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
+    """Sentences about the values that the document leaves out. ``too_large`` are fields with more than 64 bits."""
+    task_id, sentences = record.task_id[:_MAX_LOGGED_ID_LENGTH], []
+    if record.exit_code is not None and integer(record.exit_code) is None:
+        sentences.append(f"The exit code of task {task_id} is not a 32-bit number and is left out.")
+    if too_large:
+        sentences.append(f"Numbers of task {task_id} have more than 64 bits and are left out: {', '.join(too_large)}.")
+    return tuple(sentences)
 
 
 def _without_outcome(fields: Fields) -> Fields:
@@ -114,16 +124,21 @@ def _without_outcome(fields: Fields) -> Fields:
     return {**fields, "task": task, "event": event}
 
 
-def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
+def _fields(report: Report, written: datetime, text: str, too_large: list[str], *, is_checkpoint: bool) -> Fields:
+    """The document's fields. The paths of numbers that the index cannot store are added to ``too_large``."""
     record = report.record
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
-    read = _read_fields(_FIELD_TREE, view_of(record))
+    read = _read_fields(_FIELD_TREE, view_of(record), too_large)
+    duration_ns = None if duration_ms is None else round(duration_ms * NS_PER_MS)
+    if duration_ns is not None and not _fits_long(duration_ns):
+        too_large.append(_DURATION)
+        duration_ns = None
     event = {
         "kind": "metric",
         "dataset": report.type,
         "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
-        "duration": None if duration_ms is None else _long(round(duration_ms * NS_PER_MS)),
+        "duration": duration_ns,
         **read.pop("event", {}),
     }
     fields = {
@@ -169,10 +184,13 @@ def _field_tree(fields: Iterable[DocumentField]) -> _FieldTree:
     return _nodes(nested)
 
 
-def _nodes(nested: Fields) -> _FieldTree:
+def _nodes(nested: Fields, prefix: str = "") -> _FieldTree:
     """Getters and objects apart from each other: `_read_fields` then needs no checks of types."""
     return tuple(
-        (name, None, _nodes(node)) if isinstance(node, dict) else (name, node, ()) for name, node in nested.items()
+        (name, prefix + name, None, _nodes(node, f"{prefix}{name}."))
+        if isinstance(node, dict)
+        else (name, prefix + name, node, ())
+        for name, node in nested.items()
     )
 
 
@@ -180,21 +198,27 @@ def _time_getter(get: _Getter) -> _Getter:
     return lambda run: _format_known_time(get(run))
 
 
-def _read_fields(tree: _FieldTree, run: RunView) -> Fields:
-    """The values that the record has, in nested objects; objects without a value are left out."""
+def _read_fields(tree: _FieldTree, run: RunView, too_large: list[str]) -> Fields:
+    """The values that the record has, in nested objects; objects without a value are left out.
+
+    The paths of integers that the index cannot store are added to ``too_large``.
+    """
     found: Fields = {}
-    for name, get, members in tree:
+    for name, path, get, members in tree:
         if get is None:
-            if inside := _read_fields(members, run):
+            if inside := _read_fields(members, run, too_large):
                 found[name] = inside
-        elif (value := get(run)) is not None and (type(value) is not int or _long(value) is not None):
-            found[name] = value
+        elif (value := get(run)) is not None:
+            if type(value) is int and not _fits_long(value):
+                too_large.append(path)
+            else:
+                found[name] = value
     return found
 
 
-def _long(value: int) -> int | None:
-    """``value`` if the index can store it: an integer of 64 bits. Decoders accept any number of digits."""
-    return value if -(2**63) <= value < 2**63 else None
+def _fits_long(value: int) -> bool:
+    """Whether the index can store the integer, in 64 bits. Decoders accept any number of digits."""
+    return -(2**63) <= value < 2**63
 
 
 def _format_known_time(text: str | None) -> str | None:

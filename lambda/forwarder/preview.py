@@ -1,24 +1,29 @@
 """Prints the notice of an event, to check it before deployment: ``python -m forwarder.preview < EVENT.json``.
 
-Prints the Block Kit JSON that ``task_stopped`` would send for the event alone, without AWS and without a cluster.
-``--send`` also sends it, to the channel in the environment's settings.
+Prints what ``task_stopped`` would send for the event alone, without AWS and without a cluster: the Block Kit JSON of a
+Slack message, and the detail of the EventBridge event. The numbers and the log lines of the run are missing. ``--send``
+also sends it, to every channel in the environment's settings.
 """
 
 import json
 import os
-import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from forwarder.errors import ForwarderError, SettingsError
 from forwarder.invocation import InvocationTime
-from forwarder.notices.channel import NoticeKind
+from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.ended_run import ended_run
+from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice
+from forwarder.notices.slack_channel import SlackNoticeChannel
 from forwarder.notices.slack_message import message
-from forwarder.notices.slack_sender import SlackSender
 from forwarder.notices.slack_settings import read_targets
-from forwarder.settings import fetch_secret, read_notice_settings
+from forwarder.settings import NoticeSettings, fetch_secret, read_notice_settings
 from forwarder.task.containers import LogStream
 from forwarder.task.event import StoppedTask, parse_stopped_task
 from forwarder.task.run_log import ReportFinder
@@ -83,20 +88,53 @@ def preview(event: object) -> tuple[Notice, NoticeKind]:
     return backend.notice, backend.kind
 
 
+def channels(settings: NoticeSettings) -> list[NoticeChannel]:
+    """Return the channels that a notice is sent to, as the environment configures them."""
+    slack = SlackNoticeChannel(
+        lambda: read_targets(os.environ, fetch_secret),
+        InvocationTime(_PreviewContext()),
+        kibana_url=settings.kibana_url,
+    )
+    if settings.event_bus_name is None:
+        return [slack]
+    return [slack, EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url)]
+
+
+def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+    import boto3  # needed only to send an event
+
+    return boto3.client("events")
+
+
+def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:
+    """Return the JSON of the Slack message, and of the event's detail, which the ``task.ended`` line has as well."""
+    slack = message(notice, kibana_url=settings.kibana_url)
+    detail = msgspec.to_builtins(ended_run(notice, kibana_url=settings.kibana_url))
+    return json.dumps({"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}, indent=2)
+
+
+def send(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> None:
+    """Send the notice to every channel that is configured.
+
+    Raises:
+        ForwarderError: no channel is configured, or the first error of a channel; all were tried.
+    """
+    errors: list[ForwarderError] = []
+    posted = announce(channels(settings), notice, kind, lambda _key, work: work(), errors)
+    if errors:
+        raise errors[0]
+    if not posted:
+        raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or EVENT_BUS_NAME.")
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Print the message for the event on standard input; with ``--send``, also send it. Returns the exit code."""
+    """Print the notice of the event on standard input; with ``--send``, also send it. Returns the exit code."""
     try:
-        event = json.load(sys.stdin)
-        notice, kind = preview(event)
-        kibana_url = read_notice_settings(os.environ).kibana_url
-        slack_message = message(notice, kibana_url=kibana_url)
-        document = {"channel": kind, "text": slack_message.text, "blocks": slack_message.blocks}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        notice, kind = preview(json.load(sys.stdin))
+        settings = read_notice_settings(os.environ)
+        sys.stdout.write(show(notice, kind, settings) + "\n")
         if "--send" in arguments:
-            target = read_targets(os.environ, fetch_secret).get(kind)
-            if target is None:
-                raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
-            SlackSender(target, InvocationTime(_PreviewContext()), random.random).send(slack_message)
+            send(notice, kind, settings)
     except json.JSONDecodeError as error:
         sys.stderr.write(f"task-profiler: The event is not JSON ({error}).\n")
         return 1

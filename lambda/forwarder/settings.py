@@ -87,14 +87,11 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     notify = environment.get("NOTIFY", "").strip().lower() or "all"
     if notify not in {"all", "failure"}:
         raise SettingsError("NOTIFY is neither all nor failure: set it to one of them.")
-    services = environment.get("NOTIFY_SERVICES", "").strip().lower() or "false"
-    if services not in _BOOLEANS:
-        raise SettingsError("NOTIFY_SERVICES is neither true nor false: set it to one of them.")
     families = environment.get("NOTIFY_FAMILIES", "").split(",")
     return NoticeSettings(
         only_failures=notify == "failure",
         families=tuple(family.strip() for family in families if family.strip()),
-        services=_BOOLEANS[services],
+        services=_boolean(environment, "NOTIFY_SERVICES"),
         report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
@@ -108,6 +105,13 @@ def _log_lines(text: str) -> int:
     if not 0 <= count <= _MAX_LOG_LINES:
         raise SettingsError(f"NOTIFY_LOG_LINES is not a number from 0 to {_MAX_LOG_LINES}: correct it.")
     return count
+
+
+def _boolean(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "").strip().lower() or "false"
+    if value not in _BOOLEANS:
+        raise SettingsError(f"{name} is neither true nor false: set it to one of them.")
+    return _BOOLEANS[value]
 
 
 def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
@@ -133,14 +137,6 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     def text(name: str) -> str | None:
         return environment.get(name, "").strip() or None
 
-    def switch(name: str) -> bool:
-        value = text(name)
-        if value is None:
-            return False
-        if value.lower() not in _BOOLEANS:
-            raise SettingsError(f"{name} is neither true nor false: set it to one of them.")
-        return _BOOLEANS[value.lower()]
-
     engine = text("SEARCH_ENGINE") or "elasticsearch"
     if engine not in _ENGINES:
         raise SettingsError("SEARCH_ENGINE is neither elasticsearch nor opensearch: set it to one of them.")
@@ -156,7 +152,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         api_key=text("ELASTICSEARCH_API_KEY"),
         username=text("ELASTICSEARCH_USERNAME"),
         password=text("ELASTICSEARCH_PASSWORD"),
-        aws=switch("OPENSEARCH_AWS_AUTH"),
+        aws=_boolean(environment, "OPENSEARCH_AWS_AUTH"),
     )
     if (credentials.username is None) != (credentials.password is None):
         raise SettingsError(
@@ -172,7 +168,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
         index_prefix=prefix,
         index_period=_PERIODS[period],
-        forward_log_lines=switch("FORWARD_LOG_LINES"),
+        forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
     )
 

@@ -1,7 +1,7 @@
 """Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-A failure of the index does not prevent the notice, and the other way round: errors
-are raised after everything was tried, so that Lambda retries the event.
+A failure of the index does not prevent the notice, and a failure of the notice does not prevent the index. Errors are
+raised after everything was tried, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ class TaskStoppedHandler:
         run_log: returns the finder of the report for a task and its batch container.
         index: connects to the cluster; returns None without a cluster.
         channels: returns the channels for notices.
-        once: posts a notice only once for a key.
+        once: returns the guard that posts a notice only once for a key.
         warn: logs a sentence.
     """
 
@@ -83,7 +83,7 @@ class TaskStoppedHandler:
         run_log: Callable[[StoppedTask, str | None], ReportFinder],
         index: Callable[[], Index | None],
         channels: Callable[[NoticeSettings], Sequence[NoticeChannel]],
-        once: Idempotently = lambda _key, work: work(),
+        once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work(),
         warn: Callable[[str], None] = lambda _sentence: None,
     ) -> None:
         self._settings = settings
@@ -123,9 +123,12 @@ class TaskStoppedHandler:
         notified: NoticeKind | None = None
         if settings is not None:
             notice = _notice(task, containers, outcome, found)
-            if notice.verdict == "failure":
+            is_selected = should_notify(notice, task, settings)
+            if is_selected and notice.verdict == "failure":
                 notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
-            notified = self._notify(notice, task, settings, index, errors)
+            if is_selected and index is not None:
+                notice = _with_comparison(notice, index)
+            notified = self._notify(notice, settings, errors, is_selected=is_selected)
         if len(errors) == 1:
             raise errors[0]
         if errors:
@@ -139,14 +142,12 @@ class TaskStoppedHandler:
         return _deliver(index, document, errors)
 
     def _notify(
-        self, notice: Notice, task: StoppedTask, settings: NoticeSettings, index: Index | None, errors: _Errors
+        self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> NoticeKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        is_selected = should_notify(notice, task, settings)
         kind: NoticeKind = "success" if notice.verdict == "success" else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
-        compared = _with_comparison(notice, index) if index is not None and is_selected else notice
-        posted = announce(channels, compared, kind, self._once, errors)
+        posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
 
 

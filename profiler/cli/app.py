@@ -18,7 +18,7 @@ COMMANDS = {
     "replay": ("profiler.cli.replay", "Send the reports found in a log group through the forwarder function again."),
     "notify": (
         "profiler.cli.notify",
-        "Print the Slack message for a stopped task, and send it unless --dry-run is given.",
+        "Print the notice of a stopped task, and send it unless --dry-run is given.",
     ),
     "kibana": ("profiler.cli.kibana", "Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards."),
     "show": (

@@ -1,4 +1,4 @@
-"""``task-profiler notify``: runs the forwarder's preview of a Slack message in a separate process.
+"""``task-profiler notify``: runs the forwarder's preview of a notice in a separate process.
 
 The profiler never imports the forwarder.
 """
@@ -23,13 +23,14 @@ from profiler.core.files import package_data_folder
 @click.option(
     "--event", "event", type=click.File("rb"), required=True, metavar="FILE", help="The event; - is standard input."
 )
-@click.option("--dry-run", is_flag=True, help="Print the message without sending it.")
+@click.option("--dry-run", is_flag=True, help="Print the notice without sending it.")
 @aws_options
 def command(event: BinaryIO, dry_run: bool, region: str | None, profile: str | None) -> int:
-    """Print the Slack message for a stopped task, and send it unless --dry-run is given.
+    """Print the notice of a stopped task, and send it unless --dry-run is given.
 
-    The message contains the data of the event only; the deployed function adds the run's numbers
-    from its log. The environment variables for Slack are those of the function.
+    The notice is the Slack message and the detail of the EventBridge event. It contains the data
+    of ECS's event only; the deployed function adds the run's numbers and log lines. The
+    environment variables of the channels are those of the function.
     """
     if find_spec("slack_sdk") is None:
         raise TaskProfilerError("The message needs the forwarder's packages: pip install 'task-profiler[lambda]'.")

@@ -382,14 +382,15 @@ def decode(line: bytes | str) -> Report:
 
 def json_schema() -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of a line."""
+    return describe_type(Report, "Task Profiler report, schema version " + SCHEMA_VERSION)
+
+
+def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
+    """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions."""
     from inspect import cleandoc  # slow to import, and every command imports this module
 
-    schema = msgspec.json.schema(Report)
+    schema = msgspec.json.schema(described)
     for definition in schema["$defs"].values():
         # Python 3.13 removes the indentation of docstrings, older versions keep it.
         definition["description"] = cleandoc(definition["description"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Task Profiler report, schema version " + SCHEMA_VERSION,
-        **schema,
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

@@ -117,6 +117,19 @@ def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, cal
     assert written(cluster)["doc"]["task"]["complete"] is True
 
 
+def test_the_log_is_read_if_the_report_is_not_indexed(
+    cluster: FakeElasticsearch, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = Clock(60)
+    monkeypatch.setattr(time, "sleep", context.sleep)
+    put_lines(report())
+    assert handler.task_stopped(event(), context) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert set(cluster.asked) == {f"{TASK_ID}/batch"}
+    assert len(cluster.asked) > 1
+    assert calls.count("GetLogEvents") == 1
+    assert written(cluster)["doc"]["task"]["complete"] is True
+
+
 @pytest.mark.parametrize("seconds", [12, 11])
 def test_with_little_time_left_the_index_and_the_notice_are_done(
     seconds: float, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -16,7 +17,9 @@ import handler
 from forwarder.notices.ended_run import ended_run
 from forwarder.notices.notice import Notice
 from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
-from tests.cloudformation import validate_arguments
+from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
+from tests.contract.test_task_stopped_settings import forget
+from tests.documentation import ROOT, blocks
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
@@ -301,6 +304,22 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
     assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
 
 
+def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
+    stack = deploy(ElasticsearchUrl="")
+    body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
+    (shown,) = [one["properties"]["query"] for one in body["widgets"] if "task.ended" in json.dumps(one)]
+    (saved,) = [
+        one
+        for one in stack.resources("AWS::Logs::QueryDefinition").values()
+        if one["QueryString"].startswith("filter type = 'task.ended'")
+    ]
+    (function,) = stack.resources("AWS::Lambda::Function").values()
+    assert saved["LogGroupNames"] == [function["LoggingConfig"]["LogGroup"]]
+    assert shown == f"SOURCE '{saved['LogGroupNames'][0]}' | {saved['QueryString']}".replace("\n", " ")
+    places = [(one["x"], one["y"]) for one in body["widgets"]]
+    assert len(set(places)) == len(places) == 9
+
+
 @pytest.mark.parametrize(
     ("parameters", "made", "not_made"),
     [
@@ -383,7 +402,7 @@ class Invoked:
             logical_id = "ForwardLogsFunction" if handled == "forward_logs" else "TaskStoppedFunction"
             for name, value in stack.environment(logical_id).items():
                 monkeypatch.setenv(name, value)
-            handler._settings.cache_clear()
+            forget()
             outer.answers.append(getattr(handler, handled)(json.loads(body), Context()))
             return ""
 
@@ -472,3 +491,39 @@ def test_a_report_in_a_log_group_reaches_the_cluster_through_the_stream(monkeypa
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
     assert body["doc"]["task"]["complete"] is True
+
+
+DESTINATION = next(
+    block.text for block in blocks(ROOT / "docs" / "deployment.md", "yaml") if "Destination:" in block.text
+)
+
+
+def test_the_linter_finds_nothing_in_the_destination_for_other_accounts() -> None:
+    assert lint_template(DESTINATION) == []
+    assert lint_template(DESTINATION.replace("DestinationName:", "DestinationNam:"))
+
+
+def test_the_destinations_role_and_policy_name_the_accounts(tmp_path: Path) -> None:
+    path = tmp_path / "destination.yaml"
+    path.write_text(DESTINATION.partition("Outputs:")[0])  # moto cannot resolve an output of the destination
+    stream = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
+    accounts = ["111122223333", "444455556666"]
+    parameters = {"StreamArn": stream, "AccountIds": ",".join(accounts)}
+    stack = MotoStack("destination", path, create_stack("destination", path, parameters))
+    (role,) = stack.resources("AWS::IAM::Role").values()
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    sources = [f"arn:*:logs:*:{account}:*" for account in (ACCOUNT, *accounts)]
+    assert trust["Condition"] == {"StringLike": {"aws:SourceArn": sources}}
+    (destination,) = stack.resources("AWS::Logs::Destination").values()
+    (statement,) = json.loads(destination["DestinationPolicy"])["Statement"]
+    assert statement["Principal"] == {"AWS": accounts}
+    assert statement["Resource"].endswith(f":{REGION}:{ACCOUNT}:destination:{destination['DestinationName']}")
+    validate_arguments(
+        "logs",
+        "PutDestination",
+        {
+            "destinationName": destination["DestinationName"],
+            "targetArn": destination["TargetArn"],
+            "roleArn": destination["RoleArn"],
+        },
+    )

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.search
 PAGE = Path("docs/how-to/existing-elk.md")
 PIPELINE = json.loads((ROOT / "kibana" / "ingest" / "task-profiler.json").read_text())
 # What only the forwarder can compute, as the page says.
-COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "usage.task")
+COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "usage.task", "tags")
 
 
 def key_of_the_page(name: str) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def wanted_of(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
     for line in lines:
         document = report_document(decode(line.encode()), line, prefix="task")
         assert isinstance(document, Document)
-        fields = pruned(dict(document.fields))
+        fields = pruned(dict(document.initial_fields))
         if "status" not in fields["task"]:  # left to the task's own event, which nobody reads here
             fields["task"]["status"], fields["event"]["outcome"] = "stopped", "unknown"
         wanted[document.index, document.id] = fields
@@ -243,3 +243,17 @@ def test_a_report_without_times_finds_its_place(opensearch_with_pipeline: Search
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
     assert found == wanted_of([line])
     assert list(found) == [("task-reports-2026.03", "0123/batch")]
+
+
+@pytest.mark.parametrize("status", ["rebooted", "", "unknown", None])
+def test_a_status_of_a_newer_monitor_is_unknown(opensearch_with_pipeline: SearchServer, status: str | None) -> None:
+    times = {"startedAt": "2026-03-01T10:00:00.000Z", "finishedAt": "2026-03-01T10:00:02.000Z"}
+    line = json.loads(report(**times).replace(":03Z", ":03.000Z"))
+    line["record"].pop("status", None)
+    if status is not None:
+        line["record"]["status"] = status
+    text = json.dumps(line)
+    bulk(opensearch_with_pipeline, [{"message": text}])
+    (found,) = indexed(opensearch_with_pipeline).values()
+    assert (found["task"]["status"], found["event"]["outcome"]) == ("unknown", "unknown")
+    assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted_of([text])

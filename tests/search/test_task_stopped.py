@@ -8,10 +8,15 @@ from typing import Any
 
 import boto3
 import pytest
+import requests
 from moto import mock_aws
 
 import handler
 from forwarder.errors import DeliveryError
+from forwarder.invocation import InvocationTime
+from forwarder.search.reports import IndexedReports
+from forwarder.task.event import EventContainer, parse_stopped_task
+from forwarder.task.run_log import FoundReport
 from tests.fake_slack import Answer, FakeSlack
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
@@ -86,6 +91,35 @@ def forget() -> None:
 def put(logs: Any, line: str, stream: str = STREAM) -> None:
     lines = [{"timestamp": time.time_ns() // 1_000_000, "message": line}]
     logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=stream, logEvents=lines)
+
+
+def indexed_report() -> FoundReport | None:
+    """What the lookup by id finds for the batch of the event."""
+    task = parse_stopped_task(task_event())
+    assert task is not None
+    cluster = handler._cluster(handler._settings())
+    reports = IndexedReports(cluster, "task", "month", InvocationTime(LambdaContext()))
+    return reports.find(task, EventContainer(name="batch"))
+
+
+def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_server: SearchServer) -> None:
+    assert indexed_report() is None  # the index does not exist
+    other = report("0" * 32, startedAt="2026-03-01T10:11:29Z")
+    assert forward(event(other), Context())["indexed"] == 1
+    assert indexed_report() is None  # the index exists, the document does not
+    text = run_report(status="failure", exitCode=1)
+    requests.put(
+        f"{search_server.url}/task-reports-2026.03/_settings", json={"index.refresh_interval": "-1"}, timeout=30
+    ).raise_for_status()
+    assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
+    found = indexed_report()
+    assert found is not None
+    assert (found.text, found.is_final) == (text, True)
+
+
+def test_a_document_of_the_event_alone_is_no_report(aws: Any, search_server: SearchServer) -> None:
+    assert handler.task_stopped(task_event(startedAt=None), LambdaContext())["indexed"] is True
+    assert indexed_report() is None
 
 
 def run_report(**record: Any) -> str:

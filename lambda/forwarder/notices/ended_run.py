@@ -1,7 +1,6 @@
 """An ended run as data for other programs: the detail of the EventBridge event, and the ``task.ended`` line."""
 
 from collections.abc import Callable
-from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
 from forwarder.task.outcome import StopCategory, Verdict
 from profiler.core.timestamps import parse_datetime
-from profiler.record.model import Cost, Metrics, Recommendation
+from profiler.record.model import Cost, Metrics, Recommendation, describe_type
 
 LINE_TYPE = "task.ended"
 MAX_DETAIL_BYTES = 32 * 1024
@@ -173,12 +172,4 @@ class LogLineChannel:
 
 def json_schema() -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of the event's detail."""
-    schema = msgspec.json.schema(EndedRun)
-    for definition in schema["$defs"].values():
-        # Python 3.13 removes the indentation of docstrings, older versions keep it.
-        definition["description"] = cleandoc(definition["description"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Detail of the event Task Run Ended",
-        **schema,
-    }
+    return describe_type(EndedRun, "Detail of the event Task Run Ended")

@@ -6,7 +6,7 @@ from forwarder.invocation import TimeBudget
 from forwarder.lines import read_line
 from forwarder.search.cluster import Cluster
 from forwarder.task.event import EventContainer, StoppedTask
-from forwarder.task.run_log import RESERVED_SECONDS, FoundReport
+from forwarder.task.run_log import WAIT_RESERVED_SECONDS, FoundReport
 from profiler.record.model import Report
 
 _MAX_REQUEST_SECONDS = 5.0
@@ -20,7 +20,7 @@ class IndexedReports:
         cluster: the cluster.
         prefix: the prefix of the index names.
         period: whether an index is one of a month or of a day.
-        budget: the time of the invocation; a request leaves its last 10 seconds alone.
+        budget: the time of the invocation; requests do not use its last 10 seconds.
     """
 
     def __init__(self, cluster: Cluster, prefix: str, period: IndexPeriod, budget: TimeBudget) -> None:
@@ -34,7 +34,7 @@ class IndexedReports:
         place = run_place(task, batch, prefix=self._prefix, period=self._period)
         if place is None:
             return None
-        left_seconds = self._budget.remaining_seconds() - RESERVED_SECONDS
+        left_seconds = self._budget.remaining_seconds() - WAIT_RESERVED_SECONDS
         timeout_seconds = max(_MIN_REQUEST_SECONDS, min(left_seconds, _MAX_REQUEST_SECONDS))
         source = self._cluster.get(place.index, place.id, timeout_seconds) or {}
         text = source.get("record")

@@ -71,7 +71,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     by_name = {str(container.get("name")): container for container in containers}
     candidates = [_candidate(container) for container in containers]
     requested = _requested_batch(by_name.get(_find_monitor(candidates, None) or ""))
-    # A requested name that does not exist is that of a container that was renamed.
+    # A requested name that does not exist belongs to a container that was renamed.
     batch = requested if requested in by_name else next(iter(_find_batches(_essential(containers))), None)
     monitor = _find_monitor(candidates, batch)
     return TaskContainers(

@@ -106,11 +106,11 @@ class _Fields:
         """Return a text that UTF-8 can encode; None if it is empty or absent."""
         value = self._values.get(name)
         if not isinstance(value, str):
-            self._refuse(name, "no text")
+            self._refuse(name, "not a text")
             return None
         whole = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
         if whole != value:
-            self._note(name, "no valid Unicode: half of a surrogate pair is replaced by U+FFFD")
+            self._note(name, "not valid Unicode: half of a surrogate pair is replaced by U+FFFD")
         return whole or None
 
     def time(self, name: str) -> datetime | None:
@@ -118,14 +118,14 @@ class _Fields:
         value = self.text(name)
         moment = parse_datetime(value)
         if value is not None and moment is None:
-            self._note(name, "no time of the years 1970 to 9999")
+            self._note(name, "not a time of the years 1970 to 9999")
         return moment
 
     def exit_code(self, name: str) -> int | None:
         """Return an integer of 32 bits; None if it is another value or absent."""
         code = integer(self._values.get(name))
         if code is None:
-            self._refuse(name, "no integer of 32 bits")
+            self._refuse(name, "not an integer of 32 bits")
         return code
 
     def _refuse(self, name: str, flaw: str) -> None:

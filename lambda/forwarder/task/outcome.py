@@ -54,8 +54,8 @@ _STOP_CODES: dict[str, StopCategory] = {
 class Outcome(Struct, frozen=True, kw_only=True):
     """The verdict and its cause.
 
-    ``reason`` is the most specific text from ECS: the batch's own reason, else the task's, else that of another
-    container after its name. None if there is none.
+    ``reason`` is the most specific text from ECS: the batch's own reason, else the task's, else the reason of another
+    container after its name. None without any.
     """
 
     verdict: Verdict
@@ -114,7 +114,7 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
 
 
 def _specific_reason(task: StoppedTask, batch: EventContainer | None) -> str | None:
-    """Return the most specific reason from ECS. That of the monitor is none of the batch."""
+    """Return the most specific reason from ECS. The monitor's own reason does not explain the batch's end."""
     own = batch.reason if batch is not None and not _says(batch.reason, _NO_REASON) else None
     others = (
         f"{container.name}: {container.reason}"

@@ -12,7 +12,7 @@ from forwarder.task.containers import LogStream
 from profiler.record.model import Report
 
 # Kept at the end of an invocation for the index and the notice.
-RESERVED_SECONDS = 10.0
+WAIT_RESERVED_SECONDS = 10.0
 _POLL_SECONDS = 2.0
 _NEWEST_LINES = 200
 # The report as one line of text, which a batch that is wrapped by ``run`` can print.
@@ -123,7 +123,7 @@ class _Wait:
     def pause(self) -> bool:
         """Wait before another attempt. Returns False, without waiting, if the time does not suffice."""
         seconds = min(_POLL_SECONDS, self._left_seconds)
-        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=RESERVED_SECONDS):
+        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
             return False
         self._left_seconds -= seconds
         return True

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.lines import read_line
+from forwarder.notices.ended_run import json_schema as ended_run_schema
 from forwarder.notices.slack_settings import read_targets
 from forwarder.settings import read_notice_settings, read_settings
 from profiler.record.model import Container, Record, Report, encode, json_schema
@@ -224,6 +225,8 @@ def test_settings_come_from_parameters_or_from_what_the_stack_makes() -> None:
 # Logs Insights
 
 QUERIES = {name: one["Text"] for name, one in template()["Mappings"]["Query"].items()}
+# The queries of the lines of task_stopped.
+ENDED = {"EndedWithoutReport"}
 
 
 def properties_of(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -252,16 +255,38 @@ def test_a_wrong_field_would_be_noticed() -> None:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_queries_name_fields_of_the_record(name: str) -> None:
+def test_queries_begin_with_a_type_of_line(name: str) -> None:
     commands = QUERIES[name].split(" | ")
-    assert commands[0].startswith("filter type = 'task.report'")
+    assert commands[0].startswith(f"filter type = '{'task.ended' if name in ENDED else 'task.report'}'")
     assert {command.split()[0] for command in commands} <= {"filter", "stats", "fields", "sort", "limit"}
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES.keys() - ENDED))
+def test_queries_name_fields_of_the_record(name: str) -> None:
     fields = re.findall(r"\b(?:record|type)\b[\w.]*", re.sub(r"'[^']*'", "", QUERIES[name]))
     assert len(fields) >= 3
     assert [field for field in fields if not is_in_the_record(field)] == []
     aliases = set(re.findall(r" as (\w+)", QUERIES[name]))
     sorted_by = re.findall(r"sort (\S+)", QUERIES[name])
     assert [one for one in sorted_by if one not in aliases and one != "@timestamp" and not is_in_the_record(one)] == []
+
+
+def is_in_an_ended_run(path: str) -> bool:
+    definitions: Any = ended_run_schema()["$defs"]
+    first, _, rest = path.partition(".")
+    properties = definitions["EndedRun"]["properties"]
+    return first in properties and (not rest or rest in definitions[first.capitalize()]["properties"])
+
+
+@pytest.mark.parametrize("name", sorted(ENDED))
+def test_queries_name_fields_of_an_ended_run(name: str) -> None:
+    fields = re.findall(r"[\w.]+", re.search(r"fields @timestamp, ([^|]*)", QUERIES[name])[1])  # type: ignore[index]
+    fields += [
+        field for field in re.findall(r"ispresent\((.*?)\)|\b(status)\b", QUERIES[name]) for field in field if field
+    ]
+    assert len(fields) >= 3
+    assert [field for field in fields if not is_in_an_ended_run(field)] == []
+    assert not is_in_an_ended_run("metrics.billedMs")
 
 
 def test_each_query_is_saved() -> None:

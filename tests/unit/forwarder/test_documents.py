@@ -1,6 +1,7 @@
 """From a report to its document, and the document compared with the index templates."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -277,12 +278,27 @@ def test_an_exit_code_beyond_32_bits_is_left_out_with_a_warning(code: int) -> No
     assert FULL.task_id in warning
 
 
-def test_a_number_that_no_index_can_store_is_left_out() -> None:
+def test_a_number_that_no_index_can_store_is_left_out_with_a_warning() -> None:
     metrics = Metrics(duration_ms=10**30, network_rx_bytes=2**63, network_tx_bytes=5)
     made = document(msgspec.structs.replace(FULL, metrics=metrics))
     assert "duration" not in made.fields["event"]
     assert made.fields["usage"]["network"] == {"tx_bytes": 5}
     assert msgspec.json.encode(made.fields)
+    (warning,) = made.warnings
+    assert FULL.task_id in warning
+    assert set(re.findall(r"[\w.]+_\w+|event\.duration", warning)) == {
+        "usage.duration_ms",
+        "usage.network.rx_bytes",
+        "event.duration",
+    }
+
+
+@given(st.integers(-(2**66), 2**66))
+def test_an_integer_is_stored_or_named(number: int) -> None:
+    made = document(msgspec.structs.replace(FULL, metrics=Metrics(network_rx_bytes=number)))
+    is_stored = -(2**63) <= number < 2**63
+    assert made.fields.get("usage", {}).get("network", {}).get("rx_bytes") == (number if is_stored else None)
+    assert [("usage.network.rx_bytes" in warning) for warning in made.warnings] == ([] if is_stored else [True])
 
 
 @pytest.mark.parametrize("status", ["rebooted", "", "unknown"])

@@ -135,7 +135,7 @@ class World:
             run_log=lambda of, name: ReportFinder(self, self.time, of.id, name),
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
-            once=self.once,
+            once=lambda _settings: self.once,
             warn=self.warnings.append,
         )
         return handling.handle(ended or task()).as_response()

@@ -25,6 +25,7 @@ from kibana.objects import object_id
 from kibana.panels import DASHBOARDS, PANELS
 from kibana.shared_panels import OUTCOMES
 from profiler.record.document_fields import FIELDS
+from tests.documentation import ROOT
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
@@ -180,13 +181,27 @@ def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
 
 
-def test_the_pipeline_moves_every_field_that_the_record_contains() -> None:
+def written_by_the_pipeline(field: str) -> bool:
+    """Whether the pipeline sets the field, alone or with its object."""
     processors = json.loads((FOLDER / "ingest" / "task-profiler.json").read_text())["processors"]
     written = {one["target_field"] for step in processors for kind, one in step.items() if kind == "rename"}
     written |= {one["field"] for step in processors for kind, one in step.items() if kind in {"set", "append"}}
-    for field in FIELDS:
-        if field.record_path is not None:
-            assert {field.name, field.name.rsplit(".", 1)[0]} & written, field.name
+    return bool({field, field.rsplit(".", 1)[0]} & written)
+
+
+def test_the_pipeline_moves_every_field_that_the_record_contains() -> None:
+    moved = [field.name for field in FIELDS if field.record_path is not None]
+    assert [name for name in moved if not written_by_the_pipeline(name)] == []
+
+
+def test_the_page_names_every_field_that_the_pipeline_leaves_out() -> None:
+    absent = {field.name for field in FIELDS if not written_by_the_pipeline(field.name)}
+    rows = [row for row in (ROOT / "docs" / "how-to" / "existing-elk.md").read_text().splitlines() if "| absent" in row]
+    names = [name.removesuffix(".*") for row in rows for name in re.findall(r"`([\w.*]+)`", row.split("|")[1])]
+    named = [name if "." in name or name == "tags" else f"task.{name}" for name in names]
+    found = {name: {field for field in absent if f"{field}.".startswith(f"{name}.")} for name in named}
+    assert set().union(*found.values()) == absent
+    assert all(found.values())
 
 
 # --- the three ways of writing a panel say the same -----------------------------------------------------------------

@@ -291,20 +291,20 @@ def test_the_most_specific_reason(
 
 
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
-    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is no time of the years 1970 to 9999"),
-    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is no time of the years 1970 to 9999"),
-    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is no time of the years 1970 to 9999"),
-    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is no time of the years 1970 to 9999"),
-    ({"createdAt": 5}, "createdAt is no text"),
+    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time of the years 1970 to 9999"),
+    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time of the years 1970 to 9999"),
+    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time of the years 1970 to 9999"),
+    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time of the years 1970 to 9999"),
+    ({"createdAt": 5}, "createdAt is not a text"),
     (
         {"stoppedReason": "half \ud800 a pair"},
-        "stoppedReason is no valid Unicode: half of a surrogate pair is replaced by U+FFFD",
+        "stoppedReason is not valid Unicode: half of a surrogate pair is replaced by U+FFFD",
     ),
     (
         {"containers": [{"name": "batch", "exitCode": 2**70}]},
-        "container batch: exitCode is no integer of 32 bits",
+        "container batch: exitCode is not an integer of 32 bits",
     ),
-    ({"containers": [{"name": 5}]}, "containers[].name is no text"),
+    ({"containers": [{"name": 5}]}, "containers[].name is not a text"),
 ]
 
 
