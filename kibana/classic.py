@@ -77,7 +77,8 @@ def _settings(panel: Panel) -> Json:
     if colours := colours_of(panel):
         settings["colors"] = colours
     if panel.kind == "table":
-        fields = [part.field for part in (*panel.terms, *panel.metrics)]
+        fields = [terms.field for terms in panel.terms]
+        fields += [metric.field if metric.operation == "latest" else "" for metric in panel.metrics]
         settings["columnsWidth"] = [
             {"colIndex": number, "width": COLUMN_WIDTHS[field]}
             for number, field in enumerate(fields)

@@ -276,7 +276,8 @@ def _visualization(panel: Panel, layer: str) -> Json:
 
 
 def _table_column(name: str, column: Json) -> Json:
-    width = COLUMN_WIDTHS.get(str(column["sourceField"]))
+    is_number = column["dataType"] == "number"
+    width = None if is_number else COLUMN_WIDTHS.get(str(column["sourceField"]))
     return {
         "columnId": name,
         "isTransposed": False,

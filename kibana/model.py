@@ -14,13 +14,13 @@ Band = tuple[int, int, str]
 TIME_FIELD: Final = "@timestamp"
 
 COLUMN_WIDTHS: Final = {
-    "task.id": 280,
-    "task.stopped_reason": 320,
+    "task.id": 260,
+    "task.stopped_reason": 285,
     "container.image.name": 260,
-    "event.start": 170,
-    TIME_FIELD: 170,
+    "event.start": 160,
+    TIME_FIELD: 160,
 }
-"""The width in pixels of a table's column by field: an id of 32 digits, a time and most reasons are not cut. Other
+"""The width in pixels of a table's column by field: ids of 32 digits and times are not cut. Other
 columns share the rest."""
 
 SUCCESS_COLOUR: Final = "#2e9e5b"

@@ -98,7 +98,7 @@ RUN: Final = Dashboard(
             highest("usage.memory.used_mb.max", "Peak MB"),
             highest("usage.memory.percent.max", "Peak %"),
             highest("usage.memory.kills", "Killed"),
-            highest("recommendation.vcpu", "Advised vCPU"),
+            highest("recommendation.vcpu", "Advised CPU"),
             highest("recommendation.memory_mb", "Advised MB"),
         ),
         _table(
