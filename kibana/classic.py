@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kibana.aggregations import cases_id, metric_id, terms_id, time_id
 from kibana.conditions import kql
-from kibana.model import FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
+from kibana.model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
     GridPosition,
     dashboard_object,
@@ -21,7 +21,7 @@ from kibana.panels import DASHBOARDS
 MIGRATION_VERSIONS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
 _PANEL_VERSION = "7.10.0"
 _SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
-_CONTROLS_HEIGHT = 6
+_CONTROLS_HEIGHT = 5
 _TYPES = {
     "number": "metric",
     "line": "line",
@@ -73,8 +73,18 @@ def _dashboard(dashboard: Dashboard) -> Json:
 
 def _settings(panel: Panel) -> Json:
     """A panel's settings on its dashboard. OpenSearch Dashboards ignores the colours in a visualization's own state."""
-    colours = colours_of(panel)
-    return {"vis": {"colors": colours}} if colours else {}
+    settings: Json = {}
+    if colours := colours_of(panel):
+        settings["colors"] = colours
+    if panel.kind == "table":
+        fields = [terms.field for terms in panel.terms]
+        fields += [metric.field if metric.operation == "latest" else "" for metric in panel.metrics]
+        settings["columnsWidth"] = [
+            {"colIndex": number, "width": COLUMN_WIDTHS[field]}
+            for number, field in enumerate(fields)
+            if field in COLUMN_WIDTHS
+        ]
+    return {"vis": settings} if settings else {}
 
 
 def colours_of(panel: Panel) -> dict[str, str]:
@@ -367,8 +377,8 @@ def _xy_params(panel: Panel) -> Json:
         ],
         "seriesParams": series,
         "addTooltip": True,
-        "addLegend": True,
-        "legendPosition": "right",
+        "addLegend": panel.has_legend,
+        "legendPosition": panel.legend_position,
         "times": [],
         "addTimeMarker": False,
         "labels": {"show": False},

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kibana.conditions import kql
-from kibana.model import TIME_FIELD, Control, Dashboard, Json, Metric, Panel, Terms
+from kibana.model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
     dashboard_object,
     data_view,
@@ -269,10 +269,21 @@ def _visualization(panel: Panel, layer: str) -> Json:
         case "heatmap":
             return _heatmap(panel, layer)
         case "table":
-            columns = [{"columnId": column, "isTransposed": False} for column, _ in _columns(panel)]
+            columns = [_table_column(name, column) for name, column in _columns(panel)]
             return {"layerId": layer, "layerType": "data", "columns": columns}
         case "line" | "bars" | "ranking":
             return _xy(panel, layer)
+
+
+def _table_column(name: str, column: Json) -> Json:
+    is_number = column["dataType"] == "number"
+    width = None if is_number else COLUMN_WIDTHS.get(str(column["sourceField"]))
+    return {
+        "columnId": name,
+        "isTransposed": False,
+        **({"width": width} if width is not None else {}),
+        **({"hidden": True} if name == _COUNT_COLUMN else {}),
+    }
 
 
 def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
@@ -290,9 +301,9 @@ def _xy(panel: Panel, layer: str) -> Json:
     split = {"splitAccessor": _terms_column(0)} if panel.terms and panel.has_time_axis else {}
     series = _SERIES[panel.kind]
     accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != _COUNT_COLUMN]
-    colours = [{"forAccessor": name, "color": case.colour} for name, case in zip(accessors, panel.cases, strict=False)]
+    colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     return {
-        "legend": {"isVisible": True, "position": "right"},
+        "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
         "axisTitlesVisibilitySettings": {**shown, "x": False},

@@ -13,6 +13,16 @@ Band = tuple[int, int, str]
 
 TIME_FIELD: Final = "@timestamp"
 
+COLUMN_WIDTHS: Final = {
+    "task.id": 260,
+    "task.stopped_reason": 285,
+    "container.image.name": 260,
+    "event.start": 160,
+    TIME_FIELD: 160,
+}
+"""The width in pixels of a table's column by field: ids of 32 digits and times are not cut. Other
+columns share the rest."""
+
 SUCCESS_COLOUR: Final = "#2e9e5b"
 FAILURE_COLOUR: Final = "#d64541"
 OUT_OF_MEMORY_COLOUR: Final = "#7b241c"
@@ -125,6 +135,16 @@ class Panel:
     is_logarithmic: bool = False
     width: int = 24
     height: int = 15
+
+    @property
+    def has_legend(self) -> bool:
+        """Whether the chart has more than one series. The axis names a single one."""
+        return len(self.metrics) > 1 or bool(self.cases) or (bool(self.terms) and self.has_time_axis)
+
+    @property
+    def legend_position(self) -> str:
+        """Above the few series of a line or a ranking, which have long names; beside the many series of bars."""
+        return "right" if self.kind == "bars" else "top"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

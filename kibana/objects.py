@@ -16,6 +16,8 @@ _PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrec
 _PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
 _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
 _BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
+# Without milliseconds and the name of the month, so that the column of a table is not cut.
+_TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
 _DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00[00]"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
 _TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
@@ -94,7 +96,10 @@ def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precis
     """
     fields = data_view_fields(index)
     duration = {"id": "duration", "params": _PRECISE_DURATION if has_precise_durations else _PLAIN_DURATION}
-    formats = {str(entry["name"]): _field_format(str(entry["name"]), duration) for entry in fields}
+    formats = {
+        str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
+        for entry in fields
+    }
     attributes = {
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,

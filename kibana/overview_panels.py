@@ -29,6 +29,7 @@ from kibana.shared_panels import (
     OUT_OF_MEMORY,
     OUTCOME_CONTROL,
     OUTCOMES,
+    TABLE_HEIGHT,
     TASKS,
     WASTE,
     average,
@@ -215,6 +216,7 @@ OVERVIEW: Final = Dashboard(
             ),
             terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True),),
             width=48,
+            height=TABLE_HEIGHT,
         ),
     ),
 )

@@ -98,7 +98,7 @@ RUN: Final = Dashboard(
             highest("usage.memory.used_mb.max", "Peak MB"),
             highest("usage.memory.percent.max", "Peak %"),
             highest("usage.memory.kills", "Killed"),
-            highest("recommendation.vcpu", "Advised vCPU"),
+            highest("recommendation.vcpu", "Advised CPU"),
             highest("recommendation.memory_mb", "Advised MB"),
         ),
         _table(
@@ -129,8 +129,8 @@ RUN: Final = Dashboard(
             kind="table",
             metrics=(
                 average("interval.cpu_percent", "CPU %"),
-                highest("interval.memory_mb", "Memory peak (MB)"),
-                highest("usage.memory.cache_mb.max", "Page cache (MB)"),
+                highest("interval.memory_mb", "Peak MB"),
+                highest("usage.memory.cache_mb.max", "Cache MB"),
                 highest("usage.network.rx_bytes", "Received"),
                 highest("usage.network.tx_bytes", "Sent"),
                 highest("usage.block.read_bytes", "Read"),

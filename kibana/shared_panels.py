@@ -18,6 +18,7 @@ from kibana.model import (
 
 HEATMAP_ROWS: Final = 25
 NUMBER_HEIGHT: Final = 7
+TABLE_HEIGHT: Final = 20
 
 TASKS: Final = Metric(operation="count_distinct", field="task.id", label="Tasks")
 COST: Final = Metric(operation="sum", field="cost.usd", label="USD")

@@ -448,3 +448,17 @@ def test_every_rule_of_the_lint_has_a_mutation() -> None:
 
 def test_a_line_that_is_no_json_is_found() -> None:
     assert [finding.rule for finding in lint_file("not json\n[]\n")] == ["I02", "I02"]
+
+
+def test_a_table_of_lens_hides_the_column_that_only_orders_it(files: dict[str, str]) -> None:
+    drawn = by_id(loaded(files[LENS]), object_id("lens", "families"))["attributes"]["state"]["visualization"]
+    assert [column["columnId"] for column in drawn["columns"] if column.get("hidden")] == ["count"]
+
+
+def test_ids_have_the_width_of_an_id_and_their_number_does_not(files: dict[str, str]) -> None:
+    dashboard = by_id(loaded(files[CLASSIC]), DASHBOARD)["attributes"]
+    widths = [
+        panel["embeddableConfig"].get("vis", {}).get("columnsWidth") for panel in json.loads(dashboard["panelsJSON"])
+    ]
+    (failures,) = (found for found in widths if found and len(found) == 3)
+    assert [one["colIndex"] for one in failures] == [2, 5, 6]  # reason, latest task, latest end
