@@ -15,7 +15,7 @@ def texts(lines: list[Line]) -> list[str]:
 
 
 def test_columns_are_aligned_below_their_titles() -> None:
-    rows = [("etl", "5", Span("ok", "green")), ("load-all", "12", "failed")]
+    rows: list[tuple[str | Span, ...]] = [("etl", "5", Span("ok", "green")), ("load-all", "12", "failed")]
     assert texts(table(COLUMNS, rows, gap=2)) == [
         "Name      Count  Result",
         "etl           5  ok    ",
