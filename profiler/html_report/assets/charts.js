@@ -73,7 +73,7 @@ function drawHeat(place, runs, buckets, { of, colours, what }) {
     // Edges of the cells, not centres: with centres, Plotly draws a single column 1 ms wide.
     type: "heatmap", x: [...buckets.starts, buckets.starts.at(-1) + buckets.width], y: [...families.map((_, row) => row - 0.5), families.length - 0.5], z, text,
     hoverinfo: "text", hoverongaps: false, zmin: 0, zmax: 100, zauto: false, xgap: 1.5, ygap: 1.5, colorscale: scale,
-    colorbar: { thickness: 9, outlinewidth: 0, ticksuffix: " %", tickvals: [0, 25, 50, 75, 100], len: 1, xpad: 4 },
+    colorbar: { thickness: 9, outlinewidth: 0, tickvals: [0, 25, 50, 75, 100], ticktext: ["0 %", "25 %", "50 %", "75 %", "100 %"], len: 1, xpad: 4 },
   }], layout(Math.max(150, 60 + 26 * families.length), {
     annotations: note, margin: { l: 8, r: 8, t: 6, b: left ? 52 : 34 },
     xaxis: { type: "date", range: timeRange(buckets), showgrid: false, nticks: isNarrow() ? 4 : 8 }, yaxis: familyAxis(families.map(([name]) => name)),

@@ -20,7 +20,7 @@ const rowsOf = (run) => ROWS.filter(({ lines }) => lines.some(({ column }) => ru
 const lengthOf = (run) => Math.max(run.series.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
 
 const plainAxis = (top) => ({ range: [0, top], nticks: 4, tickformat: "~r" });
-const percentAxis = () => ({ range: [0, 105], tickvals: [0, 50, 100], ticksuffix: " %" });
+const percentAxis = () => ({ range: [0, 105], tickvals: [0, 50, 100], ticktext: ["0 %", "50 %", "100 %"] });
 function memoryAxis(top) {
   const step = MEMORY_STEPS_MB.find((candidate) => top / candidate <= 4.5) ?? Math.ceil(top / 4 / 102400) * 102400;
   const tickvals = [];
