@@ -177,7 +177,7 @@ $(VENV)/.venv:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dashboard]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml

@@ -39,6 +39,7 @@ def all_benchmarks(rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("monitor", "Monitor", quick=("--seconds", "8")),
         Benchmark("local", "Local runs, compared with other profilers", (str(rivals),), (str(rivals), "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
+        Benchmark("html_report", "HTML report"),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),
     )

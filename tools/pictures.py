@@ -42,8 +42,8 @@ def main(arguments: Sequence[str]) -> None:
         killed_task_id = write_history(history)
         chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=list(BROWSER_ARGS))
-        take_screenshot(browser, write_page(history), folder / "report.png", height=930)
-        take_screenshot(browser, write_page(history, "--run", killed_task_id), folder / "report-run.png", height=1130)
+        take_screenshot(browser, write_page(history), folder / "report.png", height=1390)
+        take_screenshot(browser, write_page(history, "--run", killed_task_id), folder / "report-run.png", height=1180)
         browser.close()
 
 

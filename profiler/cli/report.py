@@ -18,7 +18,8 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
 from profiler.core.timestamps import format_ms
-from profiler.html_report.data import MAX_STEPS, PageData, build_page_data, steps_per_run
+from profiler.html_report.data import PageData, build_page_data
+from profiler.html_report.packed_series import steps_per_run
 from profiler.html_report.page import Assets, render_page
 from profiler.html_report.runs import (
     Run,
@@ -29,12 +30,27 @@ from profiler.html_report.runs import (
     steps_of_series,
 )
 from profiler.record.units import format_count, format_memory
+from profiler.runs.families import last_success
 from profiler.runs.local_history import LocalRuns
-from profiler.runs.source import PastRun, RunSource, find_run, no_run_sentence
+from profiler.runs.source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
 
-_SCRIPTS = ("numbers.js", "charts.js", "page.js")
+_PLOTLY = "plotly-cartesian.min.js"
+_SCRIPTS = (
+    "numbers.js",
+    "elements.js",
+    "content.js",
+    "charts.js",
+    "night_chart.js",
+    "run_charts.js",
+    "run_page.js",
+    "filters.js",
+    "tables.js",
+    "page.js",
+)
 _BYTES_PER_MB = 1_000_000
 _FILE_MODE = 0o644
+# Reading more than that from the history would take more than half a minute.
+_MAX_POINTS = 1_500_000
 
 
 @click.command("report", epilog="Example: task-profiler report --from report-lines.jsonl -o batches.html --open")
@@ -58,7 +74,7 @@ def command(options: SourceOptions, out: str, last: int | None, run_id: str | No
     """
     if not out:
         raise UsageError("--output is empty: name a file or leave the option out.")
-    plotly = _plotly()
+    assets = _assets()
     clock = SystemClock()
     runs = _read_runs(options, clock, last, run_id)
     data = build_page_data(
@@ -68,12 +84,14 @@ def command(options: SourceOptions, out: str, last: int | None, run_id: str | No
         only_one=run_id is not None,
         price_overrides=price_overrides(os.environ),
     )
-    title = f"{runs[0].report.record.family or 'Task'} {runs[0].started_at}" if run_id is not None else "Task report"
-    text = render_page(data.text, _assets(plotly), title=printable(title))
+    title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
+    text = render_page(data.text, assets, title=printable(title))
     path = Path(out)
     size_bytes = _write(path, text)
-    click.echo(f"{path}: {format_count(data.runs, 'run')}, {format_memory(size_bytes / _BYTES_PER_MB)}")
-    _warn_about_omissions(data, len(runs))
+    shown = data.runs if run_id is None else 1
+    click.echo(f"{path}: {format_count(shown, 'run')}, {format_memory(size_bytes / _BYTES_PER_MB)}")
+    if run_id is None:
+        _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started here: open {path} in a browser.")
 
@@ -87,23 +105,20 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
         )
     if data.without_details:
         warn(
-            f"Labels, warnings and GPUs of {format_count(data.without_details, 'run')} do not fit into a page of 8 MB "
-            "and are left out: task-profiler report --run ID shows them for one run."
+            f"Labels, processes, GPUs and the like of {format_count(data.without_details, 'run')} do not fit into a "
+            "page of 8 MB and are left out: task-profiler report --run ID shows them for one run."
         )
 
 
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs  # an extra, and its import takes half a second
-    except ImportError as error:
-        raise TaskProfilerError(
-            "The page needs plotly, which is not installed: pip install 'task-profiler[dashboard]'"
-        ) from error
-    return str(get_plotlyjs())
-
-
-def _assets(plotly: str) -> Assets:
+def _assets() -> Assets:
     folder = resources.files("profiler.html_report") / "assets"
+    try:
+        plotly = (folder / _PLOTLY).read_text("utf-8")
+    except FileNotFoundError as error:  # the container image of the monitor leaves it out
+        raise TaskProfilerError(
+            "The page needs its chart library, which the monitor's image does not have: run this command on a "
+            "computer where task-profiler is installed by pip."
+        ) from error
     return Assets(
         body=(folder / "page.html").read_text("utf-8"),
         style=(folder / "page.css").read_text("utf-8"),
@@ -115,7 +130,7 @@ def _assets(plotly: str) -> Assets:
 def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: str | None) -> tuple[Run, ...]:
     wanted = run_filter(options, clock, run=run_id)
     source = open_source(options, os.environ, clock)
-    past = (find_run(source, wanted),) if run_id is not None else tuple(islice(source.runs(wanted), last))
+    past = tuple(islice(source.runs(wanted), last)) if run_id is None else _run_and_last_success(source, wanted)
     for note in source.notes:
         warn(note)
     if not past:
@@ -123,20 +138,24 @@ def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: s
     return tuple(_with_series(past, source))
 
 
+def _run_and_last_success(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
+    run = find_run(source, wanted)
+    success = last_success(run, source)
+    return (run,) if success is None else (run, success)
+
+
 def _with_series(past: Sequence[PastRun], source: RunSource) -> Iterator[Run]:
     """Add the time series, as far as the page can hold them: reading all of 10,000 runs would take minutes."""
-    max_steps, left = steps_per_run(len(past)), MAX_STEPS
+    max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
     for run in past:
-        steps = downsample(_steps(run, source), max_steps) if left > 0 else ()
-        left -= len(steps)
-        yield Run(report=run.report, steps=steps)
+        points = source.points(run) if isinstance(source, LocalRuns) and left_points > 0 else ()
+        left_points -= len(points)
+        steps = steps_of_points(points) if points else _steps_of_lines(run)
+        yield Run(past=run, steps=downsample(steps, max_steps))
 
 
-def _steps(run: PastRun, source: RunSource) -> tuple[Step, ...]:
-    """The time series in most detail: of the history, of the checkpoints, or of the record."""
-    points = source.points(run) if isinstance(source, LocalRuns) else ()
-    if points:
-        return steps_of_points(points)
+def _steps_of_lines(run: PastRun) -> tuple[Step, ...]:
+    """The time series of the record, or of the checkpoints if they have more steps."""
     of_record = steps_of_series(run.report.record)
     of_checkpoints = steps_of_checkpoints(run.checkpoints)
     return of_checkpoints if len(of_checkpoints) > len(of_record) else of_record

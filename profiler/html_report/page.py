@@ -31,9 +31,9 @@ def round_to(value: Number | None, digits: int = _DIGITS) -> Number | None:
     return None if value is None or not math.isfinite(value) else _int_if_whole(round(value, digits))
 
 
-def round_significant(value: float) -> Number:
-    """Round to three significant digits."""
-    return _int_if_whole(float(f"{value:.{_DIGITS}g}"))
+def round_significant(value: float, digits: int = _DIGITS) -> Number:
+    """Round to three significant digits, or as many as are given."""
+    return _int_if_whole(float(f"{value:.{digits}g}"))
 
 
 def _int_if_whole(value: float) -> Number:

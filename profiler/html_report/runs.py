@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -9,17 +10,19 @@ from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.history.timeline import Point
-from profiler.record.model import Interval, Record, Report
+from profiler.record.model import Interval, Record, Report, Series
 from profiler.record.units import MIB
+from profiler.runs.source import PastRun
 
 _PERCENT = 100
+_MAX_SERIES_STEPS = 1000
 
 
 class Step(Struct, frozen=True, kw_only=True):
     """The measurements between the previous step and ``elapsed_ms`` after the start.
 
-    CPU and GPU utilization are means, memory is the maximum. Bytes are counted since the last step whose bytes are
-    known.
+    CPU, GPU and Neuron utilization are means, memory is the maximum. Bytes are counted since the last step whose bytes
+    are known.
     """
 
     elapsed_ms: int
@@ -29,6 +32,7 @@ class Step(Struct, frozen=True, kw_only=True):
     block_write_bytes: int | None = None
     gpu_percent: float | None = None
     gpu_memory_mb: float | None = None
+    neuron_percent: float | None = None
 
 
 def steps_of_points(points: Iterable[Point]) -> tuple[Step, ...]:
@@ -76,13 +80,18 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> tuple[Step, ...]:
 
 
 def steps_of_series(record: Record) -> tuple[Step, ...]:
-    """Convert the time series of the record. A report has the GPUs' utilization there, and no bytes."""
+    """Convert the time series of the record. The devices' utilization is there, and no bytes."""
     series = record.series
     if series is None:
         return ()
-    columns = (series.vcpu_used, series.memory_used_mb, series.gpu_utilization_percent)
+    columns = (
+        series.vcpu_used,
+        series.memory_used_mb,
+        series.gpu_utilization_percent,
+        series.neuron_utilization_percent,
+    )
     length = max(len(column or ()) for column in columns)
-    vcpu, memory, gpu = (column or (None,) * length for column in columns)
+    vcpu, memory, gpu, neuron = ((*(column or ()), *(None,) * (length - len(column or ()))) for column in columns)
     end_ms = record.metrics.duration_ms or math.inf
     return tuple(
         Step(
@@ -90,9 +99,27 @@ def steps_of_series(record: Record) -> tuple[Step, ...]:
             vcpu_used=vcpu[number],
             memory_used_mb=memory[number],
             gpu_percent=gpu[number],
+            neuron_percent=neuron[number],
         )
         for number in range(length)
     )
+
+
+def series_of_steps(started_at: str, steps: Sequence[Step]) -> Series | None:
+    """Make a series of equal steps, to find moments in; None without steps. A time without a measurement is a gap."""
+    if not steps or steps[-1].elapsed_ms <= 0:
+        return None
+    ends_ms = (0, *(step.elapsed_ms for step in steps))
+    lengths_ms = [end - start for start, end in pairwise(ends_ms) if end > start]
+    step_ms = max(min(lengths_ms), steps[-1].elapsed_ms // _MAX_SERIES_STEPS, 1)
+    length = -(-steps[-1].elapsed_ms // step_ms)
+    vcpu: list[float | None] = [None] * length
+    memory: list[float | None] = [None] * length
+    for start_ms, step in zip(ends_ms, steps, strict=False):
+        for number in range(start_ms // step_ms, min(-(-step.elapsed_ms // step_ms), length)):
+            vcpu[number] = step.vcpu_used
+            memory[number] = max_known(memory[number], step.memory_used_mb)
+    return Series(started_at=started_at, step_ms=step_ms, vcpu_used=tuple(vcpu), memory_used_mb=tuple(memory))
 
 
 def _elapsed_ms(checkpoint: Report) -> int | None:
@@ -142,6 +169,7 @@ def _merge(steps: Sequence[Step], before_ms: int) -> Step:
         block_write_bytes=sum_known(*(step.block_write_bytes for step in steps)),
         gpu_percent=_average((step.gpu_percent for step in steps), lengths_ms),
         gpu_memory_mb=max_known(*(step.gpu_memory_mb for step in steps)),
+        neuron_percent=_average((step.neuron_percent for step in steps), lengths_ms),
     )
 
 
@@ -156,12 +184,12 @@ def _megabytes(size_bytes: int | None) -> float | None:
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """One run: its report (or last checkpoint), and its time series if known."""
+    """One run of the page, and its time series if known."""
 
-    report: Report
+    past: PastRun
     steps: tuple[Step, ...] = ()
 
     @property
-    def started_at(self) -> str:
-        """The start time, or the time of its line if the start is unknown."""
-        return self.report.record.started_at or self.report.time
+    def record(self) -> Record:
+        """The record of the report, or of the last checkpoint."""
+        return self.past.report.record

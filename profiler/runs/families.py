@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from profiler.record.units import format_count
-from profiler.runs.source import CHECKPOINT, RunFilter, RunPlace, RunSource
+from profiler.runs.source import CHECKPOINT, PastRun, RunFilter, RunPlace, RunSource, family_of
 from profiler.sizing.evidence import Evidence, Family
 from profiler.sizing.requirements import facts_of
 
@@ -71,3 +71,10 @@ def is_pattern(family: str) -> bool:
 def pattern_of(family: str) -> str:
     """The pattern that matches this family alone: a family's name may have the characters of wildcards."""
     return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
+
+
+def last_success(run: PastRun, source: RunSource) -> PastRun | None:
+    """The newest success of the run's family that started before the run."""
+    pattern = pattern_of(family_of(run.report))
+    wanted = RunFilter(families=(pattern,), statuses=("success",), until_ns=run.started_ns)
+    return next(source.runs(wanted), None)

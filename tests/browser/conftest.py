@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, sync_playwright
+from msgspec.structs import replace
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
 
 from profiler.history.store import HistoryStore
 from profiler.record.model import encode
+from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
+from tests.runs import lines
 from tools.example_runs import runs
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
@@ -26,6 +29,66 @@ FLAGS = (
 )
 RUNS = 120
 MANY = 5000
+# One run of each other kind of end, each in its own family.
+OTHER_RUNS = tuple(
+    replace(made, record=replace(made.record, family=family, task_id=f"{family}-1"))
+    for family, made in (
+        ("invoices", shown_runs.failure()),
+        ("stopped-one", shown_runs.stopped()),
+        ("running-one", shown_runs.running()),
+        ("train", shown_runs.gpu()),
+        ("infer", shown_runs.neuron()),
+        ("laptop", shown_runs.local()),
+        ("unmeasured-one", shown_runs.unmeasured()),
+    )
+)
+
+
+Opener = Callable[..., Page]
+
+
+class PageOpener:
+    """Opens pages, and collects errors and requests."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.trouble: list[str] = []
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+
+    def open(
+        self, file: Path, address: str = "", *, width: int = 1280, theme: str = "light", zone: str = "UTC"
+    ) -> Page:
+        """Open a page and wait until everything is drawn."""
+        context = self._browser.new_context(
+            viewport={"width": width, "height": 900},
+            timezone_id=zone,
+            color_scheme="dark" if theme == "dark" else "light",
+        )
+        self._contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", self._on_console)
+        tab.on("pageerror", lambda error: self.trouble.append(str(error)))
+        tab.on("request", lambda request: self._on_request(request.url, file))
+        tab.goto(file.as_uri() + address)
+        ready(tab)
+        return tab
+
+    def close(self) -> None:
+        """Close all pages."""
+        for context in self._contexts:
+            context.close()
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.trouble.append(message.text)
+
+    def _on_request(self, url: str, file: Path) -> None:
+        if url.partition("#")[0] != file.as_uri() and not url.startswith(("data:", "blob:")):
+            self.trouble.append(url)
+
+
+def ready(tab: Page) -> None:
+    tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
 
 
 def make_page(out: Path, *options: str) -> Path:
@@ -72,3 +135,21 @@ def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for report, points in runs(MANY, max_points=60):
         assert store.add(encode(report), points, max_runs=MANY) is None
     return make_page(file.with_name("page.html"), "--history", str(file))
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opener]:
+    """Open pages; after the test, check that there was no error and no request."""
+    opener = PageOpener(browser)
+    yield opener.open
+    opener.close()
+    assert opener.trouble == []
+
+
+@pytest.fixture(scope="session")
+def ecs_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of runs on ECS: three nights of a family, and one run of each kind of end."""
+    reports = (*shown_runs.night(), *OTHER_RUNS)
+    file = tmp_path_factory.mktemp("ecs") / "lines"
+    file.write_bytes(lines(reports))
+    return make_page(file.with_name("page.html"), "--from", str(file))

@@ -61,3 +61,12 @@ def test_what_is_unknown_is_a_dash(browser: Browser) -> None:
         texts = page.evaluate(f"() => {{ {SCRIPT}\n return [{function}(undefined), {function}(null)]; }}")
         page.close()
         assert texts == [UNKNOWN, UNKNOWN]
+
+
+def test_a_negative_saving_is_a_cost(browser: Browser) -> None:
+    assert evaluated(browser, "asChange", [35.2, -100, 0.2, -0.4]) == [
+        "saves 35 %",
+        "costs 100 % more",
+        "costs the same",
+        "costs the same",
+    ]

@@ -1,16 +1,15 @@
 """The page in a real browser. Screenshots are stored in each test's tmp_path."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Page
 
 from profiler.history.store import HistoryStore
 from profiler.history.timeline import Point
 from profiler.record.model import Container, Distribution, Interval, Metrics, Record, Report, encode
-from tests.browser.conftest import MANY, RUNS, make_page
+from tests.browser.conftest import MANY, RUNS, Opener, make_page, ready
 from tests.fakes import FakeClock
 from tests.runs import lines
 from tests.runs import report as sized_run
@@ -46,42 +45,6 @@ PAINTED = """async (id) => {
 CELLS = """(id) => { const z = document.getElementById(id).data[0].z;
   return [z.length, z[0].length, z.flat().filter((cell) => cell !== null).length]; }"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-Opener = Callable[..., Page]
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opener]:
-    """Open pages; after the test, check that there was no error and no request."""
-    contexts: list[BrowserContext] = []
-    trouble: list[str] = []
-
-    def open_page(file: Path, *, width: int = 1280, theme: str = "light", zone: str = "UTC") -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 900}, timezone_id=zone)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-        tab.on(
-            "console", lambda message: trouble.append(message.text) if message.type in {"error", "warning"} else None
-        )
-        tab.on("pageerror", lambda error: trouble.append(str(error)))
-        tab.on(
-            "request",
-            lambda request: (
-                None if request.url == file.as_uri() or request.url.startswith("data:") else trouble.append(request.url)
-            ),
-        )
-        tab.goto(file.as_uri())
-        ready(tab)
-        return tab
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert trouble == []
-
-
-def ready(tab: Page) -> None:
-    tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
 
 
 def count(tab: Page) -> int:
@@ -194,41 +157,52 @@ def test_search_and_sorting(opened: Opener, dashboard: Path) -> None:
     wait_for_count(tab, 0)
     tab.fill("#search", "")
     wait_for_count(tab, RUNS)
-    tab.click("#runs th:has-text('Peak') button")
-    assert tab.get_attribute("#runs th:has-text('Peak')", "aria-sort") == "descending"
+    tab.click("#runs th:has-text('Peak memory') button")
+    assert tab.get_attribute("#runs th:has-text('Peak memory')", "aria-sort") == "descending"
     assert tab.inner_text("#runs tbody tr:first-child td:nth-child(2)") == "train-ranker"
 
 
-def test_a_click_on_a_run_shows_its_course(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+def open_run(tab: Page, family: str) -> None:
+    tab.click(f"#runs tbody tr:has-text('{family}') button >> nth=0")
+    tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
+
+
+def lines_of(tab: Page) -> dict[str, list[list[float | None]]]:
+    """The lines of the run's chart by name."""
+    found: dict[str, list[list[float | None]]] = tab.evaluate(
+        "Object.fromEntries(document.getElementById('run-plot').data.map(({ name, x, y }) => [name, [[...x], [...y]]]))"
+    )
+    return found
+
+
+def titles(tab: Page) -> list[str]:
+    texts: list[str] = tab.evaluate(
+        "document.getElementById('run-plot').layout.annotations.map((one) => one.text.match(/<b>(.*?)<.b>/)?.[1])"
+    )
+    return [text for text in texts if text]
+
+
+def test_a_click_on_a_run_shows_its_time_series(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
     tab = opened(dashboard)
-    tab.click("#runs tbody tr:has-text('nightly-etl') >> nth=0")
-    tab.wait_for_selector("#detail[open] #course-memory .scatterlayer path.js-line >> nth=1", state="attached")
-    names = tab.evaluate("document.getElementById('course-memory').data.map((trace) => trace.name)")
-    assert names == ["memory", "limit 4 GB"]
-    assert tab.evaluate("document.getElementById('course-memory').data[1].y") == [4096, 4096]
-    assert tab.evaluate("document.getElementById('course-cpu').data[0].y.length") > 100
+    open_run(tab, "nightly-etl")
+    assert len(lines_of(tab)["mb"][1]) > 100
+    annotations = tab.evaluate("document.getElementById('run-plot').layout.annotations.map((one) => one.text)")
+    assert "limit 4 GB" in annotations, "its memory peak is near the limit"
     tab.screenshot(path=tmp_path / "run.png")
     tab.keyboard.press("Escape")
     tab.wait_for_selector("#detail", state="hidden")
-    assert tab.locator("#course-cpu").count() == 0
+    assert tab.locator("#run-plot").count() == 0
 
 
-def test_a_course_has_a_chart_for_what_was_measured(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
+def test_each_measured_quantity_has_a_chart(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
     tab = opened(dashboard)
-    traces = "(id) => document.getElementById(id).data.map((trace) => trace.name)"
-    charts = "[...document.querySelectorAll('#detail .chart')].map((place) => place.id)"
-    everywhere = ["course-cpu", "course-memory", "course-io"]
-    for family, expected in (("nightly-etl", everywhere), ("train-ranker", [*everywhere, "course-gpu"])):
-        tab.click(f"#runs tbody tr:has-text('{family}') >> nth=0")
-        tab.wait_for_selector(f"#detail[open] #{expected[-1]} .scatterlayer path.js-line >> nth=1", state="attached")
-        assert tab.evaluate(charts) == expected
-        assert tab.evaluate(traces, "course-io") == ["read", "written"]
-        tab.locator(f"#{expected[-1]}").scroll_into_view_if_needed()
+    everywhere = ["CPU, in vCPU", "Memory", "Read and written, in MB/s"]
+    devices = ["GPU utilization, mean of the GPUs", "GPU memory, all GPUs"]
+    for family, expected in (("nightly-etl", everywhere), ("train-ranker", [*everywhere, *devices])):
+        open_run(tab, family)
+        assert titles(tab) == expected
         tab.screenshot(path=tmp_path / f"{family}.png")
-        if family == "nightly-etl":
-            tab.click("#close")
-    assert tab.evaluate(traces, "course-gpu") == ["utilization, mean of the GPUs", "memory of all GPUs"]
-    assert tab.evaluate("document.getElementById('course-gpu').layout.yaxis2.side") == "right"
+        tab.click("#close")
 
 
 def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener, tmp_path: Path) -> None:
@@ -252,13 +226,13 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     file = tmp_path / "history.sqlite3"
     assert HistoryStore(file, FakeClock()).add(line, points, max_runs=1) is None
     tab = opened(make_page(tmp_path / "page.html", "--history", str(file), "--run", "a"))
-    course = "(id) => document.getElementById(id).data.map(({ x, y }) => [[...x], [...y]])"
-    assert tab.evaluate(course, "course-io") == [[[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]]
+    series = lines_of(tab)
+    assert series["read"] == [[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]
     # The gap before the last GPU reading is too long to be closed.
-    assert tab.evaluate(course, "course-gpu") == [[[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]]
+    assert series["GPU"] == [[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]
 
 
-def test_a_course_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_path: Path) -> None:
+def test_a_run_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_path: Path) -> None:
     record = Record(
         task_id="a", container=Container(name="batch"), status="running", started_at="2026-11-20T06:00:00.000Z"
     )
@@ -267,11 +241,7 @@ def test_a_course_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_
     file = tmp_path / "lines"
     file.write_bytes(encode(Report(time="2026-11-20T06:01:00.000Z", type="task.checkpoint", record=checkpoint)))
     tab = opened(make_page(tmp_path / "page.html", "--from", str(file), "--run", "a"))
-    assert tab.evaluate("[...document.querySelectorAll('.chart')].map((place) => place.id).filter(Boolean)")[-2:] == [
-        "course-cpu",
-        "course-memory",
-    ]
-    assert tab.locator("#course-io, #course-gpu").count() == 0
+    assert titles(tab) == ["CPU, in vCPU", "Memory"]
 
 
 def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
@@ -280,7 +250,7 @@ def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
     tab = opened(page, width=400)
     assert tab.is_hidden("#all")
     assert tab.inner_text("#one h2 >> nth=0") == last.record.family
-    assert tab.locator("#course-memory .scatterlayer path.js-line").count() == 2
+    assert tab.locator("#run-plot .scatterlayer path.js-line").count() > 2
     assert tab.evaluate(OVERFLOW) <= 0
     tab.screenshot(path=tmp_path / "one.png", full_page=True)
 
@@ -291,8 +261,8 @@ def test_a_phone_scrolls_one_way_only(opened: Opener, dashboard: Path, tmp_path:
     assert tab.evaluate(OVERFLOW) <= 0
     assert tab.get_attribute("html", "data-theme") == theme
     tab.screenshot(path=tmp_path / f"phone-{theme}.png", full_page=True)
-    tab.click("#runs tbody tr >> nth=0")
-    tab.wait_for_selector("#detail[open] #course-memory .scatterlayer path.js-line >> nth=1", state="attached")
+    tab.click("#runs tbody tr button >> nth=0")
+    tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
     assert tab.evaluate(OVERFLOW) <= 0
     assert tab.evaluate(
         "document.getElementById('detail').scrollWidth <= document.getElementById('detail').clientWidth"
@@ -357,11 +327,11 @@ def test_text_from_records_is_only_text(opened: Opener, tmp_path: Path) -> None:
     assert {"&lt;i&gt;", "<b>bold</b><b…", "2026-01-01", "1", "__proto__"} <= set(labels)
     assert tab.locator("#all a, #all img, #all svg a").count() == 0
     for place in range(len(INJECTIONS)):
-        tab.click(f"#runs tbody tr >> nth={place}")
+        tab.click(f"#runs tbody tr:nth-child({place + 1}) button")
         tab.wait_for_selector("#detail[open] dl")
         assert tab.locator("#detail a, #detail img").count() == 0
         tab.click("#close")
-    tab.select_option("#family", "=" + INJECTIONS[0])
+    tab.select_option("#family", INJECTIONS[0])
     wait_for_count(tab, 1)
     ready(tab)
     assert tab.evaluate(PAINTED, "heat-cpu") > 0  # a single cell has a size, too
@@ -390,15 +360,22 @@ def test_five_thousand_runs(opened: Opener, long_dashboard: Path, dashboard: Pat
     tab.screenshot(path=tmp_path / "many.png")
 
 
-def test_the_right_size_stands_in_the_table_and_opens_to_its_reasons(tmp_path: Path, opened: Opener) -> None:
+def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(tmp_path: Path, opened: Opener) -> None:
     file = tmp_path / "lines"
     file.write_bytes(lines(sized_run(number) for number in range(6)))
     tab = opened(make_page(tmp_path / "page.html", "--from", str(file)))
-    cell = tab.locator("#sizing td.advice")
-    assert cell.locator("summary").inner_text() == "0.25 vCPU, 512 MB"
-    assert not cell.locator("li").first.is_visible()
-    cell.locator("summary").click()
-    assert cell.locator("li").first.inner_text().startswith("6 runs used at most 400 MB of memory (sampled)")
-    assert tab.locator("#sizing tbody td").last.inner_text() == "75 %"
-    tab.locator("#runs tbody tr").first.click()
-    assert "0.25 vCPU, 512 MB" in tab.inner_text("#detail-body .facts")
+    toggle = tab.locator("#sizing td.advice button")
+    assert toggle.inner_text().replace("\u00a0", " ") == "0.25 vCPU, 512 MB"
+    assert tab.locator("#sizing td.change").inner_text().startswith("saves 75 %")
+    assert tab.locator("#sizing .opened").count() == 0
+    toggle.press("Enter")
+    assert toggle.get_attribute("aria-expanded") == "true"
+    assert (
+        tab.locator("#sizing .reasons li")
+        .first.inner_text()
+        .startswith("6 runs used at most 400 MB of memory (sampled)")
+    )
+    marks = tab.locator("#sizing .opened tbody td:last-child").all_inner_texts()
+    assert {"current", "recommended"} <= set(marks)
+    tab.locator("#runs tbody button").first.click()
+    assert "0.25 vCPU, 512 MB: saves 75 %" in tab.inner_text("#detail-body")

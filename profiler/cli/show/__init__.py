@@ -18,7 +18,7 @@ from profiler.cli.wiring.prices import price_overrides
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.record.model import Record, Series, known_status
-from profiler.runs.families import pattern_of
+from profiler.runs.families import last_success
 from profiler.runs.moments import find_moments, series_of_checkpoints
 from profiler.runs.source import PastRun, RunFilter, RunSource, family_of, find_run
 
@@ -106,13 +106,6 @@ def _comparison(run: PastRun, against: str | None, source: RunSource) -> Compari
         return compare(run, success, "last success", is_complete=against is not None)
     family = family_of(run.report)
     return Comparison(other=None, name=f"success of {family} in {source.place} that started before this run")
-
-
-def last_success(run: PastRun, source: RunSource) -> PastRun | None:
-    """The newest success of the run's family that started before the run."""
-    family = family_of(run.report)
-    wanted = RunFilter(families=(pattern_of(family),), statuses=("success",), until_ns=run.started_ns)
-    return next(source.runs(wanted), None)
 
 
 def _width() -> int:

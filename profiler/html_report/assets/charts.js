@@ -23,15 +23,18 @@ function layout(height, changes) {
   };
 }
 
-function draw(place, traces, plotLayout) {
+function draw(place, label, traces, plotLayout, config = CONFIG) {
+  place.setAttribute("role", "img");
+  place.setAttribute("aria-label", label);
   if (place.dataset.empty) { place.textContent = ""; delete place.dataset.empty; }
   charts.add(place);
   place.style.minHeight = `${plotLayout.height}px`;
-  return Plotly.react(place, traces, plotLayout, CONFIG);
+  return Plotly.react(place, traces, plotLayout, config);
 }
 
 function drawNothing(place, sentence) {
   if (charts.delete(place)) Plotly.purge(place);
+  for (const name of ["role", "aria-label"]) place.removeAttribute(name);
   place.replaceChildren(element("p", { className: "empty", textContent: sentence }));
   place.dataset.empty = "yes";
   place.style.minHeight = "";
@@ -66,11 +69,11 @@ function drawHeat(place, runs, buckets, { of, colours, what }) {
   }
   const note = left ? [{ text: `${left} families with fewer runs are not drawn: select a family above.`, showarrow: false, xref: "paper", yref: "paper", x: 0, y: 0, yanchor: "top", yshift: -24, font: { size: 11, color: colour("faint") } }] : [];
   const scale = colours.map((name, step) => [step / (colours.length - 1), colour(name)]);
-  return draw(place, [{
+  return draw(place, `Heatmap of the mean ${what} use of ${families.length} families over time. The table of runs has the numbers.`, [{
     // Edges of the cells, not centres: with centres, Plotly draws a single column 1 ms wide.
     type: "heatmap", x: [...buckets.starts, buckets.starts.at(-1) + buckets.width], y: [...families.map((_, row) => row - 0.5), families.length - 0.5], z, text,
     hoverinfo: "text", hoverongaps: false, zmin: 0, zmax: 100, zauto: false, xgap: 1.5, ygap: 1.5, colorscale: scale,
-    colorbar: { thickness: 9, outlinewidth: 0, ticksuffix: " %", tickvals: [0, 25, 50, 75, 100], len: 1, xpad: 4 },
+    colorbar: { thickness: 9, outlinewidth: 0, tickvals: [0, 25, 50, 75, 100], ticktext: ["0 %", "25 %", "50 %", "75 %", "100 %"], len: 1, xpad: 4 },
   }], layout(Math.max(150, 60 + 26 * families.length), {
     annotations: note, margin: { l: 8, r: 8, t: 6, b: left ? 52 : 34 },
     xaxis: { type: "date", range: timeRange(buckets), showgrid: false, nticks: isNarrow() ? 4 : 8 }, yaxis: familyAxis(families.map(([name]) => name)),
@@ -94,7 +97,7 @@ function drawCount(place, runs, buckets) {
       hovertext: buckets.starts.map((start, bucket) => `${bucketText(start, buckets.width)}<br>${outcome}: ${counts[bucket]}`),
     };
   }).filter((trace) => trace.y.some((count) => count));
-  return draw(place, traces, layout(300, {
+  return draw(place, `Number of runs over time by outcome: ${traces.map((trace) => `${total(trace.y)} ${trace.name}`).join(", ")}.`, traces, layout(300, {
     barmode: "stack", showlegend: true, margin: { l: 8, r: 10, t: 30, b: 34 },
     xaxis: { type: "date", range: timeRange(buckets), showgrid: false, nticks: isNarrow() ? 4 : 8 }, yaxis: { rangemode: "tozero", tickformat: ",d", nticks: 6 },
   }));
@@ -115,114 +118,12 @@ function drawDuration(place, runs) {
   const x = [], lineY = [];
   y.forEach((row) => { x.push(Math.max(medians[row], 1), Math.max(p95s[row], 1), null); lineY.push(row, row, null); });
   const points = (name, values, symbol, fill) => ({ type: "scatter", mode: "markers", name, x: values.map((ms) => Math.max(ms, 1)), y, hoverinfo: "text", hovertext, marker: { size: 10, symbol, color: fill } });
-  return draw(place, [
+  return draw(place, `Median and 95th percentile of the duration of ${families.length} families. The table of runs has the numbers.`, [
     { type: "scatter", mode: "lines", x, y: lineY, line: { color: colour("line"), width: 4 }, hoverinfo: "skip", showlegend: false },
-    points("median", medians, "circle", colour("accent")), points("p95", p95s, "diamond", colour("failure")),
+    points("median", medians, "circle", colour("cpu")), points("p95", p95s, "diamond", colour("memory")),
   ], layout(Math.max(300, 70 + 26 * families.length), {
     margin: { l: 8, r: 10, t: 30, b: 34 }, showlegend: true,
     xaxis: { type: "log", range: [low, high], tickvals: DURATION_TICKS, ticktext: DURATION_TICKS.map(asWholeDuration), zeroline: false, tickangle: 0 },
     yaxis: familyAxis(families.map(([name]) => name)),
-  }));
-}
-
-// The charts of one run. A point is the measurement of the step that ends there. Each measured quantity has a chart.
-const SERIES_CHARTS = [
-  { id: "cpu", title: (run) => (hasVcpuSize(run) ? "CPU, in % of the vCPU size" : "CPU"), columns: ["vcpu"], draw: drawCpu },
-  { id: "memory", title: () => "Memory", columns: ["mb"], draw: drawMemory },
-  { id: "io", title: () => "I/O: read and written", columns: ["read", "written"], draw: drawIo },
-  { id: "gpu", title: () => "GPU", columns: ["gpu", "gpuMb"], draw: drawGpu },
-];
-const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
-const chartsOf = (run) => SERIES_CHARTS.filter(({ columns }) => columns.some((name) => run.series?.[name]));
-const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10e3, 15e3, 30e3, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR];
-const SERIES_MARGIN = { l: 8, r: 14, t: 26, b: 30 };
-// GPUs are read once a second, apart from the samples. A longer gap means that reading them failed.
-const MAX_GPU_GAP_MS = 3000;
-
-function timeAxis(run) {
-  const end = Math.max(run.series.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
-  const step = TIME_STEPS.find((candidate) => end / candidate <= (isNarrow() ? 4 : 9)) ?? Math.ceil(end / 6 / DAY) * DAY;
-  const tickvals = [];
-  for (let ms = 0; ms <= end; ms += step) tickvals.push(ms);
-  return { range: [0, end], tickvals, ticktext: tickvals.map((ms) => (ms ? asDuration(ms) : "0")), tickangle: 0 };
-}
-
-function line(ms, values, name, fill, text, changes = {}) {
-  const x = [0, ...ms], y = [values[0], ...values];
-  return {
-    type: "scatter", mode: "lines", name, x, y, line: { color: fill, width: 1.8, shape: "vh" }, fill: "tozeroy", fillcolor: `${fill}26`,
-    hoverinfo: "text", hovertext: x.map((time, point) => `${asDuration(time)}<br>${text(y[point])}`), connectgaps: false, ...changes,
-  };
-}
-
-const rangeTo = (values, minimum, headroom) => [0, Math.max(minimum, ...values.filter(isKnown)) * headroom];
-
-// An axis in MB, labelled like all other sizes.
-const MEMORY_STEPS_MB = [1, 2, 5, 10, 20, 50, 100, 200, 512, 1024, 2048, 5120, 10240, 20480, 51200, 102400];
-function memoryAxis(values) {
-  const range = rangeTo(values, 1, 1.08);
-  const step = MEMORY_STEPS_MB.find((candidate) => range[1] / candidate <= 6) ?? Math.ceil(range[1] / 6 / 102400) * 102400;
-  const tickvals = [];
-  for (let mb = 0; mb <= range[1]; mb += step) tickvals.push(mb);
-  return { range, tickvals, ticktext: tickvals.map(asMemory) };
-}
-
-function drawCpu(place, run) {
-  const inPercent = hasVcpuSize(run);
-  const cpu = run.series.vcpu.map((vcpu) => (isKnown(vcpu) && inPercent ? (100 * vcpu) / run.vcpuSize : vcpu));
-  return draw(place, [line(run.series.ms, cpu, "CPU", colour("accent"), inPercent ? asPercent : asVcpu)], layout(210, {
-    margin: SERIES_MARGIN, xaxis: timeAxis(run), showlegend: false,
-    yaxis: { range: rangeTo(cpu, inPercent ? 105 : 1, 1.03), ticksuffix: inPercent ? " %" : " vCPU", nticks: 6 },
-  }));
-}
-
-function drawMemory(place, run) {
-  const memory = run.series.mb, xaxis = timeAxis(run);
-  const traces = [line(run.series.ms, memory, "memory", colour("failure"), asMemory)];
-  if (isKnown(run.size)) {
-    traces.push({ type: "scatter", mode: "lines", name: `limit ${asMemory(run.size)}`, x: xaxis.range, y: [run.size, run.size], hoverinfo: "name", line: { color: colour("oom"), width: 2, dash: "dash" } });
-  }
-  return draw(place, traces, layout(230, {
-    margin: SERIES_MARGIN, xaxis, showlegend: true, yaxis: memoryAxis([...memory, run.size]),
-  }));
-}
-
-function drawIo(place, run) {
-  const { ms, read, written } = run.series;
-  const traces = [];
-  // A rate is the mean since the bytes were last known.
-  if (read) traces.push(line(...withoutShortGaps(ms, read, Infinity), "read", colour("accent"), (rate) => `read ${asRate(rate)}`));
-  if (written) traces.push(line(...withoutShortGaps(ms, written, Infinity), "written", colour("failure"), (rate) => `written ${asRate(rate)}`));
-  return draw(place, traces, layout(210, {
-    margin: SERIES_MARGIN, xaxis: timeAxis(run), showlegend: true,
-    yaxis: { range: rangeTo([...(read ?? []), ...(written ?? [])], 0.001, 1.08), ticksuffix: " MB/s", nticks: 6 },
-  }));
-}
-
-// Drops unknown values between known ones at most maxGapMs apart, so that the line has no gap there.
-function withoutShortGaps(ms, values, maxGapMs) {
-  const kept = [];
-  let knownMs = 0, unknown = [];
-  values.forEach((value, index) => {
-    if (!isKnown(value)) { unknown.push(index); return; }
-    if (ms[index] - knownMs > maxGapMs) kept.push(...unknown);
-    kept.push(index);
-    knownMs = ms[index];
-    unknown = [];
-  });
-  kept.push(...unknown);
-  return [kept.map((index) => ms[index]), kept.map((index) => values[index])];
-}
-
-function drawGpu(place, run) {
-  const { ms, gpu, gpuMb } = run.series;
-  const traces = [];
-  if (gpu) traces.push(line(...withoutShortGaps(ms, gpu, MAX_GPU_GAP_MS), "utilization, mean of the GPUs", colour("accent"), asPercent));
-  if (gpuMb) traces.push(line(...withoutShortGaps(ms, gpuMb, MAX_GPU_GAP_MS), "memory of all GPUs", colour("failure"), asMemory, { yaxis: gpu ? "y2" : "y", fill: "none" }));
-  const percents = { range: rangeTo(gpu ?? [], 105, 1.03), ticksuffix: " %", nticks: 6 };
-  const memory = memoryAxis([...(gpuMb ?? []), total(known(run.gpus ?? [], (gpu) => gpu.size))]);
-  return draw(place, traces, layout(230, {
-    margin: SERIES_MARGIN, xaxis: timeAxis(run), showlegend: true, yaxis: gpu ? percents : memory,
-    ...(gpu && gpuMb ? { yaxis2: { ...memory, overlaying: "y", side: "right", showgrid: false, fixedrange: true, automargin: true } } : {}),
   }));
 }

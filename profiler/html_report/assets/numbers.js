@@ -35,10 +35,23 @@ function asUsd(usd) {
 const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, 2) : UNKNOWN);
 const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
 const asTaskSize = ({ vcpu, mb }) => [isKnown(vcpu) && asVcpu(vcpu), isKnown(mb) && asMemory(mb)].filter(Boolean).join(", ") || UNKNOWN;
+// Without a line break between a number and its unit.
+const unbroken = (text) => text.replace(/(\d) /g, "$1\u00a0");
 const asBytes = (bytes) => (isKnown(bytes) ? asMemory(bytes / 1048576) : UNKNOWN);
 const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSecond.toPrecision(3))} MB/s` : UNKNOWN);
 const asPercent = (percent) => (isKnown(percent) ? `${percent.toFixed(percent < 9.95 ? 1 : 0)} %` : UNKNOWN);
-const asSaving = (percent) => (isKnown(percent) ? `${percent.toFixed(0)} %` : UNKNOWN);
+// "saves 35 %" or "costs 100 % more": a negative saving is a cost.
+function asChange(savingPercent) {
+  if (!isKnown(savingPercent)) return UNKNOWN;
+  const percent = Math.round(Math.abs(savingPercent));
+  if (!percent) return "costs the same";
+  return savingPercent > 0 ? `saves ${percent} %` : `costs ${percent} % more`;
+}
+const asFactor = (min, max) => {
+  if (!isKnown(max)) return UNKNOWN;
+  const [least, most] = [min.toFixed(2), max.toFixed(2)];
+  return least === most ? least : `${least} to ${most}`;
+};
 
 function asTime(ms) {
   if (!isKnown(ms)) return UNKNOWN;
@@ -54,6 +67,32 @@ const truncate = (text, maxLength) => {
   return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
 };
 const familyOf = (run) => run.family ?? UNKNOWN;
+
+// --- packed time series: the inverse of profiler/html_report/packed_series.py -----------------------------
+
+const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const digitOf = new Map([...DIGITS].map((digit, value) => [digit, value]));
+
+function decodeColumn([maximum, text], count) {
+  const width = text.length / count, levels = DIGITS.length ** width - 1;
+  return Array.from({ length: count }, (_, at) => {
+    let level = 0;
+    for (let place = at * width; place < (at + 1) * width; place += 1) {
+      if (text[place] === "~") return null;
+      level = level * DIGITS.length + digitOf.get(text[place]);
+    }
+    return level === levels ? maximum : Number(((maximum * level) / levels).toPrecision(width + 1));
+  });
+}
+
+function decodeSeries(packed) {
+  if (!packed) return undefined;
+  const { ms, steps, ...columns } = packed;
+  const [count, length, end] = steps ?? [ms.length];
+  const series = { ms: ms ?? Array.from({ length: count }, (_, at) => (at === count - 1 ? end : (at + 1) * length)) };
+  for (const [name, column] of Object.entries(columns)) series[name] = decodeColumn(column, count);
+  return series;
+}
 
 const known = (runs, of) => runs.map(of).filter(isKnown);
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : undefined);
@@ -85,10 +124,11 @@ const MINUTE = 60e3, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 const WIDTHS = [MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY];
 const MAX_BUCKETS = 48;
 
+// The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
+const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
+
 // Time buckets whose limits are in local time, so that days are those of the reader.
 function bucketsOf(runs) {
-  // The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
-  const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
   let first = Infinity, last = -Infinity;
   for (const run of runs) {
     if (!isKnown(run.began)) continue;

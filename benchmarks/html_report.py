@@ -1,0 +1,116 @@
+"""Measures the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
+
+    python -m benchmarks.html_report [--json FILE]
+
+The runs are those of ECS tasks: each has a time series of 60 steps. Requires Debian's chromium; the environment
+variable CHROMIUM names another executable.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+from playwright.sync_api import Browser, sync_playwright
+
+from benchmarks.figures import BenchmarkResult, Figure
+from profiler.history.timeline import Point
+from profiler.record.model import Report, Series, TaskSize, encode
+from profiler.record.units import MIB
+from tools.example_runs import runs
+
+_CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+_CHROMIUM_OPTIONS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+_SERIES_STEPS = 60
+_MAX_MB = 8
+_MS_PER_SECOND = 1000
+# The fastest counts: the first one also starts the browser's processes.
+_OPENINGS = 3
+# Number of runs, and the longest time to the first heatmap in seconds.
+_PAGES = ((200, 3), (5000, 6))
+
+
+def ecs_run(report: Report, points: tuple[Point, ...]) -> Report:
+    """Turn a run of the history into one of an ECS task."""
+    record = report.record
+    series = Series(
+        started_at=record.started_at or "",
+        step_ms=points[0].elapsed_ms if points else 1000,
+        vcpu_used=tuple(_three_digits(point.vcpu_used) for point in points),
+        memory_used_mb=tuple(_three_digits((point.memory_used_bytes or 0) / MIB) for point in points),
+    )
+    metrics = record.metrics
+    size = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+    ecs = replace(
+        record,
+        launch_type="FARGATE",
+        region="us-west-2",
+        cluster="jobs",
+        revision="7",
+        log_group=f"/ecs/{record.family}",
+        log_stream=f"ecs/batch/{record.task_id}",
+        series=series,
+        task_size=size,
+    )
+    return replace(report, record=ecs)
+
+
+def _seconds_to_draw(browser: Browser, page: Path) -> tuple[float, float]:
+    """Open the page; return the seconds to the first heatmap and to the last chart."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+    first, ready = (float(tab.get_attribute("html", f"data-{name}") or 0) for name in ("first-heatmap", "ready"))
+    tab.close()
+    return first / _MS_PER_SECOND, ready / _MS_PER_SECOND
+
+
+def _three_digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
+    """Make the page of ``count`` runs and open it."""
+    source, page = folder / "lines", folder / "page.html"
+    with source.open("wb") as file:
+        for report, points in runs(count, max_points=_SERIES_STEPS):
+            file.write(encode(ecs_run(report, points)) + b"\n")
+    command = (sys.executable, "-m", "profiler", "report", "--from", str(source), "-o", str(page))
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    yield Figure(name=f"{count} runs: command", value=time.perf_counter() - began, unit="s")
+    yield Figure(name=f"{count} runs: size", value=page.stat().st_size / 1e6, unit="MB", digits=1, at_most=_MAX_MB)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(_CHROMIUM), args=list(_CHROMIUM_OPTIONS))
+        first, ready = min(_seconds_to_draw(browser, page) for _ in range(_OPENINGS))
+        browser.close()
+    yield Figure(name=f"{count} runs: first heatmap", value=first, unit="s", at_most=max_seconds)
+    yield Figure(name=f"{count} runs: everything drawn", value=ready, unit="s")
+
+
+def main() -> None:
+    """Measure both pages, and print or write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE as JSON")
+    arguments = parser.parse_args()
+    title = "HTML report"
+    if _CHROMIUM.exists():
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            figures = tuple(figure for page in _PAGES for figure in measure(Path(folder), *page))
+        result = BenchmarkResult(title=title, figures=figures)
+    else:
+        result = BenchmarkResult(title=title, skip_reason=f"{_CHROMIUM} is missing")
+    for figure in result.figures:
+        print(figure.line())
+    if arguments.json:
+        arguments.json.write_bytes(msgspec.json.encode(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""The fields of a run on the page. Fields without a value are left out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.html_report.page import round_to
+from profiler.html_report.runs import Run, series_of_steps
+from profiler.record.model import Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
+from profiler.runs.moments import find_moments
+from profiler.runs.verdict import verdict_of
+
+# Fields whose values repeat: a run refers to them by their index in a table of texts.
+SHARED_TEXTS = frozenset(
+    {
+        "family",
+        "container",
+        "outcome",
+        "peakBy",
+        "cluster",
+        "launch",
+        "region",
+        "revision",
+        "image",
+        "logGroup",
+        "logStream",
+        "labels",
+        "tags",
+        "warnings",
+    }
+)
+# Fields that only an opened run or a filter by tag shows. They may be long.
+DETAILS = frozenset(
+    {
+        "gpus",
+        "image",
+        "kills",
+        "labels",
+        "logGroup",
+        "logStream",
+        "moments",
+        "neuron",
+        "peakAt",
+        "processes",
+        "tags",
+        "verdict",
+        "warnings",
+    }
+)
+# Stands for the task id in the name of a log stream, so that runs share the name.
+TASK_ID = "{id}"
+_NO_DISTRIBUTION = Distribution()
+
+
+def outcome(record: Record) -> str:
+    """Return the status, or ``out of memory`` for a run that was probably killed for it."""
+    return "out of memory" if record.likely_out_of_memory else known_status(record)
+
+
+def run_fields(run: Run) -> dict[str, Any]:
+    """Return the fields that tables and overview charts show."""
+    record = run.record
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
+    memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
+    vcpu = metrics.vcpu_used or _NO_DISTRIBUTION
+    started_ns = parse_ns(run.past.started_at)
+    size = record.task_size
+    return without_none(
+        {
+            "id": record.task_id,
+            "family": record.family or record.container.name,
+            "revision": record.revision,
+            "container": record.container.name,
+            "outcome": outcome(record),
+            "exit": record.exit_code,
+            "began": None if started_ns is None else started_ns // NS_PER_MS,
+            "ms": round_to(metrics.duration_ms),
+            "init": round_to(metrics.init_duration_ms, digits=0),
+            "billed": round_to(metrics.billed_duration_ms, digits=0),
+            "cpu": round_to(cpu.avg),
+            "memory": round_to(memory.avg),
+            "vcpuSize": round_to(metrics.vcpu_size),
+            "vcpuAvg": round_to(vcpu.avg),
+            "vcpuP95": round_to(vcpu.p95),
+            "vcpuMax": round_to(vcpu.max),
+            "saturated": round_to(metrics.vcpu_saturated_percent, digits=1),
+            "cpuSeconds": round_to(metrics.cpu_seconds),
+            "size": round_to(metrics.memory_size_mb),
+            "peak": round_to(metrics.max_memory_used_mb, digits=1),
+            "peakBy": metrics.memory_peak_source,
+            "usd": round_to(record.cost.usd, digits=6) if record.cost else None,
+            "cluster": record.cluster,
+            "launch": record.launch_type,
+            "region": record.region,
+            "taskSize": None if size is None else [size.vcpu, size.memory_mb],
+            "read": metrics.block_read_bytes,
+            "written": metrics.block_write_bytes,
+            "received": metrics.network_rx_bytes,
+            "sent": metrics.network_tx_bytes,
+            "pids": metrics.max_pids,
+        }
+    )
+
+
+def run_details(run: Run, now_ns: int) -> dict[str, Any]:
+    """Return the fields that only an opened run shows."""
+    record = run.record
+    verdict = verdict_of(run.past, now_ns)
+    return without_none(
+        {
+            "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
+            "moments": _moments(run) or None,
+            "peakAt": _peak_at_ms(record, record.metrics),
+            "image": record.container.image,
+            "logGroup": record.log_group,
+            "logStream": None if record.log_stream is None else _shared_stream(record.log_stream, record.task_id),
+            "processes": _processes(record.processes) or None,
+            "kills": None if record.memory_kills is None else _kills(record.memory_kills),
+            "gpus": [_gpu(gpu) for gpu in record.gpus] or None,
+            "neuron": None if record.neuron is None else _neuron(record.neuron) or None,
+            "labels": _pairs(record.labels),
+            "tags": _pairs(record.tags),
+            "warnings": list(record.monitor.warnings) or None if record.monitor else None,
+        }
+    )
+
+
+def _moments(run: Run) -> list[list[object]]:
+    """Kind, start and end in ms after the start, and text of each moment."""
+    series = run.record.series or series_of_steps(run.past.started_at, run.steps)
+    return [
+        [moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text]
+        for moment in find_moments(run.record, series)
+    ]
+
+
+def _peak_at_ms(record: Record, metrics: Metrics) -> int | None:
+    started_ns, at_ns = parse_ns(record.started_at), parse_ns(metrics.max_memory_used_at)
+    if started_ns is None or at_ns is None or at_ns < started_ns:
+        return None
+    return (at_ns - started_ns) // NS_PER_MS
+
+
+def _shared_stream(stream: str, task_id: str) -> str:
+    return stream.replace(task_id, TASK_ID) if task_id else stream
+
+
+def _processes(processes: Sequence[Process]) -> list[list[object]]:
+    """Name, arguments, number, CPU seconds and peak memory in MB of each."""
+    return [
+        [one.name, one.arguments, one.count, round_to(one.cpu_seconds), round_to(one.max_memory_used_mb, digits=1)]
+        for one in processes
+    ]
+
+
+def _kills(kills: MemoryKills) -> list[object]:
+    return [kills.count, _processes(kills.processes)]
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    utilization, memory = gpu.utilization_percent or _NO_DISTRIBUTION, gpu.memory_used_mb or _NO_DISTRIBUTION
+    return without_none(
+        {
+            "name": gpu.name or gpu.uuid,
+            "percent": round_to(utilization.avg, digits=1),
+            "top": round_to(utilization.max, digits=1),
+            "mb": round_to(memory.max, digits=1),
+            "size": round_to(gpu.memory_size_mb),
+            "watts": round_to((gpu.power_watts or _NO_DISTRIBUTION).avg, digits=1),
+            "celsius": round_to((gpu.temperature_celsius or _NO_DISTRIBUTION).max, digits=0),
+            "xids": list(gpu.xids) or None,
+        }
+    )
+
+
+def _neuron(neuron: Neuron) -> dict[str, Any]:
+    executions = neuron.executions
+    memory = neuron.device_memory_used_mb or _NO_DISTRIBUTION
+    cores = [
+        [core.index, round_to(use.avg, digits=1), round_to(use.max, digits=1)]
+        for core in neuron.cores
+        if (use := core.utilization_percent) is not None
+    ]
+    return without_none(
+        {
+            "cores": cores or None,
+            "mb": round_to(memory.max, digits=1),
+            "size": round_to(neuron.device_memory_size_mb),
+            "completed": None if executions is None else executions.completed,
+            "failed": None if executions is None else executions.failed,
+        }
+    )
+
+
+def _pairs(texts: Mapping[str, str] | None) -> list[str] | None:
+    return [f"{name}={value}" for name, value in texts.items()] if texts else None
+
+
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}

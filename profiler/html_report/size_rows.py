@@ -1,0 +1,72 @@
+"""The recommended size of each family, and what every other size would take and cost."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from profiler.html_report.page import round_to, to_script_json
+from profiler.html_report.run_fields import without_none
+from profiler.html_report.runs import Run
+from profiler.record.model import TaskSize
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.evidence import LAST_RUNS, families_of
+from profiler.sizing.policy import Policy
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.what_if import SizeOption, runs_per_month
+
+_REPORT = "task.report"
+_COMMA_BYTES = 1
+_USD_DIGITS = 8
+
+
+def size_rows(runs: Iterable[Run], price_overrides: PriceOverrides, max_bytes: int) -> list[dict[str, Any]]:
+    """Recommend a size for each family, those with the most runs first. Families that do not fit are left out."""
+    reports = (run.past.report for run in runs if run.past.report.type == _REPORT)
+    families = families_of(reports, last=LAST_RUNS)
+    measured = [evidence for family in families.values() if (evidence := family.evidence()) is not None]
+    rows: list[dict[str, Any]] = []
+    left_bytes = max_bytes
+    for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family)):
+        row = _row(advise(evidence, Policy(), price_overrides))
+        left_bytes -= len(to_script_json(row)) + _COMMA_BYTES
+        if left_bytes < 0:
+            break
+        rows.append(row)
+    return rows
+
+
+def _row(advice: Advice) -> dict[str, Any]:
+    choice = advice.choice
+    return without_none(
+        {
+            "family": advice.family,
+            "current": None if choice.current is None else _size(choice.current),
+            "size": _size(choice.size),
+            "changes": choice.changes,
+            "saving": choice.saving_percent,
+            "risk": advice.risk,
+            "runsPerMonth": round_to(runs_per_month(advice.evidence)),
+            "maxSlowdown": round_to(choice.policy.max_slowdown_percent),
+            "options": [_option(option) for option in choice.options] or None,
+            "reasons": list(advice.reasons),
+        }
+    )
+
+
+def _size(size: TaskSize) -> dict[str, Any]:
+    return without_none({"vcpu": size.vcpu, "mb": size.memory_mb})
+
+
+def _option(option: SizeOption) -> dict[str, Any]:
+    factor = option.factor
+    return without_none(
+        {
+            "vcpu": round_to(option.size.vcpu),
+            "mb": round_to(option.size.memory_mb),
+            "min": None if factor is None else round_to(factor.min),
+            "max": None if factor is None else round_to(factor.max),
+            "usd": round_to(option.usd_per_run, digits=_USD_DIGITS),
+            "saving": option.saving_percent,
+            "holdsMemory": option.holds_memory,
+            "acceptable": option.acceptable,
+        }
+    )

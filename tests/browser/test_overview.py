@@ -1,0 +1,170 @@
+"""The overview: the night chart, the selection in the address, CSV, money, keyboard."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Page
+
+from profiler.record.model import encode
+from tests import shown_runs
+from tests.browser.conftest import RUNS, Opener, make_page, ready
+from tests.browser.test_report import count, wait_for_count
+
+pytestmark = pytest.mark.browser
+NIGHT = "document.getElementById('night')"
+KILLED = shown_runs.out_of_memory().record
+
+
+def bars(tab: Page) -> dict[str, int]:
+    found: dict[str, int] = tab.evaluate(
+        f"Object.fromEntries({NIGHT}.data.map((trace) => [trace.name, trace.y.length]))"
+    )
+    return found
+
+
+def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
+    opened: Opener, ecs_dashboard: Path, tmp_path: Path
+) -> None:
+    tab = opened(ecs_dashboard)
+    tab.click("#night-controls button:has-text('All')")
+    tab.wait_for_function(f"() => {NIGHT}.data.flatMap((trace) => trace.y).length === 10")
+    assert bars(tab) == {"success": 5, "failure": 1, "out of memory": 2, "stopped": 1, "running": 1}
+    lanes = tab.evaluate(f"{NIGHT}.layout.yaxis.ticktext")
+    assert "nightly-etl" in lanes
+    assert len(lanes) == len(set(lanes)) == 8
+    colours = tab.evaluate(f"{NIGHT}.data.map((trace) => trace.marker.color)")
+    assert len(set(colours)) == len(colours), "the outcome is the colour"
+    lengths = tab.evaluate(f"[...{NIGHT}.data.find((trace) => trace.name === 'out of memory').x]")
+    assert KILLED.metrics.duration_ms in lengths
+    tab.screenshot(path=tmp_path / "night.png", full_page=True)
+
+
+def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    latest = tab.inner_text("#night-range")
+    assert latest == "2026-11-19 12:00 to 2026-11-20 12:00"
+    assert tab.is_disabled("#night-later")
+    tab.click("#night-earlier")
+    assert tab.inner_text("#night-range") == "2026-11-18 12:00 to 2026-11-19 12:00"
+    assert sum(bars(tab).values()) == 1
+    tab.locator("#night .point path").first.scroll_into_view_if_needed()
+    box = tab.locator("#night .point path").first.bounding_box()
+    assert box is not None
+    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tab.wait_for_selector("#detail[open] .verdict.good")
+
+
+def test_filters_are_kept_in_the_address(opened: Opener, dashboard: Path) -> None:
+    tab = opened(dashboard)
+    tab.select_option("#family", "thumbnails")
+    tab.select_option("#outcome", "success")
+    tab.fill("#search", "batch-1")
+    tab.wait_for_function("() => location.hash.includes('search')")
+    tab.click("#runs th:has-text('Duration') button")
+    address = tab.evaluate("location.hash")
+    assert address == "#family=thumbnails&outcome=success&search=batch-1&sort=-ms"
+    expected = count(tab)
+    other = opened(dashboard, address)
+    assert count(other) == expected < RUNS
+    assert other.input_value("#family") == "thumbnails"
+    assert other.get_attribute("#runs th:has-text('Duration')", "aria-sort") == "descending"
+    other.click("#clear")
+    wait_for_count(other, RUNS)
+    assert other.evaluate("location.hash") in {"#sort=-ms", ""}
+
+
+def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> None:
+    runs = [
+        replace(one, record=replace(one.record, tags={"team": team}, cluster=cluster))
+        for one, team, cluster in zip(
+            shown_runs.night(), ("data", "data", "shop"), ("jobs", "night", "night"), strict=True
+        )
+    ]
+    (tmp_path / "lines").write_bytes(b"\n".join(encode(one) for one in runs))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    tab.fill("#from", "2026-11-19")
+    wait_for_count(tab, 2)
+    tab.fill("#to", "2026-11-19")
+    wait_for_count(tab, 1)
+    tab.click("#clear")
+    wait_for_count(tab, 3)
+    tab.select_option("#tag", "team=data")
+    wait_for_count(tab, 2)
+    tab.select_option("#cluster", "night")
+    wait_for_count(tab, 1)
+    assert tab.evaluate("location.hash") == "#cluster=night&tag=team%3Ddata"
+
+
+def test_an_opened_run_has_an_address_and_back_closes_it(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tab.click("#runs tbody tr:has-text('invoices') button")
+    tab.wait_for_selector("#detail[open]")
+    assert tab.evaluate("location.hash") == "#run=invoices-1"
+    tab.go_back()
+    tab.wait_for_selector("#detail", state="hidden")
+    assert tab.evaluate("location.hash") == ""
+
+
+def test_enter_opens_a_run_and_escape_leads_back(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    first = tab.locator("#runs tbody button").first
+    first.focus()
+    for key in ("Enter", "Space"):
+        tab.keyboard.press(key)
+        tab.wait_for_selector("#detail[open] dl.facts")
+        assert tab.evaluate("document.activeElement.id") == "run-title", "and not the button that closes it"
+        tab.keyboard.press("Escape")
+        tab.wait_for_selector("#detail", state="hidden")
+        assert first.evaluate("(one) => one === document.activeElement")
+
+
+def test_focus_is_visible(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Tab")
+    outline = (
+        "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth"
+    )
+    assert tab.evaluate("document.activeElement.id") == "family"
+    assert tab.evaluate(outline) == "solid2px"
+
+
+def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
+    odd = replace(shown_runs.failure(), record=replace(shown_runs.failure().record, family='=1+1,"x"', task_id="odd"))
+    (tmp_path / "lines").write_bytes(b"\n".join(encode(one) for one in (*shown_runs.night(), odd)))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    with tab.expect_download() as waiting:
+        tab.click("#csv")
+    with Path(waiting.value.path()).open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert waiting.value.suggested_filename == "task-runs.csv"
+    assert len(rows) == 4
+    by_id = {row["taskId"]: row for row in rows}
+    assert by_id["odd"]["family"] == '\'=1+1,"x"', "a spreadsheet does not run it"
+    killed = by_id[KILLED.task_id]
+    assert killed["outcome"] == "out of memory"
+    assert killed["startedAt"] == KILLED.started_at
+    assert float(killed["durationMs"]) == KILLED.metrics.duration_ms
+    assert float(killed["maxMemoryUsedMB"]) == KILLED.metrics.max_memory_used_mb
+
+
+def test_money_is_in_tiles_and_the_largest_saving_comes_first(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tiles = dict(
+        zip(tab.locator("#tiles span").all_inner_texts(), tab.locator("#tiles b").all_inner_texts(), strict=True)
+    )
+    assert tiles["Cost"].startswith("$")
+    changes = tab.locator("#sizing td.change").all_inner_texts()
+    assert not any("-" in text for text in changes), "no negative saving"
+    assert any("more" in text or "saves" in text for text in changes)
+
+
+def test_a_filter_without_runs_says_so(opened: Opener, dashboard: Path) -> None:
+    tab = opened(dashboard, "#family=gone")
+    ready(tab)
+    assert count(tab) == 0
+    assert tab.input_value("#family") == "gone"
+    assert "No run matches" in tab.inner_text("#runs")
+    assert "No run" in tab.inner_text("#night")

@@ -1,0 +1,173 @@
+"""One run on the page: verdict, linked charts, markers, comparison, processes and devices."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Page
+
+from forwarder.notices.wording import ecs_task, log_stream
+from profiler.record.model import Metrics, Report, encode
+from tests import shown_runs
+from tests.browser.conftest import Opener, make_page
+
+pytestmark = pytest.mark.browser
+KILLED = shown_runs.out_of_memory().record
+LAYOUT = "document.getElementById('run-plot').layout"
+PLOT = "#run-plot .nsewdrag >> nth=0"
+
+
+def text_of(tab: Page) -> str:
+    return tab.inner_text("#detail-body").replace("\u00a0", " ")
+
+
+def annotations(tab: Page) -> list[str]:
+    texts: list[str] = tab.evaluate(f"{LAYOUT}.annotations.map((one) => one.text)")
+    return texts
+
+
+def shown_range(tab: Page) -> list[float]:
+    limits: list[float] = tab.evaluate(f"{LAYOUT}.xaxis.range")
+    return limits
+
+
+def test_an_out_of_memory_run_has_a_sentence_a_mark_and_its_last_success(
+    opened: Opener, ecs_dashboard: Path, tmp_path: Path
+) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    assert "ran out of memory after 14m 06s" in tab.inner_text(".verdict.bad")
+    assert {"start", "killed: out of memory", "limit 4 GB"} <= set(annotations(tab))
+    ends = tab.evaluate(f"{LAYOUT}.shapes.filter((one) => one.name === 'oom').map((one) => one.x0)")
+    assert ends == [846_000]
+    names = tab.evaluate("document.getElementById('run-plot').data.map((trace) => trace.name)")
+    assert {"vcpu", "mb", "vcpu of the other run", "mb of the other run", "memory peak"} <= set(names)
+    assert "last success" in tab.locator(".compare select option:checked").inner_text()
+    assert "memory peak 4 GB at +14m 04s" in text_of(tab).lower().replace("gb", "GB")
+    tab.screenshot(path=tmp_path / "killed.png")
+    tab.select_option(".compare select", "")
+    names = tab.evaluate("document.getElementById('run-plot').data.map((trace) => trace.name)")
+    assert not any("other run" in name for name in names)
+
+
+def test_the_links_lead_to_log_stream_and_task(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    links = dict(tab.evaluate("[...document.querySelectorAll('#detail a')].map((one) => [one.textContent, one.href])"))
+    assert links == {
+        "Log stream": log_stream(KILLED.region, KILLED.log_group, KILLED.log_stream),
+        "ECS task": ecs_task(KILLED.region, KILLED.cluster, KILLED.task_id),
+    }
+
+
+def test_a_limit_far_above_the_data_is_named_and_not_drawn(opened: Opener, tmp_path: Path) -> None:
+    made = shown_runs.etl()
+    series = made.record.series
+    assert series is not None
+    memory = tuple(40.0 + number % 25 for number in range(len(series.vcpu_used or ())))
+    metrics = replace(made.record.metrics, memory_size_mb=24_064, max_memory_used_mb=64)
+    small = replace(made, record=replace(made.record, metrics=metrics, series=replace(series, memory_used_mb=memory)))
+    (tmp_path / "lines").write_bytes(encode(small))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines"), "--run", "158d"))
+    assert "limit 23.5 GB, above the chart" in annotations(tab)
+    assert 64 < tab.evaluate(f"{LAYOUT}.yaxis2.range[1]") < 100
+
+
+def test_charts_share_one_time_axis_that_zooms_and_pans(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    axes = tab.evaluate(f"Object.keys({LAYOUT}).filter((name) => name.startsWith('xaxis'))")
+    assert axes == ["xaxis"], "every chart is on it"
+    whole = shown_range(tab)
+    box = tab.locator(PLOT).bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    tab.mouse.move(box["x"] + 0.2 * box["width"], middle)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=5)
+    tab.mouse.up()
+    tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] > whole", arg=whole[0] + 1000)
+    length = whole[1] - whole[0]
+    dragged = shown_range(tab)
+    assert dragged == pytest.approx([whole[0] + 0.2 * length, whole[0] + 0.6 * length], abs=0.02 * length)
+    tab.click(".plot-head button[aria-label=Later]")
+    tab.wait_for_function(f"(before) => {LAYOUT}.xaxis.range[0] > before", arg=dragged[0])
+    tab.click(".plot-head button:has-text('Whole run')")
+    tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[1] === whole", arg=whole[1])
+
+
+def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    slider = tab.get_by_role("slider")
+    slider.focus()
+    tab.keyboard.press("End")
+    text = slider.get_attribute("aria-valuetext") or ""
+    assert text.startswith("+14m 06s: ")
+    assert "vCPU" in text
+    assert "GB" in text
+    tab.keyboard.press("ArrowLeft")
+    assert (slider.get_attribute("aria-valuetext") or "").startswith("+13m 5")
+    before = shown_range(tab)
+    tab.keyboard.press("+")
+    tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] > whole", arg=before[0])
+    tab.keyboard.press("0")
+    tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] === whole", arg=before[0])
+    tab.hover(PLOT)
+    assert tab.locator(".cursor").is_visible()
+    assert tab.inner_text(".readout").startswith("+")
+
+
+def test_a_moment_zooms_the_charts(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    whole = shown_range(tab)
+    moment = tab.locator(".part:has(h3:text-is('Moments')) button").first
+    moment.click()
+    tab.wait_for_function(
+        f"(whole) => {LAYOUT}.xaxis.range[1] - {LAYOUT}.xaxis.range[0] < whole", arg=0.9 * (whole[1] - whole[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("task_id", "expected"),
+    [
+        ("laptop-1", ("The kernel killed 2 processes because the memory was exhausted.", "worker", "Processes")),
+        ("train-1", ("GPUs", "Peak temperature")),
+        ("infer-1", ("NeuronCores", "NeuronCore")),
+        ("unmeasured-one-1", ("This page has no time series of this run",)),
+        ("running-one-1", ("running",)),
+    ],
+)
+def test_what_was_recorded_is_shown(
+    opened: Opener, ecs_dashboard: Path, task_id: str, expected: tuple[str, ...]
+) -> None:
+    tab = opened(ecs_dashboard, f"#run={task_id}")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    shown = text_of(tab)
+    for text in expected:
+        assert text in shown
+
+
+def test_numbers_have_one_unit_system_and_standard_terms(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    shown = text_of(tab)
+    assert "4 GB" in shown
+    assert "4096" not in shown
+    facts = tab.locator("#detail .facts dt").all_inner_texts()
+    assert {"Duration", "Peak vCPU", "Peak memory", "Memory size", "Cost"} <= set(facts)
+
+
+def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path) -> None:
+    made: Report = shown_runs.out_of_memory()
+    metrics: Metrics = made.record.metrics
+    (tmp_path / "lines").write_bytes(
+        b"\n".join(encode(one) for one in (made, *shown_runs.night()[1:])) if metrics.duration_ms else b""
+    )
+    page = make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines"), "--run", made.record.task_id)
+    tab = opened(page, width=390, theme="dark")
+    assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    narrow: list[Any] = tab.evaluate(
+        """[...document.querySelectorAll('td, th, dt')].filter((one) => {
+          const longest = Math.max(...one.textContent.split(/\\s+/).map((word) => word.length));
+          return one.offsetWidth && longest <= 14 && one.clientWidth < longest * 4;
+        }).map((one) => one.textContent)"""
+    )
+    assert narrow == []
+    tab.screenshot(path=tmp_path / "phone.png", full_page=True)
