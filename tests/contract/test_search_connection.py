@@ -97,8 +97,8 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
         ("http://name.invalid", 1, "http://name.invalid cannot be reached, because its name is not known"),
         ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
-        ("search.example.com", 2, "The address 'search.example.com' has no scheme: add http:// or https:// before it."),
-        ("ftp://search", 1, "ftp://search is not a valid address"),
+        ("search.example.com", 2, "The address search.example.com has no scheme: add http:// or https:// before it."),
+        ("ftp://search", 2, "ftp://search is not an address of a web server: write it with http:// or https://."),
     ],
 )
 def test_each_error_names_the_address_and_the_remedy(url: str, code: int, sentence: str) -> None:

@@ -158,7 +158,7 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     assert f"make image IMAGE={pushed[0]}" in played
     assert roles.split() == [f"arn:aws:iam::{account}:role/nightly-etl-{kind}" for kind in ("execution", "task")]
     assert batch.split()[1].endswith(":task-definition/nightly-etl:1")
-    assert monitor == "nightly-etl:2\n"
+    assert monitor.splitlines()[-1] == "registered nightly-etl:2"
 
     # What the command made of the batch's definition is what is shipped as a file.
     described = aws.client("ecs").describe_task_definition(taskDefinition="nightly-etl:2")["taskDefinition"]

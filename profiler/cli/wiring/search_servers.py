@@ -78,9 +78,13 @@ def _anonymous(session: requests.Session) -> requests.Session:
 
 
 def _checked_address(url: str) -> str:
-    """Return the address. Raises UsageError if it does not begin with a scheme."""
+    """Return the address without a final slash. Raises UsageError if it does not begin with http:// or https://."""
+    if "://" not in url:
+        raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")
     if not url.lower().startswith(("http://", "https://")):
-        raise UsageError(f"The address {url} has no scheme: add http:// or https://.")
+        raise UsageError(
+            f"{without_password(url)} is not an address of a web server: write it with http:// or https://."
+        )
     return url.rstrip("/")
 
 
@@ -151,8 +155,6 @@ def _is_on(switch: str) -> bool:
 
 
 def _request(session: requests.Session, method: str, url: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
-    if "://" not in url:
-        raise UsageError(f"The address {url!r} has no scheme: add http:// or https:// before it.")
     try:
         response = session.request(method, url + path, timeout=_TIMEOUT_SECONDS, **options)
     except requests.RequestException as error:
