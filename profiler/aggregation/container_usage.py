@@ -219,7 +219,7 @@ class ContainerUsage:
             self.series.add_devices(at_ns, readings)
 
     def keep_totals_only(self) -> None:
-        """Keep no time series and, until the next call of :meth:`end_interval`, no interval: this is no batch."""
+        """Keep the totals of the run only: no time series, and no interval until :meth:`end_interval` is called."""
         self._series_points, self.series, self._interval = 0, None, None
 
     def _windows(self) -> tuple[_UsageWindow, ...]:

@@ -1,14 +1,14 @@
 """What happened to a run, in one sentence, with the evidence in another."""
 
 import signal
-from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
+from profiler.core.ecs import STOP_CAUSES
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.model import Metrics, Record, known_status
-from profiler.record.units import format_count, format_duration, format_memory
+from profiler.record.units import format_duration, format_memory
 from profiler.runs.source import CHECKPOINT, PastRun, TaskEvent
 
 Tone = Literal["good", "bad", "warning", "neutral"]
@@ -18,14 +18,6 @@ _FIRST_SIGNAL_CODE = 128
 _SILENT_MS = 10 * 60_000
 _PERCENT = 100
 _NO_EVENT = TaskEvent()
-_CAUSES: Mapping[str, str] = {
-    "spot": "AWS reclaimed the Spot capacity",
-    "user": "A person or a program stopped the task",
-    "scheduler": "The ECS scheduler stopped the task",
-    "infrastructure": "AWS stopped the task because of the health of its infrastructure",
-    "image": "The container's image could not be pulled",
-    "resources": "ECS could not get the resources that the task needs",
-}
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -80,7 +72,7 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
     metrics = record.metrics
     if known_status(record) == "success":
         kills = record.memory_kills
-        count = "a process" if kills is None else format_count(kills.count, "process").replace("processs", "processes")
+        count = "a process" if kills is None or kills.count == 1 else f"{kills.count} processes"
         return Verdict(
             text=f"{name} succeeded{_in(record)}, but ran out of memory.",
             evidence=f"The kernel killed {count} for lack of memory: the result may be incomplete.",
@@ -91,7 +83,7 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
     elif record.out_of_memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_at_peak(metrics)}."
     else:
-        evidence = f"It was killed{_at_peak(metrics)}{_exit_in_brackets(record)}, and nobody had asked for a stop."
+        evidence = f"It was killed{_at_peak(metrics)}{_exit_in_brackets(record)}. No stop was requested."
     return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
 
 
@@ -115,13 +107,13 @@ def _stop(record: Record, event: TaskEvent) -> str:
     if known is not None:
         return known
     if record.exit_code is None:
-        return "The task was told to stop before the batch ended; the exit code was not seen."
-    return f"The task was told to stop before the batch ended, with exit code {record.exit_code}."
+        return "The task was stopped before the batch ended; the exit code was not seen."
+    return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
 
 
 def _cause(event: TaskEvent) -> str | None:
     """The cause in words and ECS's own reason."""
-    words = _CAUSES.get(event.stop_category or "")
+    words = STOP_CAUSES.get(event.stop_category or "")
     reason = (event.stopped_reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."

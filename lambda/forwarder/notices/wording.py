@@ -3,13 +3,14 @@
 import math
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
-from forwarder.task.outcome import StopCategory, Verdict
+from forwarder.task.outcome import Verdict
+from profiler.core.ecs import STOP_CAUSES
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
@@ -129,14 +130,9 @@ VERDICTS: dict[Verdict, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, result unknown",
 }
-_CAUSES: dict[StopCategory, str] = {
+_CAUSES: Mapping[str, str] = {
     "oom": "Out of memory: the container was killed because it exceeded its memory limit.",
-    "spot": "AWS reclaimed the Spot capacity.",
-    "user": "A person or a program stopped the task.",
-    "scheduler": "The ECS scheduler stopped the task.",
-    "infrastructure": "AWS stopped the task because of the infrastructure under it.",
-    "image": "The container's image could not be pulled.",
-    "resources": "ECS could not get the resources that the task needs to start.",
+    **{category: f"{cause}." for category, cause in STOP_CAUSES.items()},
 }
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."

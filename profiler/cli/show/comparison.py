@@ -100,7 +100,7 @@ def _row(name: str, unit: Unit, get: _Getter, this: RunView, that: RunView) -> R
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[Row]:
-    """What is no number: revision and image, if they differ."""
+    """The revision and the image, if they differ."""
     for name, new, old in (
         ("revision", this.revision, that.revision),
         ("image", _image(this), _image(that)),

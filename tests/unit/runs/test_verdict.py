@@ -31,7 +31,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         out_of_memory(),
         None,
         KILLED,
-        f"It was killed{AT_PEAK}, exit code 137 (SIGKILL), and nobody had asked for a stop.",
+        f"It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested.",
     ),
     (
         changed(out_of_memory(), out_of_memory_evidence="kernel-counter"),
@@ -55,7 +55,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         changed(local(), memory_kills=MemoryKills(count=1)),
         None,
         "warning: nightly-etl succeeded in 19m 42s, but ran out of memory.",
-        "The kernel killed 1 process for lack of memory: the result may be incomplete.",
+        "The kernel killed a process for lack of memory: the result may be incomplete.",
     ),
     (
         failure(),
@@ -79,7 +79,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         stopped(),
         None,
         "warning: nightly-etl:26 was stopped after 19m 42s.",
-        "The task was told to stop before the batch ended, with exit code 143.",
+        "The task was stopped before the batch ended, with exit code 143.",
     ),
     (
         changed(stopped(), exit_code=None),

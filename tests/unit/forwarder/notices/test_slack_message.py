@@ -188,7 +188,7 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
         ("spot", "AWS reclaimed the Spot capacity."),
         ("user", "A person or a program stopped the task."),
         ("scheduler", "The ECS scheduler stopped the task."),
-        ("infrastructure", "AWS stopped the task because of the infrastructure under it."),
+        ("infrastructure", "AWS stopped the task because of a problem with the underlying infrastructure."),
         ("image", "image could not be pulled"),
         ("resources", "could not get the resources that the task needs"),
         ("exit", "exited with code 1."),
