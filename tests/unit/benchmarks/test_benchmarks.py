@@ -110,7 +110,8 @@ def test_each_part_can_be_had_alone_and_short() -> None:
     found = all_benchmarks(Path("rivals"))
     folder = Path(__file__).parents[3] / "benchmarks"
     assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
-    assert {benchmark.module for benchmark in found} == {"monitor", "local", "html_report", "forwarder", "nvml", "neuron"}
+    modules = {benchmark.module for benchmark in found}
+    assert modules == {"monitor", "local", "html_report", "forwarder", "nvml", "neuron"}
 
 
 def test_rivals_that_do_not_tell_a_number_have_a_dash() -> None:
