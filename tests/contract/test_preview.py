@@ -15,13 +15,6 @@ from tests.fake_slack import Answer, FakeSlack
 from tests.unit.forwarder.task.test_event import ARN, event
 
 
-@pytest.fixture
-def slack() -> Iterator[FakeSlack]:
-    fake = FakeSlack()
-    yield fake
-    fake.close()
-
-
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("SLACK_FAILURE_WEBHOOK_URL", "SLACK_SECRET_ID", "EVENT_BUS_NAME", "KIBANA_URL"):

@@ -51,20 +51,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-@pytest.fixture
-def slack() -> Iterator[FakeSlack]:
-    fake = FakeSlack()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def cluster() -> Iterator[FakeElasticsearch]:
-    fake = FakeElasticsearch()
-    yield fake
-    fake.close()
-
-
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch) -> Iterator[None]:
     settings = {

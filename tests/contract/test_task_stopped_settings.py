@@ -47,20 +47,6 @@ class Context:
         return 60_000
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeElasticsearch]:
-    played = FakeElasticsearch()
-    yield played
-    played.close()
-
-
-@pytest.fixture
-def slack() -> Iterator[FakeSlack]:
-    fake = FakeSlack()
-    yield fake
-    fake.close()
-
-
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack) -> Iterator[None]:
     """A cluster and a Slack that work, and a task definition that can be read."""
