@@ -23,11 +23,11 @@ class ProcessMemory:
 
 @contextmanager
 def run_process(
-    command: Sequence[str], extra_environment: Mapping[str, str] | None = None
+    command: Sequence[str], extra_environment: Mapping[str, str] | None = None, *, folder: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program without its output, and kill it at the end of the block."""
+    """Run a program without its output (in a folder if given), and kill it at the end of the block."""
     environment = {**os.environ, **(extra_environment or {})}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, cwd=folder)
     try:
         yield process
     finally:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,20 +44,21 @@ def test_the_linter_finds_nothing(path: Path) -> None:
 
 
 @each_cluster
-@pytest.mark.parametrize(
-    ("sound", "broken", "rule"),
-    [
+def test_the_linter_finds_what_is_broken(path: Path) -> None:
+    """One run for all: a run takes seconds."""
+    text = path.read_text()
+    mutations = (
         ("HttpTokens: required", "HttpTokens: needed", "E3030"),
         ("!GetAtt InstanceProfile.Arn", "!GetAtt InstanceProfil.Arn", "E1010"),
         ("ManagedTerminationProtection: ENABLED", "ManagedTerminationProtection: 1", "E3030"),
         ('FlexibleTimeWindow: {Mode: "OFF"}', 'FlexibleTimeWindow: {Mode: "NO"}', "E3030"),
         ("MinSize: ", "MinimalSize: ", "E3002"),
-    ],
-)
-def test_the_linter_finds_what_is_broken(path: Path, sound: str, broken: str, rule: str) -> None:
-    text = path.read_text()
-    assert sound in text
-    assert rule in {one.split()[0] for one in lint_template(text.replace(sound, broken, 1))}
+    )
+    for sound, broken, _ in mutations:
+        assert sound in text
+        text = text.replace(sound, broken, 1)
+    found = Counter(one.split()[0] for one in lint_template(text))
+    assert found >= Counter(rule for _, _, rule in mutations)
 
 
 @each_cluster

@@ -1,0 +1,149 @@
+"""Compare the monitor with the monitor of another revision. Both run at the same time.
+
+    python -m benchmarks.revision 1c553c7 [--seconds 60] [--pairs 3] [--json FILE]
+
+Monitors that run one after the other differ by more than a few percent on a machine that does other work, too.
+Each pair starts one monitor of each revision on an endpoint of its own, and both are measured over the same seconds.
+The ratio of a pair is therefore independent of the load. The result is the median of the pairs.
+
+The other revision is checked out into a temporary folder and runs in the same Python environment.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.measured_process import ProcessMemory, read_memory, run_process
+from benchmarks.monitor import cpu_seconds, run_endpoint
+from tests.aws import FakeAws, fake_aws
+
+_ROOT = Path(__file__).resolve().parent.parent
+_WARM_UP_SECONDS = 10
+_MAX_RATIO = 1.03
+_MAX_EXTRA_MIB = 0.3
+
+
+@dataclass(frozen=True)
+class PairedState:
+    """What one monitor used during the measured seconds."""
+
+    cpu_seconds: float
+    memory: ProcessMemory
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two monitors of one measurement."""
+
+    ours: PairedState
+    other: PairedState
+
+    @property
+    def ratio(self) -> float:
+        """Our CPU time divided by that of the other revision."""
+        return self.ours.cpu_seconds / self.other.cpu_seconds
+
+    @property
+    def extra_mib(self) -> float:
+        """The difference of the high-water marks."""
+        return self.ours.memory.peak_mib - self.other.memory.peak_mib
+
+
+@contextmanager
+def check_out(revision: str) -> Iterator[Path]:
+    """Check a revision out into a temporary folder."""
+    git = shutil.which("git") or "git"
+    with tempfile.TemporaryDirectory(prefix="bench-revision-") as folder:
+        path = Path(folder) / "checkout"
+        subprocess.run((git, "worktree", "add", "--quiet", "--detach", path, revision), cwd=_ROOT, check=True)
+        try:
+            yield path
+        finally:
+            subprocess.run((git, "worktree", "remove", "--force", path), cwd=_ROOT, check=True)
+
+
+def measure_pair(folders: Sequence[Path], containers: int, seconds: float, aws: FakeAws) -> Pair:
+    """Run one monitor out of each folder at the same time."""
+    with ExitStack() as stack:
+        pids = []
+        for folder in folders:
+            address, _ = stack.enter_context(run_endpoint(containers))
+            environment = {
+                **aws.environment(),
+                "ECS_CONTAINER_METADATA_URI_V4": address,
+                "TASK_PROFILER_CONTAINER": "batch",
+            }
+            # With -m, Python searches the working directory before the installed packages.
+            command = (sys.executable, "-m", "profiler", "monitor")
+            pids.append(stack.enter_context(run_process(command, environment, folder=folder)).pid)
+        time.sleep(_WARM_UP_SECONDS)
+        before = [cpu_seconds(pid) for pid in pids]
+        time.sleep(seconds)
+        after = [cpu_seconds(pid) for pid in pids]
+        ours, other = (
+            PairedState(used - start, read_memory(pid)) for start, used, pid in zip(before, after, pids, strict=True)
+        )
+    return Pair(ours, other)
+
+
+def figures(containers: int, pairs: Sequence[Pair], seconds: float) -> Iterator[Figure]:
+    """The ratio of the CPU times and the difference of the memory, as medians."""
+    scope = f"{containers} containers"
+    ratios = sorted(pair.ratio for pair in pairs)
+    ours = statistics.median(pair.ours.cpu_seconds for pair in pairs) / seconds
+    yield Figure(name=f"CPU, {scope}", value=100 * ours, unit="% of a core", digits=3)
+    yield Figure(
+        name=f"CPU beside the other revision, {scope}",
+        value=statistics.median(ratios),
+        unit="×",
+        digits=3,
+        at_most=_MAX_RATIO,
+        note=f"{ratios[0]:.3f} to {ratios[-1]:.3f} in {len(pairs)} pairs",
+    )
+    yield Figure(
+        name=f"extra memory peak, {scope}",
+        value=statistics.median(pair.extra_mib for pair in pairs),
+        unit="MiB",
+        at_most=_MAX_EXTRA_MIB,
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print the results, and write them as JSON on request."""
+    parser = argparse.ArgumentParser(description="Compare the monitor with the monitor of another revision.")
+    parser.add_argument("revision", help="the other revision, as git names it")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of each measurement")
+    parser.add_argument("--pairs", type=int, default=3, help="number of measurements for each number of containers")
+    parser.add_argument("--containers", type=int, nargs="+", default=[3, 20])
+    parser.add_argument("--json", type=Path, help="file for the results")
+    options = parser.parse_args(arguments)
+    found: list[Figure] = []
+    with fake_aws() as aws, check_out(options.revision) as other:
+        for containers in options.containers:
+            pairs = [
+                measure_pair((_ROOT, other), containers, options.seconds, aws)
+                if number % 2 == 0
+                else _swapped(measure_pair((other, _ROOT), containers, options.seconds, aws))
+                for number in range(options.pairs)
+            ]
+            found += figures(containers, pairs, options.seconds)
+    title = f"Monitor, beside {options.revision}"
+    print_and_save(BenchmarkResult(title=title, figures=tuple(found)), options.json)
+
+
+def _swapped(pair: Pair) -> Pair:
+    """The order of the starts alternates, so that neither revision always has the same phase."""
+    return Pair(pair.other, pair.ours)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
