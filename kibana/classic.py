@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kibana.aggregations import cases_id, metric_id, terms_id, time_id
+from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
 from kibana.conditions import kql
 from kibana.model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
@@ -32,7 +32,6 @@ _TYPES = {
 }
 # The axis begins at a second: without a minimum it would begin at a millisecond.
 _LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": 1000, "max": None}
-_MEDIAN = 50
 _PERCENTILE_LABEL = "duration"
 
 
@@ -97,7 +96,7 @@ def colours_of(panel: Panel) -> dict[str, str]:
 
 def _legend(metric: Metric) -> str:
     """The name of a metric's series."""
-    is_prefixed = metric.operation == "percentile" and metric.percent != _MEDIAN
+    is_prefixed = metric.operation == "percentile"
     return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
 
 
@@ -209,8 +208,8 @@ def _controls_object(dashboard: Dashboard) -> Json:
 
 def _aggregations(panel: Panel) -> Iterator[Json]:
     """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is their nesting."""
-    for number, metric in enumerate(panel.metrics):
-        yield _aggregation(metric_id(number), "metric", *_metric(metric))
+    for name, group in grouped_metrics(panel).items():
+        yield _aggregation(name, "metric", *_metric(group))
     if panel.cases:
         filters = [
             {"input": {"query": kql(case.condition), "language": "kuery"}, "label": case.label} for case in panel.cases
@@ -234,7 +233,8 @@ def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
     return {"id": identity, "enabled": True, "type": kind, "schema": schema, "params": params}
 
 
-def _metric(metric: Metric) -> tuple[str, Json]:
+def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
+    metric = group[0]
     params: Json = {"field": metric.field, "customLabel": metric.label}
     match metric.operation:
         case "count_distinct":
@@ -243,10 +243,9 @@ def _metric(metric: Metric) -> tuple[str, Json]:
             return "avg", params
         case "sum" | "max":
             return metric.operation, params
-        case "percentile" if metric.percent == _MEDIAN:
-            return "median", {**params, "percents": [_MEDIAN]}
         case "percentile":  # the product prefixes the label with "95th percentile of"
-            return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": [metric.percent]}
+            percents = [one.percent for one in group]
+            return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
         case "latest":
             newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}
             return "top_hits", {**params, **newest}
@@ -338,14 +337,14 @@ def _xy_params(panel: Panel) -> Json:
             "show": True,
             "type": shape,
             "mode": "stacked" if panel.kind == "bars" else "normal",
-            "data": {"label": metric.label, "id": metric_id(number)},
+            "data": {"label": group[0].label, "id": name},
             "valueAxis": "ValueAxis-1",
             "drawLinesBetweenPoints": True,
             "lineWidth": 2,
             "interpolate": "linear",
             "showCircles": True,
         }
-        for number, metric in enumerate(panel.metrics)
+        for name, group in grouped_metrics(panel).items()
     ]
     return {
         "type": shape,

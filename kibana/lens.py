@@ -40,7 +40,6 @@ _OPERATIONS = {
 }
 # Lens requires the data type of a last value; the default here is "string".
 _LATEST_TYPES = {TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
-_MEDIAN = 50
 
 
 def build_lens_objects() -> Iterator[Json]:
@@ -250,8 +249,6 @@ def _metric(metric: Metric) -> Json:
         "isBucketed": False,
         "scale": "ratio",
     }
-    if metric.operation == "percentile" and metric.percent == _MEDIAN:
-        return {**column, "operationType": "median"}
     if metric.operation == "percentile":
         return {**column, "params": {"percentile": metric.percent}}
     if metric.operation == "latest":

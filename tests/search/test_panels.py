@@ -13,7 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 import handler
-from kibana.aggregations import MATCHING, cases_id, metric_id, other_search_body, search_body, terms_id, time_id
+from kibana.aggregations import (
+    MATCHING,
+    cases_id,
+    grouped_metrics,
+    other_search_body,
+    search_body,
+    terms_id,
+    time_id,
+)
 from kibana.model import Panel
 from kibana.panels import PANELS
 from profiler.record.model import Recommendation, decode, encode
@@ -148,15 +156,15 @@ def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
 
 
 def value(bucket: Bucket, panel: Panel, n: int) -> Any:
-    whole, name = number(bucket[metric_id(n)]), metric_id(n)
-    if panel.metrics[n].share_of is None:
-        return whole
-    return number(bucket[f"{name}-{MATCHING}"][name]) / whole
+    metric = panel.metrics[n]
+    name = next(name for name, group in grouped_metrics(panel).items() if metric in group)
+    if metric.operation == "percentile":
+        return {one["key"]: one["value"] for one in bucket[name]["values"]}[metric.percent]
+    whole = number(bucket[name])
+    return whole if metric.share_of is None else number(bucket[f"{name}-{MATCHING}"][name]) / whole
 
 
 def number(metric: dict[str, Any]) -> Any:
-    if "values" in metric:
-        return metric["values"][0]["value"]
     if "hits" in metric:
         (hit,) = metric["hits"]["hits"]
         ((value,),) = hit.get("fields", {"absent": [None]}).values()
@@ -268,7 +276,7 @@ def test_durations(ask: Ask) -> None:
     assert 600_500 < rows[("nightly",)][1] <= 900_500
     assert 600_500 < rows[("hourly",)][1] <= 700_500
     rest = ask("task-duration", others_after=1)["Other"]
-    assert number(rest[metric_id(0)]) == 600_500  # hourly
+    assert value(rest, PANEL["task-duration"], 0) == 600_500  # hourly
     families = table(ask("families"), "families")
     assert list(families) == [("nightly",), ("hourly",)]  # most tasks first
     tasks, mean, longest, peak, cost, waste, latest = families[("hourly",)]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
-from kibana.aggregations import MATCHING, search_body
+from kibana.aggregations import MATCHING, grouped_metrics, search_body
 from kibana.build import FOLDER, build_files
 from kibana.classic import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
@@ -226,7 +226,10 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     buckets = [(one["id"], one["params"].get("field", "")) for one in aggs if one["schema"] != "metric"]
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
     fields = [field for _, field in wanted if field] + [metric.field for metric in panel.metrics]
-    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric"] == fields[-len(panel.metrics) :]
+    grouped = [group[0].field for group in grouped_metrics(panel).values()]
+    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric"] == grouped
+    percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
+    assert percents == [metric.percent for metric in panel.metrics if metric.operation == "percentile"]
     lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
     (layer,) = lens["indexpattern"]["layers"].values()
     columns = [layer["columns"][column] for column in layer["columnOrder"]]
