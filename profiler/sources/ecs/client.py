@@ -5,17 +5,16 @@
 and the monitor's own container.
 """
 
-import io
 import socket
-from collections.abc import Callable, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import StatsReading, decode_stats
+from profiler.sources.ecs.http import HttpConnection, HttpError, Response
 from profiler.sources.ecs.task_metadata import (
     ContainerMetadata,
     TaskMetadata,
@@ -24,20 +23,15 @@ from profiler.sources.ecs.task_metadata import (
     decode_task,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 # A task has at most ten containers with 10 kB of stats each. A response that decodes to as many objects as possible
 # grows 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
-# The stats of ten containers: read with one system call, once they have arrived.
-_BUFFER_BYTES = 32 * 1024
 _TIMEOUTS_UNTIL_DOUBLED = 2
 _HTTP_OK = 200
 # Time limit of a response once a stop was requested. A healthy endpoint responds within milliseconds.
 _STOP_TIMEOUT_NS = NS_PER_SECOND // 2
-_HEADERS = {"Accept": "application/json"}
+_HTTP_PORT = 80
 
 
 class Endpoint(Protocol):
@@ -99,7 +93,7 @@ class HttpEndpoint:
         self._stop_signal = stop_signal
         self._has_own_timeout = False
         self._request_started_ns = 0
-        self._connection: HTTPConnection | None = None
+        self._connection: HttpConnection | None = None
         self._base_path = ""
         self._deadline_ns = 0
 
@@ -122,7 +116,10 @@ class HttpEndpoint:
             self._timeout.on_timeout()
             waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
             return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
-        except (HTTPException, OSError) as error:
+        except HttpError as error:
+            self.close()
+            return Unavailable(f"{shown} cannot be read: {error}")
+        except OSError as error:
             self.close()
             return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
         except ValueError:
@@ -136,54 +133,43 @@ class HttpEndpoint:
         if self._connection is not None:
             self._connection.close()
 
-    def _open_connection(self) -> HTTPConnection:
+    def _open_connection(self) -> HttpConnection:
         """The connection object; it connects at the first request, and again at the next one after it was closed."""
         if self._connection is None:
             parts = urlsplit(self._address)
-            if parts.scheme != "http" or parts.hostname is None:
+            is_printable = all("!" <= character <= "~" for character in self._address)
+            if parts.scheme != "http" or parts.hostname is None or not is_printable:
                 raise ValueError(self._address)
+            address = parts.hostname, _HTTP_PORT if parts.port is None else parts.port
             self._base_path = parts.path
-            self._connection = HTTPConnection(parts.hostname, parts.port)
-            self._connection.response_class = self._make_response  # type: ignore[assignment]  # http.client only calls it
+            self._connection = HttpConnection(
+                lambda timeout_seconds: socket.create_connection(address, timeout_seconds),
+                parts.netloc.rpartition("@")[2],
+                self._wait_readable,
+                MAX_RESPONSE_BYTES,
+            )
         return self._connection
 
-    def _make_response(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:
-        received = _DeadlineReader(sock, self._remaining_seconds, self._wait_readable)
-        return HTTPResponse(received, method=method)  # type: ignore[arg-type]  # only makefile is used
-
-    def _fetch(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
+    def _fetch(self, connection: HttpConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
         self._request_started_ns = self._clock.monotonic_ns()
         self._deadline_ns = self._request_started_ns + round(timeout_seconds * NS_PER_SECOND)
-        was_kept = connection.sock is not None
+        was_kept = connection.is_open
+        target = (self._base_path + path) or "/"
         try:
-            response = self._request(connection, path, timeout_seconds)
+            response = connection.get(target, timeout_seconds)
         except ConnectionError:
             if not was_kept:
                 raise
             connection.close()  # the endpoint had closed the idle connection
-            response = self._request(connection, path, timeout_seconds)
-        with response:
-            return self._read_body(response, path)
+            response = connection.get(target, timeout_seconds)
+        return self._checked(response, path)
 
-    def _request(self, connection: HTTPConnection, path: str, timeout_seconds: float) -> HTTPResponse:
-        connection.timeout = timeout_seconds
-        if connection.sock is not None and connection.sock.gettimeout() != timeout_seconds:
-            connection.sock.settimeout(timeout_seconds)
-        connection.request("GET", self._base_path + path, headers=_HEADERS)
-        return connection.getresponse()
-
-    def _read_body(self, response: HTTPResponse, path: str) -> bytes | Unavailable:
-        """Read the body, also that of an error, so that the connection can be used again."""
-        length = response.length
-        body = response.read(MAX_RESPONSE_BYTES + 1)
-        if length is not None and len(body) < min(length, MAX_RESPONSE_BYTES):
-            raise IncompleteRead(body, length - len(body))
-        if len(body) > MAX_RESPONSE_BYTES:
-            self.close()
+    def _checked(self, response: Response, path: str) -> bytes | Unavailable:
+        if response.body is None:
             return Unavailable(f"{path or '/'} answered more than {MAX_RESPONSE_BYTES} bytes")
         if response.status != _HTTP_OK:
             return Unavailable(f"{path or '/'} answered HTTP {response.status}")
-        return body
+        return response.body
 
     def _remaining_seconds(self) -> float:
         return (self._effective_deadline_ns() - self._clock.monotonic_ns()) / NS_PER_SECOND
@@ -194,50 +180,18 @@ class HttpEndpoint:
             return self._deadline_ns
         return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + _STOP_TIMEOUT_NS)
 
-    def _wait_readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Wait for data or a stop request; without a stop signal the socket's own timeout applies to the reading."""
-        if self._stop_signal is None:
-            sock.settimeout(seconds)
-            return True
-        return self._stop_signal.wait_readable(sock, seconds)
+    def _wait_readable(self, source: socket.socket) -> None:
+        """Wait for data until the deadline, which a stop request shortens. Raises TimeoutError at the deadline.
 
-
-class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket until a deadline.
-
-    A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
-    """
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        remaining_seconds: Callable[[], float],
-        wait_readable: Callable[[socket.socket, float], bool],
-    ) -> None:
-        self._sock = sock
-        self._remaining_seconds = remaining_seconds
-        self._wait_readable = wait_readable
-        self._received = sock.makefile("rb", buffering=0)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """The interface that ``HTTPResponse`` expects of a socket."""
-        return io.BufferedReader(self, _BUFFER_BYTES)
-
-    def readable(self) -> bool:
-        """True, as :class:`io.RawIOBase` requires."""
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int | None:
-        """Read the next bytes. Raises TimeoutError at the deadline."""
+        A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
+        """
         while (remaining_seconds := self._remaining_seconds()) > 0:
-            if self._wait_readable(self._sock, remaining_seconds):
-                return self._received.readinto(buffer)
+            if self._stop_signal is None:
+                source.settimeout(remaining_seconds)
+                return
+            if self._stop_signal.wait_readable(source, remaining_seconds):
+                return
         raise TimeoutError
-
-    def close(self) -> None:
-        """Close the reader only: the socket belongs to the connection."""
-        self._received.close()
-        super().close()
 
 
 class TaskSource(Protocol):
