@@ -5,11 +5,15 @@ takes half a minute. The monitor's image is the one that users build, from the s
 """
 
 import fcntl
+import hashlib
+import io
+import json
 import os
 import platform as machine
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +38,8 @@ NATIVE = Platform(base_image=BASE_IMAGE, machine=machine.machine())
 ARM64 = Platform(base_image="task-profiler-e2e-base-arm64:2", machine="aarch64", docker="linux/arm64", debian="arm64")
 MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
+# Docker's names of the kernel's.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _BUILD_IMAGE = "task-profiler-e2e-build:latest"
 _RELEASE = "bookworm"
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
@@ -80,13 +86,38 @@ def remove_image(engine: Engine, image: str) -> None:
 
 
 def make_base_image(engine: Engine, cache: Path, platform: Platform = NATIVE) -> str:
-    """Import the base image into the daemon if it is not there, and return its name."""
+    """Load the base image into the daemon if it is not there, and return its name.
+
+    ``docker import`` before version 23 ignores the processor in ``--platform``.
+    """
     image = platform.base_image
     if not image_exists(engine, image):
         archive = _root_file_system(cache, platform)
-        option = ("--platform", platform.docker) if platform.docker else ()
-        engine.command("import", *option, "--change", 'CMD ["python3"]', str(archive), image)
+        with tempfile.TemporaryDirectory(prefix="task-profiler-e2e-", dir=cache) as name:
+            loaded = Path(name) / "image.tar"
+            _write_image_archive(loaded, archive, image, platform)
+            engine.command("load", "--quiet", "--input", str(loaded))
     return image
+
+
+def _write_image_archive(path: Path, layer: Path, image: str, platform: Platform) -> None:
+    """Write an image of one layer in the format of ``docker save``."""
+    with layer.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    configuration = {
+        "architecture": _ARCHITECTURES[platform.machine],
+        "os": "linux",
+        "config": {"Cmd": ["python3"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+    }
+    manifest = [{"Config": "configuration.json", "RepoTags": [image], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as archive:
+        archive.add(layer, "layer.tar")
+        for name, document in (("configuration.json", configuration), ("manifest.json", manifest)):
+            data = json.dumps(document).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
 
 
 def make_monitor_image(

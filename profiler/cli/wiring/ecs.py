@@ -1,6 +1,6 @@
 """Builds the client of the task metadata endpoint.
 
-The client imports http.client, which `run` outside of ECS does without; the monitor does without the modules of `run`.
+`run` outside of ECS does without the client's modules, and the monitor without the modules of `run`.
 """
 
 from collections.abc import Callable, Mapping
