@@ -176,14 +176,15 @@ class _Paginator:
     def __init__(self, options: SourceOptions, environment: Mapping[str, str]) -> None:
         self._options = options
         self._environment = environment
+        self._client: Any = None  # slow to make, so it is made once
 
     def paginate(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         """See profiler.runs.log_groups."""
         from profiler.cli.wiring.aws import aws_client, aws_errors  # botocore, only for this source
 
         with aws_errors(f"{parameters['logGroupName']} cannot be read", _LOGS_PERMISSION):
-            client = aws_client("logs", aws_options_of(self._options), self._environment)
-            yield from client.get_paginator("filter_log_events").paginate(**parameters)
+            self._client = self._client or aws_client("logs", aws_options_of(self._options), self._environment)
+            yield from self._client.get_paginator("filter_log_events").paginate(**parameters)
 
 
 def aws_options_of(options: SourceOptions) -> "AwsOptions":
