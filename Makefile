@@ -39,7 +39,7 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 	$(BIN)/pytest tests/cgroup2 --timeout 0
 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
-	$(BIN)/pytest tests/search
+	$(BIN)/pytest tests/search --numprocesses 2 --dist loadgroup
 
 browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
 	$(BIN)/pytest tests/browser

@@ -58,8 +58,17 @@ def _no_output() -> bytes:
     return b""
 
 
+def _nothing() -> None:
+    return None
+
+
 def launch(
-    words: Words, environment: Environment, mask: Iterable[int], pre_exec_hook: PreExecHook = _no_output
+    words: Words,
+    environment: Environment,
+    mask: Iterable[int],
+    pre_exec_hook: PreExecHook = _no_output,
+    *,
+    meanwhile: Callable[[], None] = _nothing,
 ) -> StartedCommand | StartFailure:
     """Start a command; the program is searched as ``execvp`` does.
 
@@ -74,6 +83,7 @@ def launch(
         mask: The signals that are blocked in the command.
         pre_exec_hook: Called in the command's process as the last action before the exec. It must not raise; its
             result, one line, becomes ``hook_output``.
+        meanwhile: Called in this process while the command's process starts. It must not raise.
     """
     previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ignored = (signal.SIGCHLD,) if previous == signal.SIG_IGN else ()
@@ -85,7 +95,7 @@ def launch(
             write_line(b"%d %s\n" % (time.process_time_ns(), hook_output))
             os.execve(path, arguments, environment)  # noqa: S606  running a command is the purpose
 
-        return _fork(exec_command)
+        return _fork(exec_command, meanwhile)
 
     return _start_first_usable(words, _candidate_paths(words[0], environment), start)
 
@@ -143,7 +153,7 @@ def _start_with_shell_fallback(path: str, words: Words, start: _Start) -> Starte
     return start(_SHELL, (_SHELL, path, *words[1:]))
 
 
-def _fork(exec_command: _Exec) -> StartedCommand:
+def _fork(exec_command: _Exec, meanwhile: Callable[[], None]) -> StartedCommand:
     """Fork a child that executes the command; raises the child's OSError if that fails.
 
     ``posix_spawn`` is not used: the one of glibc leaves two of its own signals ignored in the command, and it cannot
@@ -155,6 +165,7 @@ def _fork(exec_command: _Exec) -> StartedCommand:
     if pid == 0:
         _run_child(exec_command, writing)
     os.close(writing)
+    meanwhile()  # the kernel may take some 20 ms to move the child into its control group
     with os.fdopen(reading, "rb") as pipe:
         output, _, failure = pipe.read().partition(b"\n")
     if failure:

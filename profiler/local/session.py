@@ -81,6 +81,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
         prices: The prices of the settings.
         series_points: Half the largest number of steps of the time series; 0 for none.
         pause: Called before the profiler stops because the terminal stopped the command.
+        meanwhile: Called while the command's process starts, for work that would otherwise delay the report.
     """
 
     find_labels: Callable[[], Mapping[str, str]]
@@ -89,6 +90,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     prices: PriceOverrides = PriceOverrides()
     series_points: int = DEFAULT_SERIES_POINTS
     pause: Callable[[], None] = lambda: None
+    meanwhile: Callable[[], None] = lambda: None
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ def run(
     warnings = () if become_subreaper() else (_ORPHANS_ARE_LOST,)
     session = _Session(identity, clock, round(request.interval_seconds * NS_PER_SECOND), warnings)
     try:
-        started = session.start(request.argv, environment, mask)
+        started = session.start(request.argv, environment, mask, context.meanwhile)
         if isinstance(started, StartFailure):
             now_ns = clock.wall_ns()
             record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
@@ -158,13 +160,17 @@ class _Session:
         self._started_wall_ns = 0
 
     def start(
-        self, argv: tuple[str, ...], environment: Mapping[bytes, bytes], mask: Iterable[int]
+        self,
+        argv: tuple[str, ...],
+        environment: Mapping[bytes, bytes],
+        mask: Iterable[int],
+        meanwhile: Callable[[], None],
     ) -> StartedCommand | StartFailure:
         """Start the command. Its time starts just before its process executes it."""
         caller_environment = restore_caller_environment(environment, proc.read("/proc/self/environ"))
         self._started_wall_ns = self._clock.wall_ns()
         self._started_ns = self._clock.monotonic_ns()
-        started = launch(argv, caller_environment, mask, self._before_exec)
+        started = launch(argv, caller_environment, mask, self._before_exec, meanwhile=meanwhile)
         if isinstance(started, StartedCommand):
             exec_ns, _, joined = started.hook_output.partition(b" ")
             self._started_wall_ns += int(exec_ns) - self._started_ns

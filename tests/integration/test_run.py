@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from profiler.record.model import Record, Report, decode
+from tests.waiting import wait_until
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -548,3 +549,12 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     slow = {"click", "ddsketch", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
     assert not slow & {*lines}
     assert lines.index("profiler.local.session") < lines.index("profiler.sizing.advice")
+
+
+def test_what_the_end_needs_is_imported_while_the_command_runs(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "profiler", "run", "--history", str(tmp_path / "history"), "--", "cat")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        wait_until(lambda: "_sqlite3" in maps.read_text(), _LIMIT_SECONDS, "the module of the history")
+        process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == 0

@@ -14,6 +14,19 @@ from tests.search.maven import ServerMissingError
 from tests.search.opensearch import running_opensearch
 from tests.search.server import SearchServer
 
+SERVERS = ("elasticsearch8", "elasticsearch7", "opensearch")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests by server, so that with several processes each server starts once."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            params = item.callspec.params if hasattr(item, "callspec") else {}
+            named = [name for name in (*SERVERS, "secured_elasticsearch") if name in item.fixturenames]
+            group = params.get("search_server") or next(iter(named), None)
+            if group is not None:
+                item.add_marker(pytest.mark.xdist_group(str(group)))
+
 
 @pytest.fixture(scope="session")
 def elasticsearch8() -> Iterator[SearchServer]:
@@ -36,7 +49,7 @@ def secured_elasticsearch() -> Iterator[SearchServer]:
     yield from _started(running_secured_elasticsearch(VERSION_8))
 
 
-@pytest.fixture(scope="session", params=["elasticsearch8", "elasticsearch7", "opensearch"])
+@pytest.fixture(scope="session", params=SERVERS)
 def search_server(request: pytest.FixtureRequest) -> SearchServer:
     """Give every server that a user may have, one after the other."""
     server: SearchServer = request.getfixturevalue(request.param)

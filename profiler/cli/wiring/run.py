@@ -4,6 +4,7 @@ import math
 import os
 import pwd
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from profiler.cli.output import printable
@@ -61,6 +62,7 @@ def run_command(options: RunOptions) -> int:
         prices=prices,
         series_points=series_points,
         pause=view.close if view is not None else lambda: None,
+        meanwhile=_import_for_the_report if recorder is None else _import_for_the_history,
     )
     finished = run(request, os.environb, clock, fan_out(_listeners(recorder, view)), context)
     if view is not None:
@@ -74,6 +76,16 @@ def run_command(options: RunOptions) -> int:
     _warn(() if recorder is None else recorder.add(line, finished.report))
     stop_collectors(found.collectors.all)
     return finished.exit_code
+
+
+def _import_for_the_report() -> None:
+    import profiler.sizing.advice  # noqa: F401  while the command starts, not when the user waits for its end
+
+
+def _import_for_the_history() -> None:
+    _import_for_the_report()
+    with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+        import profiler.history.store  # noqa: F401
 
 
 def _history_recorder(file: str | None, clock: Clock) -> "HistoryRecorder":
