@@ -47,11 +47,11 @@ MEASURED = Measured(
     report_line_bytes=2337,
     checkpoint_line_bytes=2620,
     checkpoints_per_run=5.8,
-    report_disk_bytes=1900,
-    checkpoint_disk_bytes=1220,
-    slowest_panel_seconds_per_million=2.2,
-    documents_per_second=1400,
-    direct_requests_per_second=100,
+    report_disk_bytes=1960,
+    checkpoint_disk_bytes=1290,
+    slowest_panel_seconds_per_million=0.375,
+    documents_per_second=2100,
+    direct_requests_per_second=180,
 )
 ASSUMED = Assumed()
 _COMPRESSED_DISK_BYTES = 1190

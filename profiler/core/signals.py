@@ -29,6 +29,7 @@ class SignalHandler:
         self._monotonic_ns = monotonic_ns
         self.requested_ns: int | None = None
         self._pipe: tuple[int, int] | None = None
+        self._has_ended_wait = False
 
     def install(self) -> None:
         """Handle the signals from now on. Only the main thread may call this."""
@@ -50,12 +51,15 @@ class SignalHandler:
     def wait_readable(self, source: "socket", seconds: float) -> bool:
         """Wait until the timeout, a stop request or data; returns True if ``source`` is readable.
 
-        A stop request from before the call does not end the wait.
+        A stop request ends one wait: the present one, or the next one if it came in between. The caller can then
+        shorten the timeout.
         """
         watched: list[socket | int] = [source]
-        if self.requested_ns is None:
+        if not self._has_ended_wait:
             watched += self._signals()
-        return source in select.select(watched, [], [], seconds)[0]
+        readable = select.select(watched, [], [], seconds)[0]
+        self._has_ended_wait = self.requested_ns is not None
+        return source in readable
 
     def _signals(self) -> list[int]:
         return [self._pipe[0]] if self._pipe else []

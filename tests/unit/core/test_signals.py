@@ -47,8 +47,21 @@ def test_a_signal_ends_the_wait_for_a_response_but_only_once() -> None:
         assert stop.wait_readable(ours, 30)
         ours.recv(1)
         assert not stop.wait_readable(ours, 0)
-        # A signal from before the call does not end the wait, which would then take all of the 30 s.
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
         assert not stop.wait_readable(ours, 30)
         threading.Timer(0, theirs.send, (b"x",)).start()
         assert stop.wait_readable(ours, 30), "a signal interrupts only once"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_between_two_waits_ends_the_second() -> None:
+    """Without this, the second wait would take its whole time, which was chosen before the signal."""
+    stop = SignalHandler(lambda: 7)
+    stop.install()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not stop.wait_readable(ours, 0)
+        signal.raise_signal(signal.SIGTERM)
+        assert not stop.wait_readable(ours, 3600)
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 3600)
