@@ -26,7 +26,7 @@ demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show i
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler build/demo/task-report.html
 
 test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults (COVERAGE=1: with coverage)
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
 
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
@@ -39,7 +39,7 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 	$(BIN)/pytest tests/cgroup2 --timeout 0
 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
-	$(BIN)/pytest tests/search --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest tests/search --numprocesses auto --maxprocesses 4 --dist loadgroup
 
 browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
 	$(BIN)/pytest tests/browser

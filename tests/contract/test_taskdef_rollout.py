@@ -131,31 +131,29 @@ class Account:
         return {name: arn.rpartition("/")[2] for name, arn in found.items()}
 
 
+def opened_account(*, throttled_share: int = 0, page_size: int | None = None) -> Iterator[Account]:
+    with fake_aws() as aws:
+        made = Account(aws, AwsProxy(aws.url, throttled_share=throttled_share, page_size=page_size))
+        yield made
+        made.proxy.close()
+
+
 @pytest.fixture
 def account() -> Iterator[Account]:
     """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
-    with fake_aws() as aws:
-        made = Account(aws, AwsProxy(aws.url, throttled_share=50))
-        yield made
-        made.proxy.close()
+    yield from opened_account(throttled_share=50)
 
 
 @pytest.fixture
 def throttling_account() -> Iterator[Account]:
     """An account that throttles every fifth request."""
-    with fake_aws() as aws:
-        made = Account(aws, AwsProxy(aws.url, throttled_share=5))
-        yield made
-        made.proxy.close()
+    yield from opened_account(throttled_share=5)
 
 
 @pytest.fixture
 def paged_account() -> Iterator[Account]:
     """An account whose lists come in pages of two."""
-    with fake_aws() as aws:
-        made = Account(aws, AwsProxy(aws.url, page_size=2))
-        yield made
-        made.proxy.close()
+    yield from opened_account(page_size=2)
 
 
 def rows(text: str) -> dict[str, str]:
