@@ -17,7 +17,7 @@ from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.requirements import facts_of
-from profiler.sizing.what_if import SizeOption
+from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import report, slowdown
 
 GB = 1024
@@ -247,6 +247,35 @@ def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
     assert found.choice.size.vcpu == 1
     assert found.choice.is_vcpu_unchanged
     assert {row.size.vcpu: row.factor for row in found.choice.options}[0.5] is None
+    fast_enough = {row.size.vcpu: row.is_fast_enough for row in found.choice.options}
+    assert [fast_enough[vcpu] for vcpu in (0.5, 1, 2)] == [False, True, True]
+
+
+DAY_NS = 24 * 3600 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("runs", "window_ns", "by_month"),
+    [
+        (5, DAY_NS, 4 * 30.4),
+        (6, 2 * DAY_NS, 2.5 * 30.4),
+        (4, DAY_NS, None),
+        (5, DAY_NS - 1, None),
+        (4, 9 * DAY_NS, None),
+    ],
+)
+def test_runs_by_month_need_five_runs_and_a_day(runs: int, window_ns: int, by_month: float | None) -> None:
+    (family,) = families_of([measured()]).values()
+    evidence = family.evidence()
+    assert evidence is not None
+    found = runs_per_month(replace(evidence, runs=runs, window_ns=window_ns))
+    assert found == (None if by_month is None else pytest.approx(by_month, rel=0.01))
+
+
+def test_a_saving_of_nothing_has_no_sign() -> None:
+    (row, *_) = rows([measured()]).values()
+    same = replace(row, comparable_hour_usd=1, hour_usd=1, current_hour_usd=1)
+    assert str(same.saving_percent_at(1 + 1e-9)) == "0.0"
 
 
 # --- the reasons ------------------------------------------------------------------------------
