@@ -468,3 +468,42 @@ def test_any_bytes_give_a_reading_or_a_reason(change: bytes | tuple[int, int]) -
         position, byte = change
         body = body[:position] + bytes([byte]) + body[position + 1 :]
     assert isinstance(decode_stats(body), StatsReading | Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"cpu_stats": {"cpu_usage": {"total_usage": -1}}}, "cpu_stats.cpu_usage.total_usage"),
+        ({"memory_stats": {"usage": -1}}, "memory_stats.usage"),
+        ({"memory_stats": {"max_usage": 1.5}}, "memory_stats.max_usage"),
+        ({"memory_stats": {"failcnt": []}}, "memory_stats.failcnt"),
+        ({"memory_stats": {"usage": 5, "stats": {"cache": -1}}}, "memory_stats.stats"),
+        ({"networks": {"eth0": {"rx_bytes": -1}}}, "networks.rx_bytes"),
+        ({"networks": {"eth0": {"tx_bytes": -1}}}, "networks.tx_bytes"),
+        ({"pids_stats": {"current": -1}}, "pids_stats.current"),
+        (
+            {"blkio_stats": {"io_service_bytes_recursive": [{"op": "read", "value": -1}]}},
+            "io_service_bytes_recursive.value",
+        ),
+    ],
+)
+def test_a_problem_names_its_value(entry: dict[str, Any], name: str) -> None:
+    assert decode({"id": {"read": READ, **entry}}).problems == (f"{name} is not a whole number from 0 to 2^63 - 1",)
+
+
+def test_an_interface_that_is_not_an_object_is_named() -> None:
+    assert decode({"id": {"read": READ, "networks": {"eth0": 5}}}).problems == (
+        "networks: an interface is not an object",
+    )
+
+
+def test_a_response_that_is_not_json_has_a_kind() -> None:
+    found = decode_stats(b"[")
+    assert isinstance(found, Unavailable)
+    assert found.kind == "not a JSON object"
+
+
+@pytest.mark.parametrize("value", [0, 2**63 - 1])
+def test_the_smallest_and_the_largest_count_are_counts(value: int) -> None:
+    reading = decode({"id": {"read": READ, "memory_stats": {"limit": value}}})
+    assert (reading.samples["id"].memory_limit_bytes, reading.problems) == (value, ())
