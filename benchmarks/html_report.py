@@ -15,11 +15,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
 
-from benchmarks.figures import BenchmarkResult, Figure
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from profiler.history.timeline import Point
 from profiler.record.model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
@@ -106,10 +105,7 @@ def main() -> None:
         result = BenchmarkResult(title=title, figures=figures)
     else:
         result = BenchmarkResult(title=title, skip_reason=f"{_CHROMIUM} is missing")
-    for figure in result.figures:
-        print(figure.line())
-    if arguments.json:
-        arguments.json.write_bytes(msgspec.json.encode(result))
+    print_and_save(result, arguments.json)
 
 
 if __name__ == "__main__":

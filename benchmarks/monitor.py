@@ -83,16 +83,17 @@ def run_endpoint(containers: int) -> Iterator[tuple[str, subprocess.Popen[str]]]
 
 @contextmanager
 def run_monitor(
-    address: str, aws: FakeAws, extra_environment: Mapping[str, str] | None = None
+    address: str, aws: FakeAws, extra_environment: Mapping[str, str] | None = None, *, folder: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the monitor."""
+    """Run the monitor; in another checkout's folder, that of the checkout."""
     environment = {
         **aws.environment(),
         "ECS_CONTAINER_METADATA_URI_V4": address,
         "TASK_PROFILER_CONTAINER": "batch",
         **(extra_environment or {}),
     }
-    with run_process(_MONITOR, environment) as process:
+    # With -m, Python searches the working directory before the installed packages.
+    with run_process(_MONITOR, environment, folder=folder) as process:
         yield process
 
 
@@ -102,13 +103,24 @@ def cpu_seconds(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
+def measure_steady_states(
+    pids: Sequence[int], seconds: float, warm_up_seconds: float = _WARM_UP_SECONDS
+) -> tuple[SteadyState, ...]:
+    """Measure samplers over the same time, after the warm-up."""
+    time.sleep(warm_up_seconds)
+    before, started_at = [cpu_seconds(pid) for pid in pids], time.monotonic()
+    time.sleep(seconds)
+    after, elapsed_seconds = [cpu_seconds(pid) for pid in pids], time.monotonic() - started_at
+    return tuple(
+        SteadyState(100 * (used - start) / elapsed_seconds, read_memory(pid))
+        for pid, start, used in zip(pids, before, after, strict=True)
+    )
+
+
 def measure_steady_state(pid: int, seconds: float) -> SteadyState:
     """Measure a sampler for this time, after the warm-up."""
-    time.sleep(_WARM_UP_SECONDS)
-    before, started_at = cpu_seconds(pid), time.monotonic()
-    time.sleep(seconds)
-    used, elapsed_seconds = cpu_seconds(pid) - before, time.monotonic() - started_at
-    return SteadyState(100 * used / elapsed_seconds, read_memory(pid))
+    (state,) = measure_steady_states((pid,), seconds)
+    return state
 
 
 def measure_monitor(

@@ -15,15 +15,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.measured_process import ProcessMemory, read_memory, run_process
-from benchmarks.monitor import cpu_seconds, run_endpoint
+from benchmarks.monitor import SteadyState, measure_steady_states, run_endpoint, run_monitor
 from tests.aws import FakeAws, fake_aws
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -33,24 +31,16 @@ _MAX_EXTRA_MIB = 0.3
 
 
 @dataclass(frozen=True)
-class PairedState:
-    """What one monitor used during the measured seconds."""
-
-    cpu_seconds: float
-    memory: ProcessMemory
-
-
-@dataclass(frozen=True)
 class Pair:
     """The two monitors of one measurement."""
 
-    ours: PairedState
-    other: PairedState
+    ours: SteadyState
+    other: SteadyState
 
     @property
     def ratio(self) -> float:
         """Our CPU time divided by that of the other revision."""
-        return self.ours.cpu_seconds / self.other.cpu_seconds
+        return self.ours.cpu_percent / self.other.cpu_percent
 
     @property
     def extra_mib(self) -> float:
@@ -77,32 +67,19 @@ def measure_pair(folders: Sequence[Path], containers: int, seconds: float, aws: 
         pids = []
         for folder in folders:
             address, _ = stack.enter_context(run_endpoint(containers))
-            environment = {
-                **aws.environment(),
-                "ECS_CONTAINER_METADATA_URI_V4": address,
-                "TASK_PROFILER_CONTAINER": "batch",
-            }
-            # With -m, Python searches the working directory before the installed packages.
-            command = (sys.executable, "-m", "profiler", "monitor")
-            pids.append(stack.enter_context(run_process(command, environment, folder=folder)).pid)
-        time.sleep(_WARM_UP_SECONDS)
-        before = [cpu_seconds(pid) for pid in pids]
-        time.sleep(seconds)
-        after = [cpu_seconds(pid) for pid in pids]
-        ours, other = (
-            PairedState(used - start, read_memory(pid)) for start, used, pid in zip(before, after, pids, strict=True)
-        )
+            pids.append(stack.enter_context(run_monitor(address, aws, folder=folder)).pid)
+        ours, other = measure_steady_states(pids, seconds, _WARM_UP_SECONDS)
     return Pair(ours, other)
 
 
-def figures(containers: int, pairs: Sequence[Pair], seconds: float) -> Iterator[Figure]:
+def figures(containers: int, pairs: Sequence[Pair]) -> Iterator[Figure]:
     """The ratio of the CPU times and the difference of the memory, as medians."""
     scope = f"{containers} containers"
     ratios = sorted(pair.ratio for pair in pairs)
-    ours = statistics.median(pair.ours.cpu_seconds for pair in pairs) / seconds
-    yield Figure(name=f"CPU, {scope}", value=100 * ours, unit="% of a core", digits=3)
+    ours = statistics.median(pair.ours.cpu_percent for pair in pairs)
+    yield Figure(name=f"CPU, {scope}", value=ours, unit="% of a core", digits=3)
     yield Figure(
-        name=f"CPU beside the other revision, {scope}",
+        name=f"CPU relative to the other revision, {scope}",
         value=statistics.median(ratios),
         unit="×",
         digits=3,
@@ -135,8 +112,8 @@ def main(arguments: Sequence[str]) -> None:
                 else _swapped(measure_pair((other, _ROOT), containers, options.seconds, aws))
                 for number in range(options.pairs)
             ]
-            found += figures(containers, pairs, options.seconds)
-    title = f"Monitor, beside {options.revision}"
+            found += figures(containers, pairs)
+    title = f"Monitor, compared with {options.revision}"
     print_and_save(BenchmarkResult(title=title, figures=tuple(found)), options.json)
 
 

@@ -1,7 +1,7 @@
 """Time series as short texts: two or three characters for a value.
 
 A column of values is ``[maximum, text]``. Each value is a share of the maximum, written as a number with the digits of
-``_DIGITS``; ``~`` stands for a value that was not measured. Two characters hold 4,096 levels, three 262,144: more than
+``_DIGITS``; ``~`` is a value that was not measured. Two characters hold 4,096 levels, three 262,144: more than
 a chart has pixels. ``decodeColumn`` in assets/numbers.js is the inverse.
 """
 

@@ -47,7 +47,7 @@ DETAILS = frozenset(
         "warnings",
     }
 )
-# Stands for the task id in the name of a log stream, so that runs share the name.
+# Replaces the task id in the name of a log stream, so that runs share the name.
 TASK_ID = "{id}"
 _NO_DISTRIBUTION = Distribution()
 

@@ -128,12 +128,11 @@ class _Reader:
 
     def head(self) -> _Head:
         """The status line and the header."""
-        is_first = not self._received
         while (end := self._received.find(_HEAD_END)) < 0:
             if len(self._received) > _MAX_HEAD_BYTES:
                 raise HttpError(f"the header is larger than {_MAX_HEAD_BYTES} bytes")
             if not self._receive():
-                if is_first and not self._received:
+                if not self._received:
                     raise ConnectionResetError("the connection was closed before the response")
                 raise HttpError("the response ends within its header")
         return _parse_head(self._take(end + len(_HEAD_END))[:-4])
