@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 import requests
 
+from tests.contract.conftest import slack  # noqa: F401  pytest finds the fixture by this name
 from tests.prerequisites import skip_or_fail
 from tests.search.elasticsearch import VERSION_7, VERSION_8, running_elasticsearch, running_secured_elasticsearch
 from tests.search.maven import ServerMissingError

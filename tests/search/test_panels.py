@@ -29,11 +29,11 @@ from tests.fake_slack import FakeSlack
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
-from tests.search.test_task_stopped import LambdaContext, aws, put, slack
+from tests.search.test_task_stopped import LambdaContext, aws, put
 from tests.unit.forwarder.task.test_event import container, definition
 from tests.unit.forwarder.task.test_event import event as task_event
 
-__all__ = ["aws", "forward", "slack"]  # the fixtures
+__all__ = ["aws", "forward"]  # the fixtures
 
 pytestmark = pytest.mark.search
 

@@ -39,13 +39,6 @@ class LambdaContext(Context):
 
 
 @pytest.fixture
-def slack() -> Iterator[FakeSlack]:
-    fake = FakeSlack()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> Iterator[Any]:
     """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by webhook."""
     assert forward is not None
