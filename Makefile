@@ -123,14 +123,14 @@ schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the event of
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.ended_run import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/task-run-ended.schema.json
 
-bench: $(VENV)/.dev $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: five minutes)
-	$(BIN)/python -m benchmarks --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
+bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: five minutes)
+	$(BIN)/python -m benchmarks --installed $(VENV)-installed/bin --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
 
 bench-monitor: $(VENV)/.dev ## Measure the monitor alone (about four minutes)
 	$(BIN)/python -m benchmarks.monitor
 
-bench-local: $(VENV)/.dev $(VENV)-rivals/.made ## Compare `run` with its rivals from PyPI (about five minutes)
-	$(BIN)/python -m benchmarks.local $(VENV)-rivals/bin
+bench-local: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Compare `run` with its rivals from PyPI (about five minutes)
+	$(BIN)/python -m benchmarks.local $(VENV)-installed/bin $(VENV)-rivals/bin
 
 bench-nvml: $(VENV)/.dev ## Measure what watching eight GPUs costs (needs a C compiler)
 	$(BIN)/python -m benchmarks.nvml
@@ -167,7 +167,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut results
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-release mutants dist build .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-release mutants dist build .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -207,6 +207,13 @@ $(VENV)-mutants/.made:
 $(VENV)-release/.made: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)-release
 	@$(VENV)-release/bin/pip install --quiet --disable-pip-version-check 'hatchling>=1.25' 'cyclonedx-bom>=7.3,<8'
+	@touch $@
+
+# As users install it: not editable, and without the tools of development.
+$(VENV)-installed/.made: pyproject.toml $(shell find profiler lambda -name '*.py')
+	@rm -rf $(VENV)-installed
+	@$(PYTHON) -m venv $(VENV)-installed
+	@$(VENV)-installed/bin/pip install --quiet --disable-pip-version-check .
 	@touch $@
 
 $(VENV)-rivals/.made:

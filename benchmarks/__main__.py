@@ -1,6 +1,7 @@
 """Run all benchmarks, compare the results with their targets, and write a table (Markdown) and JSON.
 
-    python -m benchmarks [--quick] [--rivals .venv-rivals/bin] [--only BENCHMARK …] [--output build/bench]
+    python -m benchmarks [--quick] [--installed .venv-installed/bin] [--rivals .venv-rivals/bin] [--only BENCHMARK …]
+        [--output build/bench]
 
 Each benchmark runs in its own process, and can also run alone (``python -m benchmarks.monitor --help``). If a benchmark
 fails, the table contains the reason, and the other benchmarks still run.
@@ -33,11 +34,12 @@ class Benchmark(Struct, frozen=True):
     quick: tuple[str, ...] = ()
 
 
-def all_benchmarks(rivals: Path) -> tuple[Benchmark, ...]:
-    """All benchmarks. ``rivals`` is the bin folder of the environment with the other profilers."""
+def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
+    """All benchmarks. The paths are the bin folders of the environments with this project and with other profilers."""
+    environments = (str(installed), str(rivals))
     return (
         Benchmark("monitor", "Monitor", quick=("--seconds", "8")),
-        Benchmark("local", "Local runs, compared with other profilers", (str(rivals),), (str(rivals), "--quick")),
+        Benchmark("local", "Local runs, compared with other profilers", environments, (*environments, "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
         Benchmark("html_report", "HTML report"),
         Benchmark("nvml", "NVIDIA GPUs"),
@@ -77,6 +79,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Run all benchmarks and compare the results with their targets.")
     parser.add_argument("--quick", action="store_true", help="short measurements with few repetitions")
     parser.add_argument(
+        "--installed",
+        type=Path,
+        default=_ROOT / ".venv-installed" / "bin",
+        help="bin folder of the environment in which this project is installed (see make bench)",
+    )
+    parser.add_argument(
         "--rivals",
         type=Path,
         default=_ROOT / ".venv-rivals" / "bin",
@@ -90,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     machine, measured_at = describe(), datetime.now(UTC)
     selected = [
         benchmark
-        for benchmark in all_benchmarks(options.rivals)
+        for benchmark in all_benchmarks(options.installed, options.rivals)
         if options.only is None or benchmark.module in options.only
     ]
     if not selected:

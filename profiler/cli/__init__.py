@@ -48,10 +48,8 @@ def run_without_click(arguments: list[str]) -> int | None:
     from profiler.cli.wiring.run import run_command
     from profiler.core.errors import TaskProfilerError
 
-    gc.freeze()
-    gc.enable()
     try:
-        return run_command(options)
+        return run_command(options)  # enables it again before the command starts
     except TaskProfilerError as error:
         _print_error(error)
         return error.exit_code

@@ -5,10 +5,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import NoReturn, Self
 
 from msgspec import Struct
-
-from profiler.record.json_line import truncate_text
 
 # The limit of a task definition's family.
 MAX_NAME_CHARS = 255
@@ -20,6 +21,11 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 # Python adds this variable to its own environment when it starts in the C locale (PEP 538).
 _LOCALE_VARIABLE = b"LC_CTYPE"
 
+_EXECUTE = b"x"
+# With these errors, execvp tries the next folder of PATH.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_REFUSED = (errno.EACCES, errno.EPERM)
+
 Environment = Mapping[bytes, bytes]
 Words = tuple[str, ...]
 
@@ -27,13 +33,13 @@ Words = tuple[str, ...]
 class StartedCommand(Struct, frozen=True, kw_only=True):
     """A running command.
 
-    ``startup_cpu_ns`` is the CPU time that its process used before it executed the command. ``hook_output`` is the
-    result of the pre-exec hook.
+    ``startup_cpu_ns`` is the CPU time that its process used before it executed the command. ``measured`` is the result
+    of :attr:`ChildHooks.measure`; None if a signal ended the process before.
     """
 
     pid: int
-    startup_cpu_ns: int
-    hook_output: bytes = b""
+    startup_cpu_ns: int = 0
+    measured: bytes | None = None
 
 
 class StartFailure(Struct, frozen=True, kw_only=True):
@@ -43,61 +49,143 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-PreExecHook = Callable[[], bytes]
-_Start = Callable[[str, Words], StartedCommand]
-_WriteLine = Callable[[bytes], None]
-_Exec = Callable[[_WriteLine], None]
+def _enter_nothing() -> None:
+    return None
+
+
+def _measure_nothing() -> bytes:
+    return b""
+
+
+class ChildHooks(Struct, frozen=True, kw_only=True):
+    """What the command's process does before it executes the command. Both must not raise.
+
+    ``enter`` may be slow. ``measure`` is the last action before the exec; its result is one line.
+    """
+
+    enter: Callable[[], None] = _enter_nothing
+    measure: Callable[[], bytes] = _measure_nothing
 
 
 def shorten_name(name: str) -> str:
     """Shorten a name to the limit of a family."""
+    from profiler.record.json_line import truncate_text  # with the record's types: after the fork
+
     return truncate_text(name, MAX_NAME_CHARS)
 
 
-def _no_output() -> bytes:
-    return b""
+class HeldCommand:
+    """A forked process that executes a command when :meth:`execute` is called.
 
+    Before that, the process calls ``hooks.enter`` while this process does other work. If this process leaves the
+    ``with`` block or ends without a call of ``execute``, the forked process ends without executing the command.
 
-def _nothing() -> None:
-    return None
+    The program is searched as ``execvp`` does. The command gets ``environment`` and the signal mask, and inherits from
+    this process the open files, the process group and the signals that were ignored when this process started. The
+    caller must have blocked the signals that it handles and left SIGCHLD unchanged. Afterwards SIGCHLD has its default
+    action, because the kernel discards exit codes while it is ignored.
 
-
-def launch(
-    words: Words,
-    environment: Environment,
-    mask: Iterable[int],
-    pre_exec_hook: PreExecHook = _no_output,
-    *,
-    meanwhile: Callable[[], None] = _nothing,
-) -> StartedCommand | StartFailure:
-    """Start a command; the program is searched as ``execvp`` does.
-
-    The command gets ``environment`` and the signal ``mask``, and inherits from this process the open files, the process
-    group and the signals that were ignored when this process started. The caller must have blocked the signals that it
-    handles and left SIGCHLD unchanged. Afterwards SIGCHLD has its default action, because the kernel discards exit
-    codes while it is ignored.
+    ``posix_spawn`` is not used: the one of glibc leaves two of its own signals ignored in the command, and it cannot
+    make a signal ignored that is not ignored here.
 
     Args:
         words: The program and its arguments.
         environment: The environment of the command.
         mask: The signals that are blocked in the command.
-        pre_exec_hook: Called in the command's process as the last action before the exec. It must not raise; its
-            result, one line, becomes ``hook_output``.
-        meanwhile: Called in this process while the command's process starts. It must not raise.
+        hooks: What the forked process does before the exec.
     """
-    previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    ignored = (signal.SIGCHLD,) if previous == signal.SIG_IGN else ()
 
-    def start(path: str, arguments: Words) -> StartedCommand:
-        def exec_command(write_line: _WriteLine) -> None:
-            _restore_signal_state(mask, ignored)
-            hook_output = pre_exec_hook()
-            write_line(b"%d %s\n" % (time.process_time_ns(), hook_output))
-            os.execve(path, arguments, environment)  # noqa: S606  running a command is the purpose
+    def __init__(self, words: Words, environment: Environment, mask: Iterable[int], hooks: ChildHooks) -> None:
+        self._words = words
+        self._environment = environment
+        self._mask = frozenset(mask)
+        self._hooks = hooks
+        self._paths: tuple[str, ...] = ()
+        self._process: _ForkedProcess | None = None
+        self._fork_failure: StartFailure | None = None
 
-        return _fork(exec_command, meanwhile)
+    def __enter__(self) -> Self:
+        """Fork the process, unless the program does not exist."""
+        previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        ignored = (signal.SIGCHLD,) if previous == signal.SIG_IGN else ()
+        self._paths = _candidate_paths(self._words[0], self._environment)
+        if self._paths:
+            try:
+                self._process = _fork(lambda output: self._execute_in_child(output, ignored), self._hooks.enter)
+            except OSError as error:
+                self._fork_failure = _not_executable(self._paths[0], error.strerror or str(error))
+        return self
 
-    return _start_first_usable(words, _candidate_paths(words[0], environment), start)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the forked process if it has not been released."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            os.close(process.gate)
+            os.close(process.output)
+            os.waitpid(process.pid, 0)
+
+    def execute(self) -> StartedCommand | StartFailure:
+        """Let the forked process execute the command; returns when it has, or could not. Call it once."""
+        if self._process is None:
+            return self._fork_failure or _start_failure(self._words[0], ())
+        process, self._process = self._process, None
+        with suppress(BrokenPipeError):  # a signal has ended the process
+            os.write(process.gate, _EXECUTE)
+        os.close(process.gate)
+        with os.fdopen(process.output, "rb") as pipe:
+            output, _, errors = pipe.read().partition(b"\n")
+        if errors:
+            os.waitpid(process.pid, 0)
+            return _start_failure(self._words[0], zip(self._paths, map(int, errors.split()), strict=False))
+        if not output:
+            return StartedCommand(pid=process.pid)
+        cpu_ns, _, measured = output.partition(b" ")
+        return StartedCommand(pid=process.pid, startup_cpu_ns=int(cpu_ns), measured=measured)
+
+    def _execute_in_child(self, output: int, ignored: Iterable[signal.Signals]) -> None:
+        """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
+        _restore_signal_state(self._mask, ignored)
+        measured = self._hooks.measure()
+        os.write(output, b"%d %s\n" % (time.process_time_ns(), measured))
+        errors = _exec_first_usable(self._paths, self._words, self._environment)
+        os.write(output, b" ".join(b"%d" % number for number in errors))
+
+
+class _ForkedProcess(Struct, frozen=True, kw_only=True):
+    """A forked process: one byte written to ``gate`` releases it, and ``output`` is what it writes."""
+
+    pid: int
+    gate: int
+    output: int
+
+
+def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> _ForkedProcess:
+    output, child_output = os.pipe()
+    child_gate, gate = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        for descriptor in (output, child_output, child_gate, gate):
+            os.close(descriptor)
+        raise
+    if pid == 0:
+        os.close(gate)  # otherwise the end of the parent would not be seen
+        _run_child(execute, enter, child_gate, child_output)
+    os.close(child_gate)
+    os.close(child_output)
+    return _ForkedProcess(pid=pid, gate=gate, output=output)
+
+
+def _run_child(execute: Callable[[int], None], enter: Callable[[], None], gate: int, output: int) -> NoReturn:
+    """Wait, and execute the command. No other code of the interpreter runs, not even after an exception."""
+    try:
+        enter()
+        if os.read(gate, 1) == _EXECUTE:
+            execute(output)
+    finally:
+        os._exit(NOT_EXECUTABLE)
 
 
 def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
@@ -115,78 +203,52 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
     return tuple(filter(os.path.exists, paths))
 
 
-def _start_first_usable(words: Words, paths: tuple[str, ...], start: _Start) -> StartedCommand | StartFailure:
-    """Try one path after the other, as ``execvp`` does; the first path that exists but fails gives the reason."""
-    name = words[0]
-    unusable: StartFailure | None = None
+def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
+    """Execute the first program that can be, as ``execvp`` does. Returns the error numbers only if there is none."""
+    errors: list[int] = []
     for path in paths:
-        shown = shorten_name(path)
-        try:
-            return _start_with_shell_fallback(path, words, start)
-        except (FileNotFoundError, NotADirectoryError):
-            if os.path.exists(path):  # noqa: PTH110  a word of the command line
-                reason = f"{shown} cannot be executed: the interpreter it names does not exist."
-                unusable = unusable or StartFailure(exit_code=NOT_EXECUTABLE, reason=reason)
-        except PermissionError:
-            reason = f"{shown} cannot be executed: {_refusal_reason(path)}."
-            unusable = unusable or StartFailure(exit_code=NOT_EXECUTABLE, reason=reason)
-        except OSError as error:
-            return StartFailure(exit_code=NOT_EXECUTABLE, reason=f"{shown} cannot be executed: {error.strerror}.")
+        errors.append(_exec(path, words, environment))
+        if errors[-1] not in (*_ABSENT, *_REFUSED):
+            break
+    return errors
+
+
+def _exec(path: str, words: Words, environment: Environment) -> int:
+    """Execute the program; a script without ``#!`` by the shell, as ``execvp``, ``env`` and every shell do."""
+    number = _exec_program(path, words, environment)
+    return _exec_program(_SHELL, (_SHELL, path, *words[1:]), environment) if number == errno.ENOEXEC else number
+
+
+def _exec_program(path: str, words: Words, environment: Environment) -> int:
+    try:
+        os.execve(path, words, environment)  # noqa: S606  running a command is the purpose
+    except OSError as error:
+        return error.errno or errno.EINVAL
+
+
+def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailure:
+    """The reason of the first path that exists but failed; ``attempts`` are the paths with their error numbers."""
+    unusable: StartFailure | None = None
+    for path, number in attempts:
+        if number in _REFUSED:
+            unusable = unusable or _not_executable(path, _refusal_reason(path))
+        elif number not in _ABSENT:
+            return _not_executable(path, os.strerror(number))
+        elif os.path.exists(path):  # noqa: PTH110  a word of the command line
+            unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
     where = "does not exist" if "/" in name else "was not found in PATH"
     reason = f"The command {shorten_name(name)!r} {where}; check its spelling."
     return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
+
+
+def _not_executable(path: str, reason: str) -> StartFailure:
+    return StartFailure(exit_code=NOT_EXECUTABLE, reason=f"{shorten_name(path)} cannot be executed: {reason}.")
 
 
 def _refusal_reason(path: str) -> str:
     if os.path.isdir(path):  # noqa: PTH112  a word of the command line
         return "it is a folder"
     return f"permission denied; if it is a program, run chmod +x {path}"
-
-
-def _start_with_shell_fallback(path: str, words: Words, start: _Start) -> StartedCommand:
-    """Start the program; run a script without ``#!`` by the shell, as ``execvp``, ``env`` and every shell do."""
-    try:
-        return start(path, words)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-    return start(_SHELL, (_SHELL, path, *words[1:]))
-
-
-def _fork(exec_command: _Exec, meanwhile: Callable[[], None]) -> StartedCommand:
-    """Fork a child that executes the command; raises the child's OSError if that fails.
-
-    ``posix_spawn`` is not used: the one of glibc leaves two of its own signals ignored in the command, and it cannot
-    make a signal ignored that is not ignored here. The child reports the CPU time of the fork, which is subtracted from
-    that of the command.
-    """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _run_child(exec_command, writing)
-    os.close(writing)
-    meanwhile()  # the kernel may take some 20 ms to move the child into its control group
-    with os.fdopen(reading, "rb") as pipe:
-        output, _, failure = pipe.read().partition(b"\n")
-    if failure:
-        os.waitpid(pid, 0)
-        raise OSError(int(failure), os.strerror(int(failure)))
-    cpu_ns, _, hook_output = output.partition(b" ")
-    return StartedCommand(pid=pid, startup_cpu_ns=int(cpu_ns or 0), hook_output=hook_output)
-
-
-def _run_child(exec_command: _Exec, output: int) -> None:
-    """Execute the command in the child. The function never returns, so no other code of the interpreter runs."""
-    try:
-        exec_command(lambda text: _write(output, text))
-    except OSError as error:
-        _write(output, b"%d" % (error.errno or errno.EINVAL))
-    finally:
-        os._exit(NOT_EXECUTABLE)
-
-
-def _write(descriptor: int, text: bytes) -> None:
-    os.write(descriptor, text)
 
 
 def _restore_signal_state(mask: Iterable[int], ignored: Iterable[signal.Signals]) -> None:

@@ -14,19 +14,9 @@ from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.local.prepared_run import HANDLED_SIGNALS
 from profiler.sources.linux import proc
 
-_FORWARDED_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGWINCH,
-    signal.SIGTSTP,
-)
-HANDLED_SIGNALS = frozenset((*_FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
 _TERMINAL_STOP_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _STOP_REQUEST_SIGNAL = signal.SIGTERM
 _SI_KERNEL = 0x80  # siginfo.h

@@ -548,10 +548,9 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     assert "profiler.local.session" in lines
     slow = {"click", "ddsketch", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
     assert not slow & {*lines}
-    assert lines.index("profiler.local.session") < lines.index("profiler.sizing.advice")
 
 
-def test_what_the_end_needs_is_imported_while_the_command_runs(tmp_path: Path) -> None:
+def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "profiler", "run", "--history", str(tmp_path / "history"), "--", "cat")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         maps = Path(f"/proc/{process.pid}/maps")

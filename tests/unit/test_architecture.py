@@ -44,6 +44,8 @@ FORWARDER_ROOMS = (
     ("preview", "handler"),
 )
 FORWARDER_LEVELS = {room: level for level, rooms in enumerate(FORWARDER_ROOMS) for room in rooms}
+# What `task-profiler run` imports before it forks the process of the command.
+RUN = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.run")
 MAX_FUNCTION_LINES = 60
 MAX_NESTING = 4
 MAX_CONSTRUCTOR_PARAMETERS = 8
@@ -241,10 +243,15 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     ],
 )
 def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
-    roots = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.run")
-    reached = reached_by_top_level_imports(*roots, without=heavy)
+    reached = reached_by_top_level_imports(*RUN, "profiler.cli.wiring.run_session", without=heavy)
     assert "profiler.local.session" in reached
-    assert not [module for module in reached if package(module) == "sizing" and module != "profiler.sizing.prices"]
+
+
+def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() -> None:
+    """The kernel moves it into its control group meanwhile."""
+    reached = reached_by_top_level_imports(*RUN, without="profiler.cli.wiring.run_session")
+    assert "profiler.local.prepared_run" in reached
+    assert {package(module) for module in reached} == {"cli", "core", "local", "sources"}
 
 
 @pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich"])

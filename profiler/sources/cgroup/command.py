@@ -70,9 +70,14 @@ class CommandCgroup:
         self._filesystem = filesystem or KernelCgroupFilesystem()
         self._delegation = delegation
         self._baseline_cpu_ns = 0
+        self._entered = b""
 
-    def join(self) -> bytes:
-        """Enter the groups. The forked process calls this just before it executes the command.
+    def enter(self) -> None:
+        """Enter the groups, which may take the kernel 20 ms. The forked process calls this."""
+        self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
+
+    def start_counting(self) -> bytes:
+        """Let the counters start here. The forked process calls this just before it executes the command.
 
         The high-water mark of the memory is reset if the kernel supports it (version 1, and version 2 since
         Linux 6.12). It still includes the pages that the interpreter writes between its entry and the
@@ -83,16 +88,15 @@ class CommandCgroup:
             A message for :meth:`on_started` in the parent: the CPU time counted so far and the groups entered.
             This CPU time is the interpreter's; the command's starts there, to about 0.1 ms.
         """
-        joined = [group.enter() for group in self._groups]
         # Reading the process's CPU time makes the kernel update the counter, that of the group too.
         time.process_time_ns()
         base_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
         for group in self._groups:
             group.reset_peak()
-        return b"%d %s" % (base_ns or 0, b"".join(b"1" if entered else b"0" for entered in joined))
+        return b"%d %s" % (base_ns or 0, self._entered)
 
     def on_started(self, message: bytes) -> None:
-        """Take over the message of :meth:`join`, and remove the groups that could not be entered."""
+        """Take over the message of :meth:`start_counting`, and remove the groups that could not be entered."""
         base, _, joined = message.partition(b" ")
         self._baseline_cpu_ns = int(base) if base.isdigit() else 0
         entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))

@@ -107,7 +107,7 @@ def test_the_machine_and_the_time_stand_in_both_files(tmp_path: Path) -> None:
 
 
 def test_each_part_can_be_had_alone_and_short() -> None:
-    found = all_benchmarks(Path("rivals"))
+    found = all_benchmarks(Path("installed"), Path("rivals"))
     folder = Path(__file__).parents[3] / "benchmarks"
     assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
     modules = {benchmark.module for benchmark in found}

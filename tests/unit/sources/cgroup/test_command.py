@@ -80,7 +80,8 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     filesystem = FakeCgroupFilesystem(V1_FILES)
     own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
-    answer = own.join()
+    own.enter()
+    answer = own.start_counting()
     assert answer == b"99208 11"
     assert (tmp_path / "c" / _NAME / "cgroup.procs").read_text() == "0"
     own.on_started(answer)
@@ -126,7 +127,8 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     scope = "u/user/job.scope"
     filesystem = FakeCgroupFilesystem(V2_FILES)
     own = _made(_machine(tmp_path / "cpu", _V2, scope), filesystem)
-    own.on_started(own.join())
+    own.enter()
+    own.on_started(own.start_counting())
     assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (True, 0, None, None)
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
     own = _made(
@@ -160,7 +162,8 @@ def test_a_folder_that_does_not_list_this_process_is_not_changed(tmp_path: Path)
 def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
     filesystem = FakeCgroupFilesystem(V1_FILES, refuses=lambda _: True)
     own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
-    own.on_started(own.join())
+    own.enter()
+    own.on_started(own.start_counting())
     assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.oom_kills()) == (
         False,
         False,

@@ -1,0 +1,80 @@
+"""The time between the fork of a command's process and its execution: nothing runs that the profiler does not watch."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_LIMIT_SECONDS = 30
+# The command writes the file "executed". The pipes end only when all processes have ended.
+_HOLD = """
+import os, signal, sys
+from profiler.local.launch import ChildHooks, HeldCommand
+
+def enter():
+    {enter}
+
+mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGCHLD))
+with HeldCommand(("touch", "executed"), os.environb, mask, ChildHooks(enter=enter)) as held:
+    {body}
+"""
+_EXECUTE = "started = held.execute(); print(started.measured, os.waitpid(started.pid, 0)[1])"
+
+
+def _hold(folder: Path, *, body: str, enter: str = "pass") -> subprocess.CompletedProcess[str]:
+    program = _HOLD.format(enter=enter, body=body)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=_LIMIT_SECONDS,
+    )
+
+
+def test_a_released_command_is_executed(tmp_path: Path) -> None:
+    assert _hold(tmp_path, body=_EXECUTE).stdout == "b'' 0\n"
+    assert (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    "body", ["pass", "raise ValueError", "os.kill(os.getpid(), signal.SIGKILL)", "os.kill(os.getpid(), signal.SIGTERM)"]
+)
+def test_a_command_is_not_executed_if_the_profiler_ends_before(body: str, tmp_path: Path) -> None:
+    assert _hold(tmp_path, body=body).stdout == ""
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_signal_may_end_the_process_before_the_command(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C, for example: the signal is blocked, so it ends the process just before the command would start."""
+    finished = _hold(tmp_path, enter=f"os.kill(os.getpid(), {int(number)})", body=_EXECUTE)
+    assert finished.stdout == f"None {int(number)}\n"
+    assert not (tmp_path / "executed").exists()
+
+
+def test_ctrl_z_before_the_start_stops_the_profiler_and_the_command_starts_afterwards() -> None:
+    program = """
+import os, signal
+from profiler.core.clock import SystemClock
+from profiler.local.prepared_run import prepare_run
+with prepare_run(("true",), os.environb, SystemClock()) as prepared:
+    os.killpg(0, signal.SIGTSTP)
+    print(os.waitpid(prepared.execute().command.pid, 0)[1])
+"""
+    # The kernel discards the signal in a group without a parent in the same session.
+    with subprocess.Popen([sys.executable, "-c", program], process_group=0, stdout=subprocess.PIPE) as process:
+        try:
+            stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert stopped is not None
+            assert (stopped.si_code, stopped.si_status) == (os.CLD_STOPPED, signal.SIGTSTP)
+            os.killpg(process.pid, signal.SIGCONT)
+            assert process.communicate(timeout=_LIMIT_SECONDS)[0] == b"0\n"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
