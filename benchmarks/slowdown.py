@@ -376,7 +376,6 @@ def figures_of(rows: Sequence[Row]) -> Iterator[Figure]:
             value=100 * inside / len(rows),
             unit="%",
             digits=0,
-            at_least=_MIN_INSIDE_PERCENT if step == STATS else None,
             note=f"{inside} of {len(rows)}",
         )
         raw = sum(row.is_inside(row.factor, step) for row in rows)
@@ -385,6 +384,7 @@ def figures_of(rows: Sequence[Row]) -> Iterator[Figure]:
             value=100 * raw / len(rows),
             unit="%",
             digits=0,
+            at_least=_MIN_INSIDE_PERCENT if step == STATS else None,
             note=f"{raw} of {len(rows)}",
         )
         widths = [row.bounds[step].max / row.bounds[step].min for row in rows]

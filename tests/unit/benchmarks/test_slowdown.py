@@ -116,8 +116,8 @@ def test_bounds_without_the_factor_are_bold() -> None:
 def test_the_share_inside_the_bounds_has_a_target_for_steps_of_a_second() -> None:
     found = list(figures_of([row(2.5, 1.8), row(1.8, 2.5)]))
     equal, measured, width = found[:3]
-    assert (equal.value, equal.note, equal.is_met) == (50, "1 of 2", False)
-    assert (measured.value, measured.note, measured.is_met) == (50, "1 of 2", None)
+    assert (equal.value, equal.note, equal.is_met) == (50, "1 of 2", None)
+    assert (measured.value, measured.note, measured.is_met) == (50, "1 of 2", False)
     assert width.value == pytest.approx(2 / 1.5)
     assert [figure.value for figure in found[6:]] == [0, 0, 1]
 
