@@ -123,13 +123,13 @@ class _Entry(Struct):
 
 _T = TypeVar("_T", _BlockEntry, _Network)
 
-_answer_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 @cache
-def _entry_decoder() -> msgspec.json.Decoder[_Entry]:
+def _response_decoder() -> msgspec.json.Decoder[dict[str, _Entry | None]]:
     """The decoder, which is slow to make: `run` imports this module and decodes nothing."""
-    return msgspec.json.Decoder(_Entry)
+    return msgspec.json.Decoder(dict[str, _Entry | None])
 
 
 def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None) -> StatsReading | Unavailable:
@@ -139,25 +139,22 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
         body: The response.
         device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
     """
-    try:
-        entries = _answer_decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Unavailable(
-            f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
-        )
-    samples: dict[str, ContainerSample] = {}
     refused: dict[str, str] = {}
+    try:
+        entries: Mapping[str, _Entry | None] = _response_decoder().decode(body)
+    except _DECODE_ERRORS:
+        try:
+            entries, refused = _decode_each(body)
+        except _DECODE_ERRORS as error:
+            return Unavailable(
+                f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
+            )
+    samples: dict[str, ContainerSample] = {}
     without_stats: set[str] = set()
     problems: dict[str, None] = {}
-    decode_entry = _entry_decoder().decode
-    for docker_id, raw in entries.items():
-        if bytes(raw) in (b"null", b"{}"):
+    for docker_id, entry in entries.items():
+        if entry is None:
             without_stats.add(docker_id)
-            continue
-        try:
-            entry = decode_entry(raw)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            refused[docker_id] = str(error)
             continue
         parser = _EntryParser(device_mapper_majors)
         sample = parser.sample(entry)
@@ -172,6 +169,18 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
         refused=refused,
         problems=tuple(problems)[:_MAX_PROBLEMS],
     )
+
+
+def _decode_each(body: bytes) -> tuple[dict[str, _Entry | None], dict[str, str]]:
+    """Decode each entry by itself; also returns the errors of those that cannot be decoded."""
+    entries: dict[str, _Entry | None] = {}
+    refused: dict[str, str] = {}
+    for docker_id, raw in msgspec.json.decode(body, type=dict[str, msgspec.Raw]).items():
+        try:
+            entries[docker_id] = msgspec.json.decode(raw, type=_Entry | None)
+        except _DECODE_ERRORS as error:
+            refused[docker_id] = str(error)
+    return entries, refused
 
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
