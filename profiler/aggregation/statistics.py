@@ -5,17 +5,20 @@ time for which it held. :class:`TimeWeightedMean` computes the mean and maximum 
 the total of a kernel counter across resets.
 """
 
-from typing import TYPE_CHECKING
+import math
+from array import array
 
 from profiler.record.model import AverageAndMaximum, Distribution
-
-if TYPE_CHECKING:
-    from ddsketch import LogCollapsingLowestDenseDDSketch
 
 RELATIVE_ERROR = 0.01
 # 2048 bins at 1 % span 17 orders of magnitude, more than any quantity here. Beyond that the
 # lowest bins are merged, which affects only the low percentiles.
 MAX_BINS = 2048
+# Bin k has the values above gamma^(k-1), up to gamma^k.
+_GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_BINS_PER_E = 1 / math.log(_GAMMA)
+# The value that is at most 1 % from both ends of its bin, relative to the upper end.
+_MIDDLE = 2 / (1 + _GAMMA)
 
 
 class TimeWeightedStatistics:
@@ -25,12 +28,15 @@ class TimeWeightedStatistics:
     PVLDB 12, 2019) and are within 1 % of the true value, never above the maximum.
     """
 
-    __slots__ = ("_maximum", "_minimum", "_sketch", "_weight_ns", "_weighted_sum")
+    __slots__ = ("_lowest_bin", "_maximum", "_minimum", "_weight_ns", "_weighted_sum", "_weights", "_zero_weight_ns")
 
     def __init__(self) -> None:
-        self._sketch: LogCollapsingLowestDenseDDSketch | None = None
         self._weighted_sum = 0.0
         self._weight_ns = 0
+        self._zero_weight_ns = 0
+        # The weights of neighbouring bins from the lowest one on. A float cannot overflow, whatever the clocks show.
+        self._weights = array("d")
+        self._lowest_bin = 0
         self._minimum = float("inf")
         self._maximum = float("-inf")
 
@@ -38,9 +44,14 @@ class TimeWeightedStatistics:
         """Add a value of at least 0 that held for ``weight_ns`` nanoseconds."""
         if weight_ns <= 0:
             return
-        if self._sketch is None:
-            self._sketch = _new_sketch()
-        self._sketch.add(value, weight_ns)
+        if value > 0:
+            index = math.ceil(math.log(value) * _BINS_PER_E) - self._lowest_bin
+            if 0 <= index < len(self._weights):
+                self._weights[index] += weight_ns
+            else:
+                self._add_bin(index + self._lowest_bin, weight_ns)
+        else:
+            self._zero_weight_ns += weight_ns
         self._weighted_sum += value * weight_ns
         self._weight_ns += weight_ns
         # Comparisons take a third of the time of min() and max(), several times for each container and tick.
@@ -48,6 +59,23 @@ class TimeWeightedStatistics:
             self._minimum = value
         if value > self._maximum:  # noqa: PLR1730
             self._maximum = value
+
+    def _add_bin(self, number: int, weight_ns: int) -> None:
+        """Add a bin that is not among the present ones, with the bins in between."""
+        weights = self._weights
+        if not weights:
+            self._lowest_bin = number
+        below = min(max(self._lowest_bin - number, 0), MAX_BINS - len(weights))
+        weights = array("d", bytes(8 * below)) + weights
+        lowest = self._lowest_bin - below
+        surplus = number + 1 - lowest - MAX_BINS
+        if surplus > 0:  # the lowest bins become one
+            merged, weights = sum(weights[: surplus + 1]), weights[surplus + 1 :]
+            weights.insert(0, merged)
+            lowest += surplus
+        weights.extend([0.0] * (number + 1 - lowest - len(weights)))
+        weights[max(number - lowest, 0)] += weight_ns
+        self._weights, self._lowest_bin = weights, lowest
 
     @property
     def maximum(self) -> float | None:
@@ -79,17 +107,18 @@ class TimeWeightedStatistics:
         return self._within(self._weighted_sum / self._weight_ns)
 
     def _quantile(self, quantile: float) -> float:
-        value = None if self._sketch is None else self._sketch.get_quantile_value(quantile)
-        return self._within(value if value is not None else self._maximum)
+        rank = quantile * (self._weight_ns - 1)
+        passed_ns = float(self._zero_weight_ns)
+        if passed_ns > rank:
+            return self._within(0.0)
+        for number, weight_ns in enumerate(self._weights, self._lowest_bin):
+            passed_ns += weight_ns
+            if passed_ns > rank:
+                return self._within(math.exp(number / _BINS_PER_E) * _MIDDLE)
+        return self._maximum  # reached only by rounding
 
     def _within(self, value: float) -> float:
         return min(max(value, self._minimum), self._maximum)
-
-
-def _new_sketch() -> "LogCollapsingLowestDenseDDSketch":
-    from ddsketch import LogCollapsingLowestDenseDDSketch  # not for a command that ends before the first sample
-
-    return LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, MAX_BINS)
 
 
 class TimeWeightedMean:

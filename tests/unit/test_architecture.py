@@ -229,7 +229,6 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
         "boto3",
         "botocore",
         "click",
-        "ddsketch",
         "http",
         "inspect",
         "pathlib",

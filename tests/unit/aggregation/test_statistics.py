@@ -1,4 +1,5 @@
 import math
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -121,23 +122,46 @@ def test_memory_does_not_grow_with_the_number_of_values() -> None:
     series = TimeWeightedStatistics()
     for step in range(200_000):
         series.add(1.0 + step % 977, 1_000_000_000)
-    # CPython's lists of the sketch: at most a few thousand bins for any number of values.
-    assert series._sketch is not None
-    assert len(series._sketch._store.bins) <= 2048
+    assert len(series._weights) == pytest.approx(math.log(977) / 0.02, abs=2)  # bins are 2 % wide
     assert not hasattr(series, "__dict__")
 
 
-def test_values_of_any_size_fill_no_more_than_2048_bins() -> None:
+@pytest.mark.parametrize("exponents", [range(-20, 21), range(20, -21, -1), (20, *range(-20, 20))])
+def test_values_of_any_size_fill_no_more_than_2048_bins(exponents: Iterable[int]) -> None:
     """40 orders of magnitude would fill 4600 at 1 %: the lowest are merged, and the highest stay exact."""
     series = TimeWeightedStatistics()
-    for exponent in range(-20, 21):
+    for exponent in exponents:
         series.add(10.0**exponent, 1_000_000_000)
-    assert series._sketch is not None
-    assert len(series._sketch._store.bins) <= 2048
+    assert len(series._weights) == 2048
+    assert sum(series._weights) == 41 * 1_000_000_000
     shown = series.distribution(digits=20)
     assert shown is not None
     assert shown.p95 == pytest.approx(1e18, rel=0.0101)
     assert shown.max == 1e20
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 1.0, 2.0**63, 1e300])
+@pytest.mark.parametrize("weight_ns", [1, 2**62, 10**30])
+def test_no_value_and_no_weight_is_too_large_or_too_small(value: float, weight_ns: int) -> None:
+    """A wall clock that was set can make a step of any length."""
+    series = TimeWeightedStatistics()
+    for added in (1.0, value, 0.0, value):
+        series.add(added, weight_ns)
+    shown = series.distribution()
+    assert shown is not None
+    assert shown.p50 is not None
+    assert shown.p99 is not None
+    assert shown.max is not None
+    assert 0 <= shown.p50 <= shown.p99 <= shown.max == max(value, 1.0)
+
+
+def test_percentiles_are_those_of_the_ddsketch_of_the_paper() -> None:
+    """The middle of the bin of a value, by its authors' formula: 2 gamma^k / (gamma + 1)."""
+    gamma = 1.01 / 0.99
+    series = TimeWeightedStatistics()
+    for value in (0.5, 37.0, 90.0):
+        series.add(value, 1)
+    assert series.median() == pytest.approx(2 * gamma ** math.ceil(math.log(37, gamma)) / (gamma + 1), rel=1e-9)
 
 
 def test_a_counter_that_falls_was_restarted() -> None:
