@@ -86,6 +86,8 @@ def test_a_value_with_weight_0_is_ignored() -> None:
     series = TimeWeightedStatistics()
     series.add(5.0, 0)
     assert series.distribution() is None
+    series.add(1.0, 1)
+    assert series.maximum == 1.0
 
 
 @given(st.lists(st.tuples(values, weights), min_size=1, max_size=60))
@@ -140,6 +142,16 @@ def test_values_of_any_size_fill_no_more_than_2048_bins(exponents: Iterable[int]
     assert shown.max == 1e20
 
 
+@pytest.mark.parametrize("surplus", [1, 2, 5, 3000])
+def test_the_lowest_bins_are_merged_into_one_without_loss(surplus: int) -> None:
+    gamma = 1.01 / 0.99
+    series = TimeWeightedStatistics()
+    for number in (*range(2048), 2047 + surplus):
+        series.add(gamma ** (number - 0.5), 1)
+    merged = min(surplus + 1, 2048)
+    assert list(series._weights) == [merged] + [1.0] * (2048 - merged) + [0.0] * (merged - 2) + [1.0]
+
+
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 1.0, 2.0**63, 1e300])
 @pytest.mark.parametrize("weight_ns", [1, 2**62, 10**30])
 def test_no_value_and_no_weight_is_too_large_or_too_small(value: float, weight_ns: int) -> None:
@@ -155,11 +167,12 @@ def test_no_value_and_no_weight_is_too_large_or_too_small(value: float, weight_n
     assert 0 <= shown.p50 <= shown.p99 <= shown.max == max(value, 1.0)
 
 
-def test_percentiles_are_those_of_the_ddsketch_of_the_paper() -> None:
+@pytest.mark.parametrize("lowest", [0.0, 0.5])
+def test_percentiles_are_those_of_the_ddsketch_of_the_paper(lowest: float) -> None:
     """The middle of the bin of a value, by its authors' formula: 2 gamma^k / (gamma + 1)."""
     gamma = 1.01 / 0.99
     series = TimeWeightedStatistics()
-    for value in (0.5, 37.0, 90.0):
+    for value in (lowest, 37.0, 90.0):
         series.add(value, 1)
     assert series.median() == pytest.approx(2 * gamma ** math.ceil(math.log(37, gamma)) / (gamma + 1), rel=1e-9)
 
