@@ -6,7 +6,7 @@ a chart has pixels. ``decodeColumn`` in assets/numbers.js is the inverse.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from profiler.html_report.page import round_significant, to_script_json
 from profiler.html_report.runs import Run, Step, downsample
@@ -59,31 +59,38 @@ def columns(steps: Sequence[Step]) -> dict[str, Column]:
     These are vCPU, MB of memory, MB read and written per second, percent and MB of the GPUs, percent of the
     NeuronCores. A column without any value is left out; without any measurement the result is empty.
     """
-    measured: dict[str, Column] = {
+    ends_ms = [step.elapsed_ms for step in steps]
+    measured: dict[str, list[float | None]] = {
         "vcpu": [step.vcpu_used for step in steps],
         "mb": [step.memory_used_mb for step in steps],
-        "read": list(_rates(steps, lambda step: step.block_read_bytes)),
-        "written": list(_rates(steps, lambda step: step.block_write_bytes)),
+        "read": _rates(ends_ms, [step.block_read_bytes for step in steps]),
+        "written": _rates(ends_ms, [step.block_write_bytes for step in steps]),
         "gpu": [step.gpu_percent for step in steps],
         "gpuMb": [step.gpu_memory_mb for step in steps],
         "neuron": [step.neuron_percent for step in steps],
     }
-    known = {name: column for name, column in measured.items() if any(value is not None for value in column)}
-    return {"ms": [step.elapsed_ms for step in steps], **known} if known else {}
+    known = {name: column for name, column in measured.items() if not _is_empty(column)}
+    return {"ms": ends_ms, **known} if known else {}
 
 
-def _rates(steps: Sequence[Step], bytes_of: Callable[[Step], int | None]) -> Iterator[float | None]:
-    """Yield MB per second, over the time since the last step whose bytes are known."""
-    if all(bytes_of(step) is None for step in steps):
-        return
+def _is_empty(column: Sequence[float | None]) -> bool:
+    return column.count(None) == len(column)
+
+
+def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> list[float | None]:
+    """MB per second, over the time since the last step whose bytes are known; empty if none is known."""
+    if _is_empty(growths_bytes):
+        return []
+    rates: list[float | None] = []
     last_known_ms = 0
-    for step in steps:
-        growth_bytes, length_ms = bytes_of(step), step.elapsed_ms - last_known_ms
+    for end_ms, growth_bytes in zip(ends_ms, growths_bytes, strict=True):
+        length_ms = end_ms - last_known_ms
         if growth_bytes is None or length_ms <= 0:
-            yield None
+            rates.append(None)
             continue
-        last_known_ms = step.elapsed_ms
-        yield round_significant(growth_bytes / MIB * _MS_PER_SECOND / length_ms)
+        last_known_ms = end_ms
+        rates.append(round_significant(growth_bytes / MIB * _MS_PER_SECOND / length_ms))
+    return rates
 
 
 def pack_columns(numbers: Mapping[str, Column], width: int) -> dict[str, object]:
@@ -98,7 +105,7 @@ def pack_columns(numbers: Mapping[str, Column], width: int) -> dict[str, object]
     times = [round(ms or 0) for ms in numbers["ms"]]
     packed: dict[str, object] = {name: pack_column(column, width) for name, column in numbers.items() if name != "ms"}
     length = times[0]
-    if len(times) > 1 and all(time == number * length for number, time in enumerate(times[:-1], start=1)):
+    if len(times) > 1 and times[:-1] == [number * length for number in range(1, len(times))]:
         return {"steps": [len(times), length, times[-1]], **packed}
     return {"ms": times, **packed}
 
@@ -112,7 +119,12 @@ def pack_column(column: Sequence[float | None], width: int) -> PackedColumn:
     to_text = _TABLE.__getitem__ if width == _COARSE else _three_digits
     missing = _MISSING * width
     # The maximum is rounded, so that the largest value may be a little above it.
-    text = "".join(missing if value is None else to_text(min(round(value * scale), levels)) for value in values)
+    text = "".join(
+        [
+            missing if value is None else to_text(level if (level := round(value * scale)) < levels else levels)
+            for value in values
+        ]
+    )
     return maximum, text
 
 

@@ -93,15 +93,18 @@ def steps_of_series(record: Record) -> tuple[Step, ...]:
     length = max(len(column or ()) for column in columns)
     vcpu, memory, gpu, neuron = ((*(column or ()), *(None,) * (length - len(column or ()))) for column in columns)
     end_ms = record.metrics.duration_ms or math.inf
+    ends_ms = [(number + 1) * series.step_ms for number in range(length)]
     return tuple(
-        Step(
-            elapsed_ms=round(min((number + 1) * series.step_ms, max(end_ms, number * series.step_ms))),
-            vcpu_used=vcpu[number],
-            memory_used_mb=memory[number],
-            gpu_percent=gpu[number],
-            neuron_percent=neuron[number],
-        )
-        for number in range(length)
+        [
+            Step(
+                elapsed_ms=round(after_ms if after_ms <= end_ms else max(end_ms, number * series.step_ms)),
+                vcpu_used=vcpu[number],
+                memory_used_mb=memory[number],
+                gpu_percent=gpu[number],
+                neuron_percent=neuron[number],
+            )
+            for number, after_ms in enumerate(ends_ms)
+        ]
     )
 
 
