@@ -58,7 +58,7 @@ def _measure_nothing() -> bytes:
 
 
 class ChildHooks(Struct, frozen=True, kw_only=True):
-    """What the command's process does before it executes the command. Both must not raise.
+    """What the command's process does before it executes the command. Neither may raise.
 
     ``enter`` may be slow. ``measure`` is the last action before the exec; its result is one line.
     """
@@ -127,7 +127,7 @@ class HeldCommand:
             os.waitpid(process.pid, 0)
 
     def execute(self) -> StartedCommand | StartFailure:
-        """Let the forked process execute the command; returns when it has, or could not. Call it once."""
+        """Release the forked process. Returns when it has executed the command, or has failed to. Call it once."""
         if self._process is None:
             return self._fork_failure or _start_failure(self._words[0], ())
         process, self._process = self._process, None
@@ -171,7 +171,7 @@ def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> _ForkedP
             os.close(descriptor)
         raise
     if pid == 0:
-        os.close(gate)  # otherwise the end of the parent would not be seen
+        os.close(gate)  # with this copy open, the child would not notice the end of the parent
         _run_child(execute, enter, child_gate, child_output)
     os.close(child_gate)
     os.close(child_output)
