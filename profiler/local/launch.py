@@ -49,22 +49,14 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def _enter_nothing() -> None:
-    return None
-
-
-def _measure_nothing() -> bytes:
-    return b""
-
-
 class ChildHooks(Struct, frozen=True, kw_only=True):
     """What the command's process does before it executes the command. Neither may raise.
 
     ``enter`` may be slow. ``measure`` is the last action before the exec; its result is one line.
     """
 
-    enter: Callable[[], None] = _enter_nothing
-    measure: Callable[[], bytes] = _measure_nothing
+    enter: Callable[[], None]
+    measure: Callable[[], bytes]
 
 
 def shorten_name(name: str) -> str:

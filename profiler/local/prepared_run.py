@@ -26,7 +26,7 @@ from profiler.sources.cgroup.hierarchy import Cgroups, read_own_cgroups
 from profiler.sources.linux import proc
 from profiler.sources.linux.process_tree import list_children
 
-FORWARDED_SIGNALS = (
+_FORWARDED_SIGNALS = (
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGHUP,
@@ -36,7 +36,7 @@ FORWARDED_SIGNALS = (
     signal.SIGWINCH,
     signal.SIGTSTP,
 )
-HANDLED_SIGNALS = frozenset((*FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
+HANDLED_SIGNALS = frozenset((*_FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
 
 
 class StartedRun(Struct, frozen=True, kw_only=True):
@@ -66,7 +66,8 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
     def execute(self) -> StartedRun | StartFailure:
         """Start the command. Its time starts just before its process executes it."""
-        _stop_if_requested()
+        # Otherwise the command's process would stop before it executes the command, and this process would wait for it.
+        stop_if_pending()
         started_wall_ns, started_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
         started = self.held.execute()
         if isinstance(started, StartFailure):
@@ -79,11 +80,8 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         return StartedRun(command=started, started_ns=exec_ns, started_wall_ns=started_wall_ns + exec_ns - started_ns)
 
 
-def _stop_if_requested() -> None:
-    """Stop now if the terminal has stopped the process group since the signals were blocked.
-
-    Otherwise the command's process would stop before it executes the command, and this process would wait for it.
-    """
+def stop_if_pending() -> None:
+    """Stop this process now if SIGTSTP, which is blocked, is pending."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local.prepared_run import HANDLED_SIGNALS
+from profiler.local.prepared_run import HANDLED_SIGNALS, stop_if_pending
 from profiler.sources.linux import proc
 
 _TERMINAL_STOP_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
@@ -194,8 +194,7 @@ class Supervisor:
         self._before_stop()
         # The kernel discards this signal if no shell could continue this process (an orphaned process group).
         os.kill(self._own_pid, signal.SIGTSTP)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))
+        stop_if_pending()
 
     def _continue_with_command(self) -> None:
         stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")

@@ -162,12 +162,12 @@ def _time_of_highest_reading(run: _Run) -> float | None:
 
 def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment]:
     """Yield the longest stretches of one kind."""
-    known = [share for share in run.cpu_shares if share is not None]
-    if not known or (max(known) < SATURATED_SHARE if kind == "saturated" else min(known) > IDLE_SHARE):
-        return
     matches: Callable[[float], bool] = (
         (lambda share: share >= SATURATED_SHARE) if kind == "saturated" else (lambda share: share <= IDLE_SHARE)
     )
+    known = [share for share in run.cpu_shares if share is not None]
+    if not known or not matches(max(known) if kind == "saturated" else min(known)):
+        return
     found = sorted(_runs_of_steps(run.cpu_shares, matches), key=lambda steps: steps[0] - steps[1])
     for first, after in found[:_MAX_STRETCHES]:
         start_ms, end_ms = run.at_ms(first), run.at_ms(after)

@@ -18,7 +18,8 @@ def enter():
     {enter}
 
 mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGCHLD))
-with HeldCommand(("touch", "executed"), os.environb, mask, ChildHooks(enter=enter)) as held:
+hooks = ChildHooks(enter=enter, measure=bytes)
+with HeldCommand(("touch", "executed"), os.environb, mask, hooks) as held:
     {body}
 """
 _EXECUTE = "started = held.execute(); print(started.measured, os.waitpid(started.pid, 0)[1])"

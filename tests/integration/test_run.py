@@ -548,6 +548,9 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     assert "profiler.local.session" in lines
     slow = {"click", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
     assert not slow & {*lines}
+    # The process of the command is forked between the two.
+    assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.local.session")
+    assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.sizing.advice")
 
 
 def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:

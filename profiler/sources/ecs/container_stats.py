@@ -139,16 +139,12 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
         body: The response.
         device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
     """
-    refused: dict[str, str] = {}
     try:
-        entries: Mapping[str, _Entry | None] = _response_decoder().decode(body)
-    except _DECODE_ERRORS:
-        try:
-            entries, refused = _decode_each(body)
-        except _DECODE_ERRORS as error:
-            return Unavailable(
-                f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
-            )
+        entries, refused = _decode_entries(body)
+    except _DECODE_ERRORS as error:
+        return Unavailable(
+            f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
+        )
     samples: dict[str, ContainerSample] = {}
     without_stats: set[str] = set()
     problems: dict[str, None] = {}
@@ -171,8 +167,15 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
     )
 
 
+def _decode_entries(body: bytes) -> tuple[dict[str, _Entry | None], dict[str, str]]:
+    """Decode all entries at once or, if that fails, each by itself. Returns them, and the errors of the others."""
+    try:
+        return _response_decoder().decode(body), {}
+    except _DECODE_ERRORS:
+        return _decode_each(body)
+
+
 def _decode_each(body: bytes) -> tuple[dict[str, _Entry | None], dict[str, str]]:
-    """Decode each entry by itself; also returns the errors of those that cannot be decoded."""
     entries: dict[str, _Entry | None] = {}
     refused: dict[str, str] = {}
     for docker_id, raw in msgspec.json.decode(body, type=dict[str, msgspec.Raw]).items():
