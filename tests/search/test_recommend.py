@@ -273,7 +273,8 @@ def test_a_run_that_only_ecs_told_of_is_ignored_unless_it_ran_out_of_memory(
     first, second = search(search_server)["hits"]["hits"]
     for hit, task in ((first, {"complete": False}), (second, {"complete": False, "out_of_memory": True})):
         where = f"{search_server.url}/{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
-        requests.post(where, json={"doc": {"task": task}}, timeout=30).raise_for_status()
+        line = encode(checkpoint(decode(hit["_source"]["record"]))).decode()
+        requests.post(where, json={"doc": {"task": task, "record": line}}, timeout=30).raise_for_status()
     search(search_server)
     found = objects("--elasticsearch", search_server.url)["nightly"]
     assert (found["evidence"]["runs"], found["evidence"]["ignored"], found["evidence"]["outOfMemory"]) == (1, 1, 1)
