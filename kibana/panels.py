@@ -101,7 +101,10 @@ _RIGHT_SIZING: Final = Dashboard(
         Panel(
             key="too-small-table",
             title="Too small",
-            description="Families of which some runs need a larger size, by account and Region, with the largest advice.",
+            description=(
+                "Families of which some runs need a larger size, with the largest recommendation, by account and "
+                "Region."
+            ),
             index="reports",
             kind="table",
             metrics=(

@@ -185,14 +185,7 @@ def _comparison(cluster: Cluster, prefix: str, context: Context) -> Callable[[No
         left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None
-        return compare(
-            cluster,
-            prefix=prefix,
-            family=notice.family,
-            task_id=notice.task_id,
-            duration_ms=notice.numbers.duration_ms,
-            timeout_seconds=min(left_seconds, COMPARISON_SECONDS),
-        )
+        return compare(cluster, notice, prefix=prefix, timeout_seconds=min(left_seconds, COMPARISON_SECONDS))
 
     return compare_notice
 

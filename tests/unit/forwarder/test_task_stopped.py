@@ -10,7 +10,7 @@ from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
 from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.notice import KilledProcesses, Notice, compare
+from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, compare
 from forwarder.search.delivery import DeliveryResult, Failure
 from forwarder.settings import NoticeSettings
 from forwarder.task.containers import LogStream
@@ -537,16 +537,39 @@ def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name
     assert world.notices[0][0].container == "batch"
 
 
+def ended(duration_ms: float | None, **more: Any) -> Notice:
+    return Notice(
+        verdict="success",
+        category="exit",
+        family="nightly",
+        task_id="1",
+        numbers=RunNumbers(duration_ms=duration_ms),
+        **more,
+    )
+
+
 class FakeCluster:
-    def __init__(self, durations: list[float], error: ClusterError | None = None) -> None:
+    """A search cluster with successful runs of these durations, some of them in the ECS cluster ``jobs``."""
+
+    def __init__(self, durations: list[float], error: ClusterError | None = None, in_jobs: int = 0) -> None:
         self._durations = durations
         self._error = error
+        self._in_jobs = in_jobs
+        self.body: Mapping[str, Any] = {}
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         if self._error is not None:
             raise self._error
         assert index == "task-reports-*"
-        return {"hits": {"hits": [{"_source": {"usage": {"duration_ms": value}}} for value in self._durations]}}
+        self.body = body
+        sources = [
+            {
+                "usage": {"duration_ms": value},
+                "orchestrator": {"cluster": {"name": "jobs" if number < self._in_jobs else "test"}},
+            }
+            for number, value in enumerate(self._durations)
+        ]
+        return {"hits": {"hits": [{"_source": source} for source in sources]}}
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
         raise NotImplementedError
@@ -567,13 +590,33 @@ class FakeCluster:
     ],
 )
 def test_the_comparison_with_recent_runs(durations: list[float], duration: float | None, sentence: str | None) -> None:
-    cluster = FakeCluster(durations)
-    assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=duration) == sentence
+    assert compare(FakeCluster(durations), ended(duration), prefix="task") == sentence
+
+
+@pytest.mark.parametrize(
+    ("in_jobs", "sentence"),
+    [
+        (5, "About as long as the median of the last 5 successful runs."),
+        (4, "4.0× shorter than the median of the last 12 successful runs."),
+    ],
+)
+def test_recent_runs_in_the_same_cluster_are_preferred(in_jobs: int, sentence: str) -> None:
+    runs = FakeCluster([1000.0] * in_jobs + [4000.0] * (12 - in_jobs), in_jobs=in_jobs)
+    assert compare(runs, ended(1000, cluster="jobs"), prefix="task") == sentence
+
+
+def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
+    cluster = FakeCluster([])
+    arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/1"
+    compare(cluster, ended(5, task_arn=arn, region="eu-west-1"), prefix="task")
+    terms = cluster.body["query"]["bool"]["filter"]
+    assert {"term": {"cloud.account.id": "111122223333"}} in terms
+    assert {"term": {"cloud.region": "eu-west-1"}} in terms
 
 
 def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
     cluster = FakeCluster([], ClusterError("away", status=None))
-    assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+    assert compare(cluster, ended(5), prefix="task") is None
 
 
 @pytest.mark.parametrize(
@@ -593,7 +636,7 @@ def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None
         def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
             return answer
 
-    assert compare(Odd([]), prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+    assert compare(Odd([]), ended(5), prefix="task") is None
 
 
 def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
