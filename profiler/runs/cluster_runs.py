@@ -37,7 +37,7 @@ _TIME = "@timestamp"
 _TASK_ID = "task.id"
 _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
-_LARGE_PAGE_SIZE = 1_000
+_LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 _SOURCE = (
     "@timestamp",

@@ -294,9 +294,10 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
         passes = f": it will pass {' and '.join(passed)}" if passed else ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
-    own_limit_mb, batch = evidence.latest.memory_size_mb, growth(evidence.peaks_mb)
-    if batch is not None and own_limit_mb is not None and (current_mb is None or own_limit_mb < current_mb):
-        own_limit = _limit_passed(batch, own_limit_mb)
+    own_limit_mb = evidence.latest.memory_size_mb
+    if own_limit_mb is not None and (current_mb is None or own_limit_mb < current_mb):
+        batch = growth(evidence.peaks_mb)
+        own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
         if own_limit is not None:
             yield f"The peak of the container {evidence.latest.container!r} will pass {own_limit}."
 
