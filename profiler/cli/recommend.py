@@ -189,7 +189,7 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
     regions = {advice.evidence.on_fargate for advice in advices} - {None}
     for region in regions:
         head = f"Runs outside Fargate count as if they had run on Fargate in {region}, on a task of the machine's size."
-        yield from wrapped(head, width or _PIPE_COLUMNS)
+        yield from wrapped(head, width or _PIPE_COLUMNS, first="")
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)
