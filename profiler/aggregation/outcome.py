@@ -6,6 +6,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import OutOfMemoryEvidence, Status
 
 _SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
+_SIGTERM_EXIT_CODE = 143  # 128 + SIGTERM, which ECS sends to stop a container
 _LIKELY_FRACTION = 0.9
 _UNLIKELY_FRACTION = 0.5
 # Sampled memory counts as low until the end from this many readings on, if the last one is this close to the end.
@@ -51,6 +52,33 @@ class OutOfMemory(Struct, frozen=True, kw_only=True):
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None
+
+
+class StopEvidence(Struct, frozen=True, kw_only=True):
+    """What is known of a stop of the task. Times are wall-clock times, None if unknown.
+
+    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` that of the
+    monitor's own SIGTERM, ``execution_stopped_ns`` that of the end of the task's first essential container.
+    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
+    """
+
+    seen_ns: int | None = None
+    signalled_ns: int | None = None
+    execution_stopped_ns: int | None = None
+    is_task_stopping: bool = False
+
+    def explains(self, exit_code: int | None, finished_ns: int | None) -> bool:
+        """Whether the batch ended because the task was stopped.
+
+        An essential batch that ends by itself stops the task, too. So a request that was only seen after the end
+        explains no exit code but that of SIGTERM, and in particular no kill.
+        """
+        if self.is_task_stopping and exit_code == _SIGTERM_EXIT_CODE:
+            return True
+        if finished_ns is None:
+            return self.seen_ns is not None
+        requests_ns = (self.seen_ns, self.signalled_ns, self.execution_stopped_ns)
+        return any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns)
 
 
 def running_outcome(now_ns: int) -> Outcome:
@@ -101,7 +129,7 @@ def likely_out_of_memory(
     """Whether the kernel probably killed the batch for lack of memory; None if unknown.
 
     True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
-    of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
+    of the limit or the kernel counted hits of the limit. A batch that has vanished has no verdict. A sampled peak between 50 % and 90 % gives
     None: memory can grow from there to the limit within one sampling period. A lower peak gives None,
     too, if the exit code is unknown or the measurement of the peak does not cover the end (``is_end_covered``).
     """
@@ -109,6 +137,8 @@ def likely_out_of_memory(
         return None
     if end.status == "stopped" or end.exit_code not in (None, _SIGKILL_EXIT_CODE):
         return False
+    if end.exit_code is None and end.until_ns is None:
+        return None  # the batch has vanished
     if limit_hits:
         return True
     if memory_size_bytes is None or memory_max_bytes is None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.aggregation.outcome import Outcome, exited_outcome, stopped_outcome, unknown_outcome
+from profiler.aggregation.outcome import Outcome, StopEvidence, exited_outcome, stopped_outcome, unknown_outcome
 from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
@@ -63,7 +63,7 @@ class ReportTarget:
         self.name = name
         self.container: ContainerMetadata | None = None
         self.reads_without_end = 0
-        self.stop_requested_ns: int | None = None
+        self.stop_seen_ns: int | None = None
         self.reported = False
 
 
@@ -178,25 +178,33 @@ class MonitorLoop:
             return None
         if container is not None and not container.is_stopped:
             target.reads_without_end = 0
-            if task.is_stop_requested and target.stop_requested_ns is None:
-                target.stop_requested_ns = self._clock.wall_ns()
+            is_stop_requested = task.is_stop_requested or self._stop.requested_ns is not None
+            if is_stop_requested and target.stop_seen_ns is None:
+                target.stop_seen_ns = self._clock.wall_ns()
             return None
         if container is not None and container.exit_code is not None:
-            return self._observed_outcome(target, container)
+            return self._observed_outcome(target, container, task)
         target.reads_without_end += 1
         if target.reads_without_end < _READS_BEFORE_LOST:
             return None
         return (
             unknown_outcome(self._last_read_ns(target.name))
             if container is None
-            else self._observed_outcome(target, container)
+            else self._observed_outcome(target, container, task)
         )
 
-    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata) -> Outcome:
-        # The batch may have finished by itself before the stop, and only be seen now.
-        stop_ns, finished_ns = target.stop_requested_ns, container.finished_ns
-        is_stop_requested = stop_ns is not None and (finished_ns is None or finished_ns > stop_ns)
-        return exited_outcome(container.exit_code, finished_ns, is_stop_requested=is_stop_requested)
+    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> Outcome:
+        signalled_ns = None
+        if self._stop.requested_ns is not None:
+            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
+        stop = StopEvidence(
+            seen_ns=target.stop_seen_ns,
+            signalled_ns=signalled_ns,
+            execution_stopped_ns=task.execution_stopped_ns,
+            is_task_stopping=task.is_stop_requested,
+        )
+        exit_code, finished_ns = container.exit_code, container.finished_ns
+        return exited_outcome(exit_code, finished_ns, is_stop_requested=stop.explains(exit_code, finished_ns))
 
     def _handle_stop(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
@@ -229,15 +237,15 @@ class MonitorLoop:
         for target in self._targets.values():
             if target.reported:
                 continue
-            self._report(
-                target, task, self._unfinished_outcome(target, task.container(target.name) if task_seen else None)
-            )
+            self._report(target, task, self._unfinished_outcome(target, task, task_seen=task_seen))
 
-    def _unfinished_outcome(self, target: ReportTarget, listed: ContainerMetadata | None) -> Outcome:
+    def _unfinished_outcome(self, target: ReportTarget, task: TaskMetadata, *, task_seen: bool) -> Outcome:
+        listed = task.container(target.name) if task_seen else None
         if listed is None:
             return unknown_outcome(self._last_read_ns(target.name))
-        # STOPPED without an exit code, and no time for another read.
-        return self._observed_outcome(target, listed) if listed.is_stopped else stopped_outcome(self._clock.wall_ns())
+        if listed.is_stopped:  # without an exit code, and no time for another read
+            return self._observed_outcome(target, listed, task)
+        return stopped_outcome(self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
         usage = self._observation.usages.get(name)

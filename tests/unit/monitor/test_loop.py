@@ -322,7 +322,7 @@ def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> Non
 
 
 def test_the_task_is_asked_even_if_the_signal_was_long_ago() -> None:
-    world = World(batch_ends=16, stop_at=15.2)
+    world = World(batch_ends=15.1, stop_at=15.2)
     slow_from(world, 15, lasts=8)
     assert world.run().report()["status"] == "success"
     assert world.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
@@ -390,8 +390,54 @@ def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time
 
 def test_an_end_that_shows_shortly_after_the_stop_is_waited_for() -> None:
     world = World(batch_ends=21.2, stop_at=20.1).run()
-    assert (world.report()["status"], world.report()["exitCode"]) == ("success", 0)
+    assert (world.report()["status"], world.report()["exitCode"]) == ("stopped", 0)
     assert world.clock.now_ns <= seconds(21.4)
+
+
+def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
+    """From then on the task is to stop, and has these fields."""
+    world.task_at = lambda at: (
+        replace(world.usual_task(at), desired_status="STOPPED", **fields) if at >= at_seconds else world.usual_task(at)
+    )
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "status"), [(143, "stopped"), (137, "failure"), (1, "failure"), (0, "success")]
+)
+def test_a_stop_that_is_only_seen_after_the_end_explains_sigterms_exit_code(exit_code: int, status: str) -> None:
+    """An essential batch that ends by itself, or is killed for its memory, stops the task."""
+    world = World(batch_ends=34.4, exit_code=exit_code)
+    stopping_from(world, 34.1, execution_stopped_ns=START_NS + seconds(34.41))
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == (status, exit_code)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
+def test_a_batch_that_ends_after_another_essential_container_was_stopped(exit_code: int) -> None:
+    world = World(batch_ends=34.4, exit_code=exit_code)
+    stopping_from(world, 34.1, execution_stopped_ns=START_NS + seconds(34.05))
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", exit_code)
+
+
+def test_a_stop_that_shows_when_the_batchs_stats_vanish() -> None:
+    """The task is read at once then: the agent may list the batch as running for a moment."""
+    world = World(batch_ends=34.4)
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at < 33 else replace(world.usual_stats(at), samples={}, without_stats=frozenset("b"))
+    )
+    stopping_from(world, 32.5)
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", 0)
+
+
+@pytest.mark.parametrize("exit_code", [0, 137])
+def test_a_batch_that_ends_after_the_monitors_own_signal_was_stopped(exit_code: int) -> None:
+    """Without dependsOn both are signalled at once. The signal comes while an answer is awaited."""
+    world = World(batch_ends=15.5, exit_code=exit_code, stop_at=15.2)
+    slow_from(world, 15, lasts=0.7)
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", exit_code)
 
 
 def test_a_batch_stopped_before_us_counts_as_stopped() -> None:
@@ -459,6 +505,7 @@ def test_stats_of_every_ten_seconds_do_not_exclude_a_memory_kill() -> None:
 
 def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     world = World()
+    world.memory_mib = lambda _at: 1000
     world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
     world.stats_at = lambda at: (
         world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
@@ -468,7 +515,7 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     assert record["status"] == "unknown"
     assert record["finishedAt"] == "2025-11-20T00:53:39.000Z"
     assert record["metrics"]["cpuSeconds"] == 9.5
-    assert {"exitCode"}.isdisjoint(record)
+    assert {"exitCode", "likelyOutOfMemory"}.isdisjoint(record)
     assert {"durationMs", "billedDurationMs"}.isdisjoint(record["metrics"])
 
 
