@@ -106,9 +106,15 @@ class FakeTaskSource:
         self.task_reads += 1
         return self.task_at(self.clock.now_ns / NS_PER_SECOND)
 
-    def stats(self) -> StatsReading | Unavailable:
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        assert max_seconds is None or max_seconds > 0
         self.stats_reads += 1
-        return self.stats_at(self.clock.now_ns / NS_PER_SECOND)
+        asked_ns = self.clock.now_ns
+        reading = self.stats_at(asked_ns / NS_PER_SECOND)
+        if max_seconds is not None and self.clock.now_ns > asked_ns + seconds(max_seconds):
+            self.clock.now_ns = asked_ns + seconds(max_seconds)
+            return Unavailable("/task/stats did not answer", timed_out=True)
+        return reading
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         return self.own

@@ -23,6 +23,8 @@ from profiler.sources.ecs.batch import BatchSelection, select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _WAIT_FOR_END_SECONDS = 2.0
+# The part of that time for one reading of a batch that still runs.
+_SAMPLE_PART = 1 / 8
 _RETRY_SECONDS = 0.1
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
@@ -209,22 +211,30 @@ class MonitorLoop:
     def _handle_stop(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
 
-        So wait only briefly for the end of the batch.
+        So wait only briefly for the end of the batch. It may have run for less than a second, or its statistics may
+        be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
         """
-        max_wait_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
-        task_seen = False
         # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or a put may have been under way.
-        left_seconds = min(max_wait_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
-        deadline_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
-        while left_seconds > 0:
+        budget_seconds = self._settings.stop_seconds
+        wait_seconds = min(_WAIT_FOR_END_SECONDS, budget_seconds / 2, (budget_seconds - self._since_stop_seconds()) / 2)
+        deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
+        sample_seconds = wait_seconds * _SAMPLE_PART
+        task_seen = False
+        while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
             if self._observation.refresh(max_seconds=left_seconds):
-                task_seen = True
                 self._check_ends()
                 if self._targets and not self._unreported_names():
                     return
+                if not task_seen:
+                    self._observation.sample(max_seconds=sample_seconds)
+                task_seen = True
             self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
-            left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+        if self._seconds_until(deadline_ns) > 0:
+            self._observation.sample(max_seconds=sample_seconds)
         self._report_unfinished(task_seen=task_seen)
+
+    def _seconds_until(self, deadline_ns: int) -> float:
+        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
 
     def _report_unfinished(self, *, task_seen: bool) -> None:
         task = self._observation.task

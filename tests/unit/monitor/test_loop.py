@@ -291,13 +291,25 @@ def test_stop_after_the_batch_has_ended() -> None:
 def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
     world = World(stop_at=15.5).run()
     record = world.report()
-    assert seconds(17.5) <= world.clock.now_ns <= seconds(17.6)
+    assert seconds(17.2) <= world.clock.now_ns <= seconds(17.5)
     assert record["status"] == "stopped"
     assert record["likelyOutOfMemory"] is False
     assert "exitCode" not in record
     assert "finishedAt" not in record
-    assert record["metrics"]["durationMs"] == 17500
-    assert world.budget.seconds == [pytest.approx(22, abs=0.1)]
+    assert record["metrics"]["durationMs"] == 17250
+    assert record["metrics"]["cpuSeconds"] == 8.625
+    assert world.budget.seconds == [pytest.approx(22.25, abs=0.1)]
+
+
+def test_a_batch_stopped_before_its_first_sample_has_one() -> None:
+    record = World(stop_at=0.6).run().report()
+    assert (record["status"], record["sampling"]["samples"]) == ("stopped", 2)
+    assert record["metrics"]["cpuSeconds"] == pytest.approx(record["metrics"]["durationMs"] / 1000 * 0.5)
+
+
+def test_a_batch_that_ends_after_the_signal_is_measured_until_the_signal() -> None:
+    record = World(batch_ends=21.2, stop_at=20.9).run().report()
+    assert record["metrics"]["cpuSeconds"] == 10.45
 
 
 def slow_from(world: World, at_seconds: float, lasts: float) -> None:
