@@ -27,6 +27,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     finished_ns: int | None = None
 
+    @property
+    def has_vanished(self) -> bool:
+        """Whether nothing of its end was seen."""
+        return self.status == "unknown" and self.exit_code is None and self.until_ns is None
+
 
 class MemoryReadings:
     """The number and the last time of the memory readings of one run."""
@@ -128,17 +133,15 @@ def likely_out_of_memory(
 ) -> bool | None:
     """Whether the kernel probably killed the batch for lack of memory; None if unknown.
 
-    True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
-    of the limit or the kernel counted hits of the limit. A batch that has vanished has no verdict. A sampled peak between 50 % and 90 % gives
+    None for a batch that has vanished. True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
+    of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
     None: memory can grow from there to the limit within one sampling period. A lower peak gives None,
     too, if the exit code is unknown or the measurement of the peak does not cover the end (``is_end_covered``).
     """
-    if end.status == "running":
+    if end.status == "running" or end.has_vanished:
         return None
     if end.status == "stopped" or end.exit_code not in (None, _SIGKILL_EXIT_CODE):
         return False
-    if end.exit_code is None and end.until_ns is None:
-        return None  # the batch has vanished
     if limit_hits:
         return True
     if memory_size_bytes is None or memory_max_bytes is None:

@@ -413,9 +413,7 @@ def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "status"), [(143, "stopped"), (137, "failure"), (1, "failure"), (0, "success")]
-)
+@pytest.mark.parametrize(("exit_code", "status"), [(143, "stopped"), (137, "failure"), (1, "failure"), (0, "success")])
 def test_a_stop_that_is_only_seen_after_the_end_explains_sigterms_exit_code(exit_code: int, status: str) -> None:
     """An essential batch that ends by itself, or is killed for its memory, stops the task."""
     world = World(batch_ends=34.4, exit_code=exit_code)
