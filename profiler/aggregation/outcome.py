@@ -133,10 +133,11 @@ def likely_out_of_memory(
 ) -> bool | None:
     """Whether the kernel probably killed the batch for lack of memory; None if unknown.
 
-    None for a batch that has vanished. True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
+    True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
     of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
     None: memory can grow from there to the limit within one sampling period. A lower peak gives None,
     too, if the exit code is unknown or the measurement of the peak does not cover the end (``is_end_covered``).
+    A batch that has vanished gives None in any case.
     """
     if end.status == "running" or end.has_vanished:
         return None

@@ -1,6 +1,6 @@
-"""``task-profiler monitor`` and ``healthcheck`` as click commands, for ``--help``. Both run without click too.
+"""``task-profiler monitor`` as a click command, for ``--help``.
 
-``profiler.cli`` starts them directly when they have no further argument.
+``profiler.cli`` starts it without click when it has no further argument.
 """
 
 import sys
@@ -8,7 +8,6 @@ import time
 
 import click
 
-from profiler.cli import run_healthcheck
 from profiler.cli.wiring.monitor import run_monitor
 from profiler.core.signals import SignalHandler
 
@@ -57,16 +56,3 @@ def command() -> None:
     stop = SignalHandler(time.monotonic_ns)
     stop.install()
     sys.exit(run_monitor(stop))
-
-
-@click.command(
-    "healthcheck",
-    epilog='Example (Dockerfile): HEALTHCHECK CMD ["task-profiler", "healthcheck"]',
-)
-def healthcheck() -> None:
-    """Check that the monitor in this container still samples.
-
-    The exit code is 0 if it does, else 1, with a sentence on stderr. Takes one sampling period,
-    at most 10 seconds.
-    """
-    sys.exit(run_healthcheck())
