@@ -11,17 +11,17 @@ import time
 
 from profiler.core.signals import SignalHandler
 
+TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 _INTERRUPTED = 130  # 128 + SIGINT, as shells do
 
 
 def main() -> None:
     """Run the ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
-        stop = SignalHandler(time.monotonic_ns)
-        stop.install()
-        from profiler.cli.wiring.monitor import run_monitor  # after the signal handlers are installed
-
-        sys.exit(run_monitor(stop))
+        run_monitor_process()
     if sys.argv[1:2] == ["run"]:
         exit_code = run_without_click(sys.argv[2:])
         if exit_code is not None:
@@ -30,6 +30,19 @@ def main() -> None:
     from profiler.cli.app import run_command_line  # click is only for the other commands
 
     run_command_line()
+
+
+def run_monitor_process() -> "NoReturn":
+    """Run the monitor and end the process.
+
+    An interpreter that shuts down removes its signal handlers first: a SIGTERM after the report would then kill the
+    process, and its exit code would be 143.
+    """
+    stop = SignalHandler(time.monotonic_ns)
+    stop.install()
+    from profiler.cli.wiring.monitor import run_monitor  # after the signal handlers are installed
+
+    os._exit(run_monitor(stop))
 
 
 def run_without_click(arguments: list[str]) -> int | None:

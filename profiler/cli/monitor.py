@@ -3,13 +3,9 @@
 ``profiler.cli`` starts it without click when it has no further argument.
 """
 
-import sys
-import time
-
 import click
 
-from profiler.cli.wiring.monitor import run_monitor
-from profiler.core.signals import SignalHandler
+from profiler.cli import run_monitor_process
 
 # Click does not wrap a paragraph that begins with a backspace. Not a docstring: it would have to be raw, and the
 # backspace would be two characters.
@@ -53,6 +49,4 @@ AWS_REGION, AWS_ENDPOINT_URL, …     settings of boto3
 )
 def command() -> None:
     """Run the monitor, as ``profiler.cli`` does without click."""
-    stop = SignalHandler(time.monotonic_ns)
-    stop.install()
-    sys.exit(run_monitor(stop))
+    run_monitor_process()
