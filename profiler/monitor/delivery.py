@@ -86,18 +86,19 @@ class Delivery:
 
 
 def log_target(
-    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
+    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
 ) -> LogTarget | DeliveryFailure:
     """The destination of the report: from the settings, else the stream of the container's awslogs options.
 
-    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's.
+    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's. ``own`` is
+    the monitor's container, whatever its name; if it is unknown, the one of the usual name.
     """
     derived = _awslogs_target(container, task)
     if settings.log_group is not None and settings.log_stream is None and settings.log_group != derived.group:
-        for one in task.containers:
-            own = _awslogs_target(one, task)
-            if one.name == MONITOR_NAME and own.group == settings.log_group and own.stream is not None:
-                return OwnStream(group=own.group, stream=own.stream, region=own.region)
+        monitor = own or task.container(MONITOR_NAME)
+        printed = AwslogsTarget() if monitor is None else _awslogs_target(monitor, task)
+        if printed.group == settings.log_group and printed.stream is not None:
+            return OwnStream(group=printed.group, stream=printed.stream, region=printed.region)
     group = settings.log_group or derived.group
     stream = settings.log_stream or derived.stream
     if group is None or stream is None:

@@ -266,7 +266,9 @@ class MonitorLoop:
         target.reported = True
         final_readings(self._collectors)
         line = self._reporter.report(container, task, outcome)
-        self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
+        self._delivery.deliver(
+            line, log_target(container, task, self._settings, self._observation.own), self._budget_seconds()
+        )
 
     def _budget_seconds(self) -> float:
         """The seconds left for a put; part of the stop budget may be spent already."""

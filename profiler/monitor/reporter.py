@@ -142,7 +142,7 @@ class Reporter:
                 record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._observation.max_threads
             )
             record = replace(record, metrics=metrics)
-        target = log_target(container, task, self._settings)
+        target = log_target(container, task, self._settings, self._observation.own)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
         return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name, task))

@@ -616,6 +616,17 @@ def test_a_put_that_fails_prints_the_report() -> None:
     assert "logs:PutLogEvents" in error
 
 
+def test_a_report_for_the_monitors_own_group_is_printed_whatever_the_monitors_name() -> None:
+    options = {"awslogs-group": "/ecs/own", "awslogs-stream": "ecs/watcher/0123"}
+    own = replace(OWN, name="watcher", log_driver="awslogs", log_options=options)
+    world = World(batch_ends=5.5, log_group="/ecs/own")
+    world.source.own = own
+    world.task_at = lambda at: replace(world.usual_task(at), containers=(world.batch(at), own))
+    (document,) = world.run().printed()
+    assert (document["record"]["logGroup"], document["record"]["logStream"]) == ("/ecs/own", "ecs/watcher/0123")
+    assert (world.streams.lines, world.log.lines) == ([], [])
+
+
 def test_several_candidates_get_a_report_each_and_one_error() -> None:
     world = World(batch_ends=10.5)
     world.others = (
