@@ -19,7 +19,7 @@ from profiler.monitor.delivery import Delivery, log_target
 from profiler.monitor.observation import Observation
 from profiler.monitor.reporter import Reporter
 from profiler.settings import MonitorSettings
-from profiler.sources.ecs.batch import BatchSelection, select_batch
+from profiler.sources.ecs.batch import BatchSelection, has_run_unlisted, select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _WAIT_FOR_END_SECONDS = 2.0
@@ -176,7 +176,7 @@ class MonitorLoop:
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
         container = task.container(target.name)
         target.container = container or target.container
-        if target.container is None:
+        if target.container is None and not has_run_unlisted(task, self._observation.own):
             return None
         if container is not None and not container.is_stopped:
             target.reads_without_end = 0

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from profiler.core.ecs import MONITOR_NAME, is_injected_name, is_log_router_name, is_monitor_image, matches_any
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
 
 _FIRELENS_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
 _FIRELENS_DRIVER = "awsfirelens"
@@ -63,6 +63,16 @@ def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
         f"(it has: {listed}); correct the name.",
         is_present=False,
     )
+
+
+def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
+    """Whether a batch that was never listed must have ended.
+
+    A task is RUNNING when all of its containers have started, so the batch has started before, and is gone. While
+    another container of the task runs, it may be the batch under another name.
+    """
+    has_started = task.known_status in (RUNNING, STOPPED)
+    return has_started and all(one.is_stopped for one in task.containers if _is_application(one, own))
 
 
 def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from profiler.core.json_fields import Json, count, integer, mapping, mappings, n
 from profiler.core.timestamps import parse_ns
 from profiler.sources import Unavailable
 
+RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"

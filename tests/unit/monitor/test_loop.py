@@ -656,6 +656,35 @@ def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
     assert any("'bach'" in error for error in world.log.events("error"))
 
 
+def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
+    """An endpoint of version 3 may list running containers only."""
+    world = World(container="batch", log_group="/ecs/jobs", log_stream="s")
+    world.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING", containers=(OWN,))
+    world.stats_at = lambda _at: StatsReading(samples={}, without_stats=frozenset(), refused={})
+    record = world.run().report()
+    assert world.clock.now_ns == seconds(2)
+    assert (record["container"], record["status"], record["family"]) == ({"name": "batch"}, "unknown", "etl")
+    assert (record["sampling"]["samples"], record["taskSize"]) == (0, {"vcpu": 1, "memoryMB": 2048})
+    assert {"startedAt", "finishedAt", "likelyOutOfMemory"}.isdisjoint(record)
+
+
+def test_while_another_container_runs_it_may_be_the_batch_under_another_name() -> None:
+    world = World(batch_ends=30.5, container="bach")
+    world.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING")
+    (document,) = world.run().printed()
+    assert (document["record"]["container"]["name"], document["record"]["status"]) == ("bach", "unknown")
+    assert world.clock.now_ns == seconds(33)
+
+
+@pytest.mark.parametrize("known_status", ["NONE", "CREATED", None])
+def test_a_batch_that_may_still_start_is_waited_for(known_status: str | None) -> None:
+    world = World(container="batch", stop_at=300.5)
+    world.task_at = lambda at: replace(world.usual_task(at), known_status=known_status, containers=(OWN,))
+    (document,) = world.run().printed()
+    assert document["record"]["status"] == "unknown"
+    assert world.clock.now_ns > seconds(300)
+
+
 @pytest.mark.parametrize("container", [None, "batch"])
 def test_a_batch_that_is_listed_late_leaves_no_complaint_in_the_record(container: str | None) -> None:
     world = World(batch_ends=30.5, container=container)
