@@ -108,6 +108,7 @@ class MonitorLoop:
         if self._exporter is not None:
             self._add_warning(self._exporter.start())
         self._sample_until_done()
+        self._delivery.finish()
         if self._exporter is not None:
             self._exporter.close()
         stop_collectors(self._collectors)
@@ -118,6 +119,7 @@ class MonitorLoop:
                 self._check_ends()
             if self._exporter is not None:
                 self._exporter.publish()
+            self._delivery.print_failed()
             if self._targets and not self._unreported_names():
                 return
             self._checkpoint_if_due()

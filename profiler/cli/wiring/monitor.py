@@ -8,7 +8,7 @@ from typing import BinaryIO, TextIO
 from profiler.cli.wiring.collectors import batch_processes, requested_tags, task_collectors
 from profiler.cli.wiring.ecs import metadata_source
 from profiler.collectors.base import LiveReadings
-from profiler.core.background import run_with_timeout
+from profiler.core.background import BackgroundCall
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
@@ -63,7 +63,12 @@ def run_monitor(stop: SignalHandler) -> int:
         contributors=(*collectors.all, *requested_tags(settings, clock)),
         notes=swap.notes,
     )
-    delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, run_with_timeout)
+    delivery = Delivery(
+        CloudWatchLogsSink(connect, clock),
+        StreamSink(_unbuffered(sys.stdout)),
+        log,
+        lambda seconds, put: BackgroundCall(put, clock, seconds),
+    )
     loop = MonitorLoop(
         settings,
         observation,

@@ -5,7 +5,7 @@ from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from tests.fakes import FakeLog, FakeLogsSink, FakeRunWithTimeout, FakeStdout
+from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
@@ -20,13 +20,14 @@ class Parts:
         self.streams = streams or FakeLogsSink()
         self.output = output or FakeStdout()
         self.log = FakeLog()
-        self.budget = FakeRunWithTimeout(times_out=slow)
+        self.budget = FakeCalls(last_seconds=1000 if slow else 0)
         self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
 
 
 def test_a_line_that_arrives_is_not_printed() -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.finish()
     assert parts.streams.lines == [(TARGET, b"line")]
     assert parts.output.lines == []
     assert parts.log.lines == []
@@ -43,9 +44,23 @@ def test_a_line_that_arrives_is_not_printed() -> None:
 )
 def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
     parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.finish()
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
     assert said in error
+
+
+def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
+    parts = Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write.")))
+    parts.budget.last_seconds = 3
+    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.print_failed()
+    assert (parts.output.lines, parts.log.lines) == ([], [])
+    parts.budget.clock.advance(3)
+    parts.delivery.print_failed()
+    parts.delivery.finish()
+    assert parts.output.lines == [b"line"]
+    assert len(parts.log.events("error")) == 1
 
 
 def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:

@@ -18,17 +18,16 @@ from profiler.monitor.reporter import Reporter
 from profiler.record.model import Gpu, Record
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host, OwnUsage
 from tests.fakes import (
     START_NS,
+    FakeCalls,
     FakeClock,
     FakeLog,
     FakeLogsSink,
-    FakeRunWithTimeout,
     FakeStdout,
     FakeStop,
     FakeTaskSource,
@@ -133,7 +132,7 @@ class World:
         self.log = FakeLog()
         self.streams = FakeLogsSink()
         self.output = FakeStdout()
-        self.budget = FakeRunWithTimeout()
+        self.budget = FakeCalls(self.clock)
         self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
         self.source = FakeTaskSource(self.clock, self._task_at, self._stats_at, OWN)
 
@@ -363,20 +362,31 @@ def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> No
     assert (record["status"], record["exitCode"]) == ("failure", 3)
 
 
-def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> None:
-    world = World(batch_ends=10.5, stop_at=11.5, stop_seconds=6)
-    put = world.streams.put
-
-    def slow_put(line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        world.clock.advance(3)
-        return put(line, target)
-
-    world.streams.put = slow_put  # type: ignore[method-assign]
+def test_a_put_in_progress_does_not_stop_the_sampling_of_another_batch() -> None:
+    world = World(batch_ends=30.5)
+    world.budget.last_seconds = 20
+    web = replace(world.batch(0), name="web", docker_id="w")
+    ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(5))
     world.task_at = lambda at: replace(
-        world.usual_task(at), containers=(world.batch(at), replace(world.batch(at), name="web", docker_id="w"), OWN)
+        world.usual_task(at), containers=(world.batch(at), ended if at >= 5 else web, OWN)
     )
     world.run()
-    assert world.budget.seconds == [5, 6 - 2.5 - 1]
+    records = [json.loads(line)["record"] for _, line in world.streams.lines]
+    assert [record["container"]["name"] for record in records] == ["web", "batch"]
+    assert (records[1]["sampling"]["samples"], records[1]["sampling"]["missedTicks"]) == (30, 0)
+    assert records[1]["metrics"]["cpuSeconds"] == 15.0
+
+
+def test_a_signal_during_a_put_leaves_the_next_one_what_is_left() -> None:
+    world = World(stop_at=11.5, stop_seconds=6)
+    world.budget.last_seconds = 3
+    web = replace(world.batch(0), name="web", docker_id="w")
+    ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(10.5))
+    world.task_at = lambda at: replace(
+        world.usual_task(at), containers=(world.batch(at), ended if at >= 10.5 else web, OWN)
+    )
+    world.run()
+    assert world.budget.seconds == [5, pytest.approx(6 - 1.75 - 1)]
 
 
 @pytest.mark.parametrize(("stop_seconds", "left"), [(25, 24), (4, 3), (2, 1.5), (1, 0.75)])
