@@ -10,7 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.aggregation.outcome import Outcome, StopEvidence, exited_outcome, stopped_outcome, unknown_outcome
+from profiler.aggregation.outcome import (
+    Outcome,
+    StopEvidence,
+    exited_outcome,
+    stopped_outcome,
+    unknown_outcome,
+    unobserved_outcome,
+)
 from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
@@ -100,18 +107,31 @@ class MonitorLoop:
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
-    def run(self) -> None:
-        """Sample until every target has its report, or a stop request was handled."""
+    def run(self) -> bool:
+        """Sample until every target has its report, or a stop request was handled.
+
+        Returns:
+            False if the monitor itself failed. The reports then hold what it had measured until its failure.
+        """
+        is_sound = True
+        try:
+            self._start()
+            self._sample_until_done()
+        except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
+            is_sound = False
+            self._report_after_failure(error)
+        self._delivery.finish()
+        if self._exporter is not None:
+            self._exporter.close()
+        stop_collectors(self._collectors)
+        return is_sound
+
+    def _start(self) -> None:
         for warning in self._reporter.warnings:
             self._log.warning(warning)
         start_collectors(self._collectors)
         if self._exporter is not None:
             self._add_warning(self._exporter.start())
-        self._sample_until_done()
-        self._delivery.finish()
-        if self._exporter is not None:
-            self._exporter.close()
-        stop_collectors(self._collectors)
 
     def _sample_until_done(self) -> None:
         while True:
@@ -263,11 +283,35 @@ class MonitorLoop:
         usage = self._observation.usages.get(name)
         return usage.last_read_ns if usage is not None else None
 
+    def _report_after_failure(self, error: Exception) -> None:
+        """Report what is known, with a warning that names the error and its place, but not what its text may quote."""
+        self._add_warning(
+            f"The monitor failed ({_describe(error)}). The report holds only what was measured until then: "
+            "report this line as a defect of task-profiler."
+        )
+        task = self._observation.task
+        if task is None:
+            return
+        for target in self._targets.values():
+            if target.reported:
+                continue
+            outcome, listed = unobserved_outcome(), task.container(target.name)
+            if listed is not None and listed.is_stopped:
+                outcome = self._observed_outcome(target, listed, task)
+            try:
+                self._report(target, task, outcome)
+            except Exception as second:  # noqa: BLE001  the same defect, or another one
+                self._log.error(f"The report has no measurements ({_describe(second)}).")
+                container = target.container or ContainerMetadata(name=target.name)
+                self._deliver(container, task, self._reporter.bare_report(container, task, outcome))
+
     def _report(self, target: ReportTarget, task: TaskMetadata, outcome: Outcome) -> None:
         container = target.container or ContainerMetadata(name=target.name)
-        target.reported = True
         final_readings(self._collectors)
-        line = self._reporter.report(container, task, outcome)
+        self._deliver(container, task, self._reporter.report(container, task, outcome))
+        target.reported = True
+
+    def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes) -> None:
         self._delivery.deliver(
             line, log_target(container, task, self._settings, self._observation.own), self._budget_seconds()
         )
@@ -293,3 +337,13 @@ class MonitorLoop:
         for target in self._targets.values():
             if not target.reported and target.container is not None:
                 self._delivery.print(self._reporter.checkpoint(target.container, task))
+
+
+def _describe(error: Exception) -> str:
+    """The error's type and the last line of code that it came from."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno}"

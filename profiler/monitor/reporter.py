@@ -98,6 +98,12 @@ class Reporter:
         time = format_ms(self._clock.wall_ns())
         return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
 
+    def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> bytes:
+        """The final line without measurements, if the complete one cannot be built."""
+        record = build_batch_record(container, task, None, outcome, self._host)
+        monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
+        return self._line("task.report", replace(record, monitor=monitor))
+
     def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
         now_ns = self._clock.wall_ns()

@@ -25,7 +25,11 @@ from profiler.sources.linux.host import Host, read_host, read_instance, read_own
 
 
 def run_monitor(stop: SignalHandler) -> int:
-    """Monitor the task this process runs in; the exit code is 0 in every foreseen case."""
+    """Monitor the task this process runs in.
+
+    The exit code is 0 in every foreseen case. It is 1 if the monitor itself failed, so that a restart policy of the
+    container restarts it. ECS ignores the exit code of a container that is not essential.
+    """
     try:
         settings = read_settings(os.environ)
     except TaskProfilerError as error:
@@ -79,8 +83,7 @@ def run_monitor(stop: SignalHandler) -> int:
         batch_listeners=collectors.batch_listeners,
         exporter=_exporter(settings, observation, collectors.live, runtime, host),
     )
-    loop.run()
-    return 0
+    return 0 if loop.run() else 1
 
 
 def _exporter(

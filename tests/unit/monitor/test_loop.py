@@ -218,7 +218,7 @@ class World:
             batch_listeners=self.collectors,
             exporter=self.exporter,
         )
-        monitor.run()
+        self.is_sound = monitor.run()
         return self
 
     def report(self) -> dict[str, Any]:
@@ -847,6 +847,44 @@ def test_the_listener_receives_each_new_sample_once() -> None:
         START_NS + seconds(at) for at in range(10, 70, 10)
     ]
     assert {name for name, _ in received} == {"batch", "task-monitor"}
+
+
+def test_a_monitor_that_fails_reports_what_it_has_measured() -> None:
+    world = World(batch_ends=30.5)
+
+    def fail_later(name: str, taken: ContainerSample) -> None:
+        if name == "batch" and taken.read_ns >= START_NS + seconds(20):
+            raise KeyError("secret")
+
+    world.on_sample = fail_later
+    record = world.run().report()
+    assert not world.is_sound
+    assert record["status"] == "unknown"
+    assert {"exitCode", "finishedAt", "likelyOutOfMemory"}.isdisjoint(record)
+    assert (record["metrics"]["cpuSeconds"], record["sampling"]["samples"]) == (10.0, 20)
+    (warning,) = record["monitor"]["warnings"]
+    assert warning.startswith("The monitor failed (KeyError in tests.unit.monitor.test_loop, line ")
+    assert "secret" not in warning
+    assert world.log.events("error") == [warning]
+
+
+class BrokenCollector(FakeCollector):
+    """Fails whenever a record is built."""
+
+    def add_to_record(self, record: Record) -> Record:
+        raise ZeroDivisionError
+
+
+def test_a_report_that_cannot_be_built_is_replaced_by_one_without_measurements() -> None:
+    world = World(batch_ends=10.5, exit_code=3)
+    broken = BrokenCollector(world)
+    world.collectors = (broken,)
+    record = world.run().report()
+    assert not world.is_sound
+    assert (record["status"], record["exitCode"]) == ("failure", 3)
+    assert (record["metrics"]["durationMs"], record["monitor"]["warnings"]) == (10500, world.log.events("error")[:1])
+    assert "cpuSeconds" not in record["metrics"]
+    assert broken.calls[-1] == ("stop", 1)
 
 
 def test_who_completes_a_checkpoint_sees_its_interval() -> None:
