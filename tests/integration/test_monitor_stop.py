@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.endpoint import Task, serve, timestamp
-from tests.faults.misbehaving import LogApi
+from tests.faults.misbehaving import GROUP, STREAM, LogApi
 from tests.integration.sidecar import Sidecar
 from tests.waiting import wait_until
 
@@ -24,10 +24,13 @@ class StoppedTask(Task):
         self.is_stopping = False
         self.execution_stopped: float | None = None
         self.has_batch_stats = True
+        self.lists_batch = True
         self.task_reads = 0
 
     def task(self) -> dict[str, object]:
         document = super().task()
+        if not self.lists_batch:
+            document["Containers"] = [self.container("task-monitor")]
         document["DesiredStatus"] = "STOPPED" if self.is_stopping else "RUNNING"
         if self.execution_stopped is not None:
             document["ExecutionStoppedAt"] = timestamp(self.execution_stopped)
@@ -144,3 +147,21 @@ def test_a_batch_stopped_before_docker_had_counted_it_has_a_sample(played: Playe
     (record,) = logs.records()
     assert (record["status"], record["sampling"]["samples"]) == ("stopped", 2)
     assert record["metrics"]["memoryUsedMB"]["max"] > 0
+
+
+@pytest.mark.parametrize("has_signal", [True, False])
+def test_a_batch_that_version_3_never_lists_is_reported(*, has_signal: bool, played: Played, logs: LogApi) -> None:
+    """It was over before the first reading: the report comes at SIGTERM, or by itself as no other container runs."""
+    played.task.lists_batch = played.task.has_batch_stats = False
+    version_3 = {"ECS_CONTAINER_METADATA_URI_V4": "", "ECS_CONTAINER_METADATA_URI": played.address}
+    named = {"CONTAINER": "batch", "LOG_GROUP": GROUP, "LOG_STREAM": STREAM}
+    with Sidecar(
+        logs.environment() | version_3, beside=played, INTERVAL_SECONDS=_RARELY if has_signal else "0.1", **named
+    ) as sidecar:
+        sidecar.wait_for_samples(1)
+        if has_signal:
+            sidecar.process.send_signal(signal.SIGTERM)
+        sidecar.finish()
+    (record,) = logs.records()
+    assert (record["container"]["name"], record["status"], record["family"]) == ("batch", "unknown", "bench")
+    assert record["sampling"]["sources"] == ["task-metadata-v3"]
