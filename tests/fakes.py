@@ -168,7 +168,7 @@ class FakeCall(Generic[_T]):
 
 @dataclass
 class FakeCalls:
-    """Stands for threads: each call takes so many seconds of the fake clock. Keeps the calls' time limits."""
+    """Plays calls in threads: each takes ``last_seconds`` of the fake clock. Keeps the calls' time limits."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     last_seconds: float = 0

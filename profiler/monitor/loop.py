@@ -292,10 +292,12 @@ class MonitorLoop:
         task = self._observation.task
         if task is None:
             return
+        self._select_targets(task)  # the first tick may have failed
         for target in self._targets.values():
             if target.reported:
                 continue
             outcome, listed = unobserved_outcome(), task.container(target.name)
+            target.container = listed or target.container
             if listed is not None and listed.is_stopped:
                 outcome = self._observed_outcome(target, listed, task)
             try:

@@ -16,7 +16,7 @@ _RARELY = "3600"  # between two ticks there is only what the signal causes
 
 
 class StoppedTask(Task):
-    """A task that may be told to stop before, after or without its batch's end."""
+    """A task that ECS stops before, after or without the end of its batch."""
 
     def __init__(self) -> None:
         super().__init__(2)

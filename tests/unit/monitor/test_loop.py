@@ -868,6 +868,18 @@ def test_a_monitor_that_fails_reports_what_it_has_measured() -> None:
     assert world.log.events("error") == [warning]
 
 
+def test_a_monitor_that_fails_at_its_first_reading_reports_the_batch() -> None:
+    world = World(batch_ends=30.5)
+
+    def fail(_name: str, _taken: ContainerSample) -> None:
+        raise KeyError
+
+    world.on_sample = fail
+    record = world.run().report()
+    assert (record["status"], record["container"]["id"]) == ("unknown", "b")
+    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
+
+
 class BrokenCollector(FakeCollector):
     """Fails whenever a record is built."""
 
