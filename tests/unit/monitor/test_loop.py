@@ -264,7 +264,7 @@ def test_the_end_is_seen_by_polling() -> None:
 
 
 def test_the_task_is_read_only_when_something_may_have_changed() -> None:
-    world = World(batch_ends=100.5).run()
+    world = World(batch_ends=50.5).run()
     assert world.source.stats_reads == 102
     # at the start, when the batch's stats came, every 10 s, and at the end
     assert world.source.task_reads == 1 + 1 + 9 + 1
@@ -656,6 +656,25 @@ def test_several_candidates_get_a_report_each_and_one_error() -> None:
     assert [target.stream for target, _ in world.streams.lines] == ["ecs/batch/0123"]
     assert [document["record"]["container"]["name"] for document in world.printed()] == ["web"]
     assert world.report()["monitor"]["warnings"] == [error]
+
+
+def test_a_task_with_several_reports_has_one_cost_until_its_end() -> None:
+    """The sum of the reports' costs is that of the task."""
+    world = World(batch_ends=50.5)
+    world.others = (
+        ContainerMetadata(
+            name="web",
+            docker_id="w",
+            known_status="STOPPED",
+            exit_code=0,
+            started_ns=START_NS,
+            finished_ns=START_NS + seconds(2),
+        ),
+    )
+    world.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
+    (first,) = world.run().printed()
+    assert "cost" not in first["record"]
+    assert world.report()["cost"]["usd"] > 0
 
 
 def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
