@@ -264,7 +264,7 @@ def test_the_end_is_seen_by_polling() -> None:
 
 
 def test_the_task_is_read_only_when_something_may_have_changed() -> None:
-    world = World(batch_ends=50.5).run()
+    world = World(batch_ends=100.5).run()
     assert world.source.stats_reads == 102
     # at the start, when the batch's stats came, every 10 s, and at the end
     assert world.source.task_reads == 1 + 1 + 9 + 1
