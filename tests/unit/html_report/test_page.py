@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -326,9 +326,10 @@ def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
     assert len(made.text) <= MAX_BYTES
 
 
-@given(
-    st.lists(st.none() | st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=200), st.sampled_from([2, 3])
-)
+@given(st.lists(st.none() | st.floats(0, 1e6), min_size=1, max_size=200), st.sampled_from([2, 3]))
+@example(values=[2.3e-308, 0.0], width=2)
+@example(values=[5e-324, None], width=3)
+@example(values=[0.0, None], width=3)
 def test_a_packed_column_has_the_precision_of_its_width(values: list[float | None], width: int) -> None:
     maximum = max((value for value in values if value is not None), default=0)
     found = decoded_column(pack_column(values, width), len(values))
