@@ -371,13 +371,16 @@ def encode(report: Report) -> bytes:
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode one JSON line.
+    """Decode one JSON line. Impossible numbers and times count as missing.
 
     Raises:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
             (``msgspec.ValidationError`` is a subclass).
     """
-    return _decoder().decode(line)
+    from profiler.record.possible import without_impossible  # not for the programs that only write reports
+
+    report = _decoder().decode(line)
+    return without_impossible(report) or report
 
 
 def json_schema() -> dict[str, Any]:

@@ -93,7 +93,7 @@ def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
 
 def start_ns(report: Report | ReportHead) -> int:
     """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
-    return parse_ns(report.record.started_at or report.time) or 0
+    return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
 
 
 def family_of(report: Report | ReportHead) -> str:

@@ -557,6 +557,17 @@ def test_the_history_becomes_a_page(here: Path) -> None:
     assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
 
 
+def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(here / "history.sqlite3", "a")
+    written: list[bytes] = []
+    monkeypatch.setattr("profiler.cli.report.write_out", written.append)
+    result = call("-o", "-")
+    assert (result.exit_code, result.output) == (0, "")
+    assert written[0].startswith(b"<!DOCTYPE html>")
+    assert [path.name for path in here.iterdir() if path.suffix != ".sqlite3"] == []
+    assert isinstance(call("-o", "-", "--open").exception, UsageError)
+
+
 def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
     point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
     history = HistoryStore(here / "history.sqlite3", FakeClock())
