@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from profiler.core.timestamps import parse_ns
 from profiler.record.model import RecordType, Report, decode, encode, known_status
 
 CHECKPOINT = "task.checkpoint"
+_MAX_CANDIDATES = 5
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
@@ -271,9 +273,17 @@ def find_run(source: RunSource, wanted: RunFilter) -> PastRun:
         return similar[0]
     if ids:
         raise TaskProfilerError(
-            f"{len(ids)} runs in {source.place} have an id that begins with {wanted.run!r}: give more of the id."
+            f"{len(ids)} runs in {source.place} have an id that begins with {wanted.run!r}: give more of the id "
+            f"({_candidates(similar)})."
         )
     raise TaskProfilerError(no_run_sentence(source, wanted))
+
+
+def _candidates(runs: Iterable[PastRun]) -> str:
+    """The ids of the newest runs, with their families and starts."""
+    texts = {run.report.record.task_id: f"{family_of(run.report)} {run.started_at}" for run in runs}
+    shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
+    return ", ".join(shown + ["…"] * (len(texts) > _MAX_CANDIDATES))
 
 
 def _is_in_family(run: PastRun, pattern: str) -> bool:

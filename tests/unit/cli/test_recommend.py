@@ -323,6 +323,23 @@ def test_apply_writes_the_size_and_nothing_else(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == "task-profiler: task.json has 0.25 vCPU, 512 MB now.\n"
 
 
+@pytest.mark.parametrize("has_size", [True, False])
+def test_apply_keeps_the_form_of_the_file(*, has_size: bool) -> None:
+    """Tabs, short lists on one line, escapes and the ends of lines."""
+    size = '\t"cpu": "1024", "memory" : "2048",\r\n' if has_size else ""
+    text = (
+        '{\r\n\t"family": "nightly",\r\n' + size + '\t"requiresCompatibilities": [ "FARGATE" ],\r\n'
+        '\t"containerDefinitions": [\r\n\t\t{"name": "batch", "image": "e", "command": ["\\u00fc", "ü"], "cpu": 0}\r\n'
+        "\t]\r\n}"
+    )
+    Path("task.json").write_bytes(text.encode())
+    assert call("--apply", "task.json", "--from", kept([report()])) == 0
+    expected = text.replace('"1024"', '"256"').replace('"2048"', '"512"')
+    if not has_size:
+        expected = text.replace("{\r\n\t", '{\r\n\t"cpu": "256",\r\n\t"memory": "512",\r\n\t', 1)
+    assert Path("task.json").read_bytes().decode() == expected
+
+
 def test_applying_again_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     source = kept([report()])
     text = json.dumps(definition(cpu=".25 vCPU", memory="0.5 GB"))
