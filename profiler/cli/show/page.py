@@ -129,7 +129,11 @@ def _devices(record: Record, glyphs: Glyphs) -> str:
 
 
 def _launch_type(record: Record) -> str:
-    words = {"FARGATE": "Fargate", "LOCAL": "this machine" if not record.task_arn else "ECS"}
+    words = {
+        "FARGATE": "Fargate",
+        "MANAGED_INSTANCES": "Managed Instances",
+        "LOCAL": "this machine" if not record.task_arn else "ECS",
+    }
     return words.get(record.launch_type or "", record.launch_type or "")
 
 

@@ -167,7 +167,7 @@ def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFi
         "0.25 vCPU, 1 GB 2.00 to 3.00 $0.0073 $0.22 12 % too slow",
         "0.5 vCPU, 1 GB 1.10 to 1.40 $0.0058 $0.18 30 % too slow",
         "1 vCPU, 2 GB 1.00 $0.0082 $0.25 0 % current, recommended",
-        "2 vCPU, 4 GB 1.00 $0.016 $0.50 -100 %",
+        "2 vCPU, 4 GB 0.94 to 1.00 $0.016 $0.50 -100 %",
     ]
     alone = Printed(capfd, "--sizes", "--from", kept([report(region="mars-1", size=(1, 512))]))
     assert [" ".join(line.split()) for line in alone.out.splitlines()[5:8]] == [

@@ -697,6 +697,25 @@ def test_the_right_size_of_each_family_comes_from_the_same_engine_as_recommend()
     assert row["reasons"][0].startswith("3 runs used at most 400 MB of memory (sampled)")
 
 
+@pytest.mark.parametrize(
+    ("run", "fits"),
+    [
+        (sized_run(size=(0.25, 512)), True),
+        (sized_run(), False),
+        (sized_run(peak_mb=500, size=(0.25, 512)), False),
+        (sized_run(size=None), False),
+        (sized_run(size=None, launch_type="LOCAL", likely_out_of_memory=True), False),
+        (sized_run(size=(0.25, 512), launch_type="EC2", likely_out_of_memory=True), False),
+        (sized_run(size=(0.25, 512), launch_type="EC2", p95=0.2), True),
+        (sized_run(peak_mb=250_000, size=(32, 244 * 1024)), False),
+    ],
+    ids=["right", "too large", "too small", "unknown size", "local", "out of memory", "EC2", "nothing larger"],
+)
+def test_a_size_fits_only_if_it_is_known_and_enough(run: Report, *, fits: bool) -> None:
+    (row,) = content([run_of(run)])["sizing"]
+    assert row["fits"] is fits
+
+
 def test_runs_that_go_on_and_runs_without_numbers_have_no_right_size() -> None:
     going_on = run_of(one_checkpoint(sized_run()))
     bare = run_of(sized_run(1, peak_mb=None, p95=None))
