@@ -377,9 +377,12 @@ def decode(line: bytes | str) -> Report:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
             (``msgspec.ValidationError`` is a subclass).
     """
-    from profiler.record.possible import without_impossible  # not for the programs that only write reports
+    from profiler.record.possible import (  # not for the programs that only write reports
+        decode_leniently,
+        without_impossible,
+    )
 
-    report = _decoder().decode(line)
+    report = decode_leniently(_decoder(), line)
     return without_impossible(report) or report
 
 

@@ -3,10 +3,14 @@
 A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
 """
 
+import json
+import math
+import re
 from functools import cache
 from typing import TypeVar, get_args, get_origin
 
-from msgspec import Struct, StructMeta
+from msgspec import DecodeError, Struct, StructMeta
+from msgspec.json import Decoder
 from msgspec.structs import fields, replace
 
 from profiler.core.timestamps import parse_datetime
@@ -24,7 +28,35 @@ _NOT_CHECKED = frozenset({"exit_code", "saving_percent", "temperature_celsius", 
 _MUST_BE_POSITIVE = frozenset({"step_ms"})
 _TIME_ENDING = "_at"
 
+# What other programs write for numbers that JSON does not have, and an exponent that a double does not have.
+_NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
+
 S = TypeVar("S", bound=Struct)
+
+
+def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
+    """Decode a line. NaN, infinities and numbers beyond a double, which are no JSON, count as missing.
+
+    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
+    """
+    try:
+        return decoder.decode(line)
+    except DecodeError:
+        text = line.decode() if isinstance(line, bytes) else line
+        if not _NOT_A_NUMBER.search(text):
+            raise
+        try:
+            document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
+        except ValueError:
+            document = None
+        if document is None:
+            raise
+    return decoder.decode(json.dumps(document))
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:

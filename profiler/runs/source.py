@@ -11,6 +11,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
 from profiler.record.model import RecordType, Report, decode, encode, known_status
+from profiler.record.possible import decode_leniently
 
 CHECKPOINT = "task.checkpoint"
 _MAX_CANDIDATES = 5
@@ -201,7 +202,7 @@ class RunLine(Struct, frozen=True):
 
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, _head_decoder.decode(line), number)
+    return RunLine(line, decode_leniently(_head_decoder, line), number)
 
 
 class RunLines(Struct, frozen=True):

@@ -38,6 +38,7 @@ _PERCENT = 100
 _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
+_MAX_WARNINGS = 3
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -389,7 +390,7 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         yield from _labelled("killed", text + (f": {named}" if named else ""), view)
     yield from _labelled("I/O", _io(record.metrics, view.glyphs), view)
     yield from _labelled("largest", _processes(record, view.glyphs), view)
-    for warning in () if record.monitor is None else record.monitor.warnings[:1]:
+    for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
         yield from _labelled("warning", warning, view)
 
 
