@@ -31,8 +31,6 @@ LINES = [json.loads(encode(getattr(shown_runs, kind)())) for kind in KINDS]
 NUMBERS = st.sampled_from([0, -1, -1e9, 1e-300, 1e12, 1e300]) | st.integers() | st.floats(allow_nan=False, width=64)
 TIMES = st.sampled_from(["0001-01-01T00:00:00Z", "2026-11-20T03:12:44Z", "2200-12-31T23:59:59Z", ""])
 TEXTS = TIMES | st.text(max_size=9)
-    max_size=9
-)
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
