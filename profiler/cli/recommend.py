@@ -37,8 +37,8 @@ _GAP = 2
 _FAMILY_COLUMN = Column("Family", folds=True)
 _COLUMNS = (
     Column("Runs", is_right=True),
-    Column("Current"),
-    Column("Recommended"),
+    Column("Current", folds=True),
+    Column("Recommended", folds=True),
     Column("Saving", is_right=True),
 )
 _SIZES_COLUMNS = (

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.record.model import SCHEMA_VERSION, Container, Metrics, Record, Report, decode
+from profiler.record.possible import without_impossible
 from profiler.record.units import as_number
 from profiler.runs.cluster_queries import (
     FAMILY,
@@ -172,13 +173,13 @@ class ClusterRuns:
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return _Read(decode(text), text.encode())
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            record = _record_decoder.decode(text)
+            decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
             report = Report(
                 time=_time(source),
                 type="task.checkpoint" if kind == CHECKPOINT else "task.report",
                 schema_version=SCHEMA_VERSION,
-                record=record,
+                record=without_impossible(decoded) or decoded,
             )
             return _Read(report, msgspec.json.encode(report))
         self._unreadable += 1

@@ -160,7 +160,7 @@ def _request(session: requests.Session, method: str, url: str, path: str, **opti
         response = session.request(method, url + path, timeout=_TIMEOUT_SECONDS, **options)
     except requests.RequestException as error:
         raise TaskProfilerError(f"{without_password(url)} {_describe(error)}") from error
-    return ServerResponse(status=response.status_code, body=_decoded(response))
+    return ServerResponse(status=response.status_code, body=_decoded(response), address=without_password(url))
 
 
 def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON

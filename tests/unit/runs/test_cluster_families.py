@@ -23,7 +23,8 @@ class PlayedCluster:
             return ServerResponse(status=200, body={"hits": {"hits": [{"_source": self._source}]}})
         key: Mapping[str, str | None] = {"name": "nightly", "account": None, "region": "us-east-1"}
         buckets = [{"key": key, "starts": {"buckets": [{"key": 1_000}]}}]
-        return ServerResponse(status=200, body={"aggregations": {"families": {"buckets": buckets}}})
+        found = {"families": {"buckets": buckets}}
+        return ServerResponse(status=200, body={"hits": {"hits": []}, "aggregations": found})
 
 
 def test_the_record_of_a_document_is_the_evidence() -> None:
