@@ -130,7 +130,7 @@ def command(
     )
     found = _families(open_families(options, source, os.environ, on_fargate), wanted, last)
     target = None if definition is None else definition.target
-    overrides = price_overrides(os.environ)
+    overrides = price_overrides(os.environ, on_fargate)
     advices = [advise(evidence, policy, overrides, target) for evidence in found]
     if definition is not None and len(advices) > 1:
         raise UsageError(

@@ -92,7 +92,7 @@ def command(
         generated_at=format_ms(clock.wall_ns()),
         version=__version__,
         only_one=run_id is not None,
-        price_overrides=price_overrides(os.environ),
+        price_overrides=price_overrides(os.environ, on_fargate),
         on_fargate=on_fargate,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"

@@ -450,6 +450,8 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
     found = Printed(capfd, "--on-fargate", "us-east-1", "--sizes", "--from", source)
     assert found.out.startswith("Runs outside Fargate count as if they had run on Fargate in us-east-1, on a task of")
     assert "$" in found.out
+    unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
+    assert "Fargate's prices in mars-1 are not known" in unknown.err
     without = Printed(capfd, "--sizes", "--from", source)
     assert "--on-fargate REGION" in without.out
     assert "$" not in without.out
