@@ -21,7 +21,6 @@ from profiler.taskdef.containers import (
     Container,
     MonitorContainer,
     OwnLog,
-    candidates,
     depends_on,
     find_batch,
     find_monitor,
@@ -180,7 +179,6 @@ def _monitor(
     return MonitorContainer(
         image=image,
         batch=batch,
-        has_batch_variable=options.container is not None or len(candidates(others)) > 1,
         uses_gpu=any(one.uses_gpu for one in others),
         uses_neuron=batch.uses_neuron,
         own_log=_own_log(definition, batch, options),

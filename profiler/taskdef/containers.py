@@ -234,13 +234,12 @@ class OwnLog(Struct, frozen=True, kw_only=True):
 class MonitorContainer(Struct, frozen=True, kw_only=True):
     """The monitor's container for a batch.
 
-    ``has_batch_variable`` is True if TASK_PROFILER_CONTAINER must name the batch. Without ``own_log``, the report is
-    written into the batch's log stream.
+    TASK_PROFILER_CONTAINER always names the batch: at run time nothing else tells it from other containers. Without
+    ``own_log``, the report is written into the batch's log stream.
     """
 
     image: str
     batch: Container
-    has_batch_variable: bool
     uses_gpu: bool = False
     uses_neuron: bool = False
     own_log: OwnLog | None = None
@@ -265,10 +264,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "memory": self.memory_mb,
             "user": self.user,
             "readonlyRootFilesystem": True,
+            "environment": [{"name": name, "value": value} for name, value in self.environment().items()],
         }
-        environment = self.environment()
-        if environment:
-            definition["environment"] = [{"name": name, "value": value} for name, value in environment.items()]
         if self.uses_neuron:
             definition["linuxParameters"] = self._neuron_access()
         if self.own_log is not None:
@@ -295,9 +292,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def environment(self) -> dict[str, str]:
         """The variables that the monitor needs."""
-        batch = {CONTAINER_VARIABLE: self.batch.name} if self.has_batch_variable else {}
         log = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        return batch | log | (_GPU_VARIABLES if self.uses_gpu else {})
+        return {CONTAINER_VARIABLE: self.batch.name} | log | (_GPU_VARIABLES if self.uses_gpu else {})
 
     def _neuron_access(self) -> dict[str, object]:
         access: dict[str, object] = {"capabilities": {"add": ["IPC_LOCK"]}}

@@ -50,6 +50,7 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     added: Any = add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1"), default_image="").definition
     assert camel_case(monitor) == added["containerDefinitions"][1]
     assert monitor["LogConfiguration"] == batch["LogConfiguration"]
+    assert monitor["Environment"] == [{"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}]
     policies = template.find_resources("AWS::IAM::Policy").values()
     statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
     (put,) = [one for one in statements if one["Action"] == "logs:PutLogEvents"]

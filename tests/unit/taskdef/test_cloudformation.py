@@ -48,6 +48,9 @@ ADDED = """\
           Memory: 128
           User: '65532'
           ReadonlyRootFilesystem: true
+          Environment:
+            - Name: TASK_PROFILER_CONTAINER
+              Value: !Sub ${AWS::StackName}-batch
           LogConfiguration:
             LogDriver: awslogs
             Options:
