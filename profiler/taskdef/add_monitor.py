@@ -97,6 +97,14 @@ def default_image_note(image: str) -> str:
     return f"The monitor's image is the default, {image}: name the image that you have pushed by --image."
 
 
+def log_group_note(group: str | None) -> str:
+    """The note about the log group of the monitor's own stream."""
+    return (
+        f"Create the log group {group} if it does not exist, because ECS does not start a container whose log group "
+        "is missing."
+    )
+
+
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
 ) -> AddMonitorResult:
@@ -299,10 +307,8 @@ def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
     if own_log is None:
         return
     reason = "" if batch.log_driver == AWSLOGS else f"The batch {batch.name!r} does not log by awslogs, so the"
-    yield (
-        f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}: create the "
-        "group if it does not exist, because ECS does not start a container whose log group is missing."
-    )
+    yield f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}."
+    yield log_group_note(own_log.group)
     if own_log.region is None:
         yield (
             "The Region of the monitor's log group is not known: give it by --region, because awslogs on Fargate "

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
@@ -55,9 +55,23 @@ def translate_errors(what: str) -> Iterator[None]:
         if not isinstance(error.__cause__, ParamValidationError):
             raise
         reason = " ".join(str(error.__cause__.kwargs["report"]).split())
-        raise TaskProfilerError(
-            f"boto3 does not know all fields of the definition, so {what}: upgrade boto3 ({reason})."
-        ) from error
+        raise TaskProfilerError(f"boto3 does not know all fields, so {what}: upgrade boto3 ({reason}).") from error
+
+
+class LastBody:
+    """The unparsed body of the last response of an operation.
+
+    boto3's parsed response lacks fields that are newer than boto3. Writing it back would lose them.
+    """
+
+    def __init__(self, client: Any, operation: str) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+        self.content = b""
+        service = client.meta.service_model.service_id.hyphenize()
+        # The event has more arguments than the response.
+        client.meta.events.register_last(f"after-call.{service}.{operation}", self._keep)
+
+    def _keep(self, http_response: Any, **_: object) -> None:  # noqa: ANN401  as above
+        self.content = http_response.content
 
 
 class TaskDefinitions:
@@ -65,21 +79,13 @@ class TaskDefinitions:
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
         self._client = client
-        self._last_body = b""
-        # The event has more arguments than the response.
-        client.meta.events.register_last("after-call.ecs.DescribeTaskDefinition", self._keep_body)
-
-    def _keep_body(self, http_response: Any, **_: object) -> None:  # noqa: ANN401  as above
-        self._last_body = http_response.content
+        self._described = LastBody(client, "DescribeTaskDefinition")
 
     def describe(self, name: str) -> bytes:
-        """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed.
-
-        boto3's parsed response lacks fields that are newer than boto3. Registering it would lose them.
-        """
+        """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed."""
         with translate_errors(f"the task definition {name!r} could not be read"):
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        return self._last_body
+        return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision and return its ARN."""
@@ -87,16 +93,13 @@ class TaskDefinitions:
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])
 
-    def families(self, globs: Sequence[str]) -> tuple[str, ...]:
-        """The families with an active revision whose name matches one of the globs, in alphabetical order."""
-        found: set[str] = set()
+    def families(self, glob: str) -> frozenset[str]:
+        """The families with an active revision whose name matches the glob."""
+        prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
+        start = {"familyPrefix": prefix} if prefix else {}
         with translate_errors("the task definitions could not be listed"):
-            for glob in globs:
-                prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
-                start = {"familyPrefix": prefix} if prefix else {}
-                pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
-                found.update(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
-        return tuple(sorted(found))
+            pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
+            return frozenset(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
 
     def families_of_tasks(self, cluster: str) -> frozenset[str]:
         """The families of the tasks that ECS lists for the cluster: running, and stopped within about an hour."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor
+from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, log_group_note
 from profiler.taskdef.containers import default_image
 from profiler.taskdef.remove_monitor import remove_monitor
 
@@ -165,9 +165,10 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: 
     result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
     assert monitor_in(result)["logConfiguration"] == OWN_LOG
     assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
-    (note,) = result.notes
-    assert "/ecs/nightly" in note
-    assert "'batch'" in note
+    report, group = result.notes
+    assert "'batch'" in report
+    assert report.endswith("in the log group /ecs/nightly.")
+    assert group == log_group_note("/ecs/nightly")
 
 
 def test_the_log_group_of_the_options_overrides_awslogs() -> None:
@@ -184,7 +185,7 @@ def test_the_log_group_of_the_options_overrides_awslogs() -> None:
 def test_without_a_region_it_is_noted() -> None:
     result = added(definition({"name": "batch"}))
     assert "awslogs-region" not in monitor_in(result)["logConfiguration"]["options"]
-    assert "--region" in result.notes[1]
+    assert "--region" in result.notes[2]
 
 
 @pytest.mark.parametrize("batch", [BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}])
