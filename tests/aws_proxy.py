@@ -1,7 +1,7 @@
 """A proxy before moto: throttles, refuses, cuts lists into pages, and answers what moto does not know."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -33,6 +33,8 @@ class AwsProxy(FakeHttpServer):
         throttled_share: Every so-many-th request is throttled; 0 for none.
         page_size: The most items in a page of a list; None for all, as moto answers.
         answers: The answers to operations that moto does not know.
+
+    ``before`` is called with each operation and its body before moto gets it: what others do meanwhile.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class AwsProxy(FakeHttpServer):
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
         self.throttled = 0
+        self.before: Callable[[str, bytes], None] = lambda _operation, _body: None
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
         path, _, query = request.path.partition("?")
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or f"{request.command} {path}"
         self.operations.append(operation)
         self.bodies.append((operation, body))
+        self.before(operation, body)
         is_json = "json" in request.headers.get("Content-Type", "json")  # IAM's errors are XML
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
             self.throttled += 1
