@@ -51,6 +51,7 @@ class AwsProxy(FakeHttpServer):
         self._page_size = page_size
         self.answers = dict(answers or {})
         self.failing: set[str] = set()
+        self.refused: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
         self.throttled = 0
@@ -68,6 +69,8 @@ class AwsProxy(FakeHttpServer):
             return _error("ThrottlingException", "Rate exceeded")
         if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
             return _error("ClientException", "Too many concurrent attempts to create a new revision")
+        if operation in self.refused:
+            return _error("AccessDeniedException", "not authorized")
         if operation in self.answers:
             return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(self.answers[operation]).encode()
         if self._page_size is not None and operation in _LISTS:

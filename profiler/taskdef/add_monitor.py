@@ -130,7 +130,7 @@ def _with_existing_monitor(
     parts[index] = changed.container
     notes += unreachable_notes(definition, changed.container)
     if present.image != existing.image:
-        notes += _architecture_notes(definition, present.image)
+        notes += architecture_notes(definition, present.image)
     return AddMonitorResult(
         definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
@@ -167,7 +167,7 @@ def _with_new_monitor(
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
     notes += unreachable_notes(definition, own)
-    notes += _architecture_notes(definition, monitor.image)
+    notes += architecture_notes(definition, monitor.image)
     if options.image is None:
         notes.append(default_image_note(default_image))
     parts = [*_raw_containers(definition), own]
@@ -255,7 +255,8 @@ def unreachable_notes(definition: Mapping[str, object], monitor: Mapping[str, ob
         )
 
 
-def _architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
+def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
+    """Why the monitor may not start: its image is not known to contain the task's architecture."""
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or ""
     if architecture.upper() == _ARM and "arm64" not in image:
         yield (

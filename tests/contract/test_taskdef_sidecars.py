@@ -134,6 +134,14 @@ class Account:
         command = [sys.executable, "-m", "profiler", "taskdef", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
+    def doctor(self, family: str) -> tuple[int, list[dict[str, str]]]:
+        """The exit code, and the findings about schedules."""
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
+        command = [sys.executable, "-m", "profiler", "doctor", "--family", family, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        return done.returncode, [one for one in found if one["topic"] == "schedules"]
+
     def definition(self, name: str) -> str:
         described = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
         kept = {field: value for field, value in described["taskDefinition"].items() if field not in READ_ONLY}
@@ -321,3 +329,33 @@ def test_the_policy_is_for_a_program_and_the_plan_for_a_person(account: Account)
     (statement,) = json.loads(done.stdout)["Statement"]
     assert statement["Resource"] == [f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/ecs/jobs:log-stream:ecs/etl/*"]
     assert all(family in done.stderr for family in FAMILIES)
+
+
+def test_the_doctor_names_schedules_that_start_a_revision_without_the_monitor(account: Account) -> None:
+    assert account.run(*ADD_ONE, "--register").returncode == 0
+    code, found = account.doctor("job-xray")
+    levels = {one["text"].split(" is pinned")[0]: (one["level"], one["advice"]) for one in found}
+    move = "Move it: task-profiler taskdef add-monitor --family job-xray --register --update-schedules."
+    assert code == 1
+    assert levels == {
+        "The rule job-xray": ("problem", move),
+        "The schedule job-xray-hourly": ("problem", move),
+        "The schedule job-xray-kept": (
+            "problem",
+            "Move it yourself, because job-xray:1 differs from job-xray:3 by more than the monitor.",
+        ),
+    }
+    assert account.run(*ADD_ONE, "--register", "--update-schedules").returncode == 0
+    _, after = account.doctor("job-xray")
+    assert [one["level"] for one in after] == ["ok", "problem", "ok"]
+
+
+def test_the_doctor_goes_on_without_the_permission_to_read_schedules(account: Account) -> None:
+    account.proxy.refused = {"ListEventBuses"}
+    _, found = account.doctor("job-xray")
+    (note,) = found
+    assert note["level"] == "note"
+    assert "could not be read" in note["text"]
+    plan = account.run(*ADD_ONE)
+    assert (plan.returncode, "pinned" in plan.stdout) == (0, False)
+    assert "The plan names no pinned schedules." in plan.stderr
