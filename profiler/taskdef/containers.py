@@ -9,8 +9,6 @@ from profiler.core.container_roles import ContainerRoles, TaskContainer, contain
 from profiler.core.ecs import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.sources.ecs.batch import select_batch
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 RESERVATION_MB = 32
 # The monitor's setting that names the log group of the report.
@@ -131,16 +129,6 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     return float(match[1]) * (_MB_PER_GB if match[2] else 1) or None
 
 
-def candidates(containers: Sequence[Container]) -> tuple[str, ...]:
-    """The containers among which the monitor would choose at run time (see :mod:`profiler.sources.ecs.batch`)."""
-    seen = tuple(
-        ContainerMetadata(name=one.name, image=one.image, log_driver=one.log_driver)
-        for one in containers
-        if one.name != MONITOR_NAME
-    )
-    return select_batch(TaskMetadata(containers=seen), requested=None, own=None).names
-
-
 def find_batch(containers: Sequence[Container], requested: str | None) -> Container:
     """The requested container, else the only essential one that AWS has not injected.
 
@@ -149,12 +137,13 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     """
     if requested is not None:
         return _named_container(containers, requested)
-    essential = _roles(containers).candidates
+    roles = _roles(containers)
+    essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
     if not essential:
-        listed = ", ".join(candidates(containers)) or "none"
+        listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one by --container."

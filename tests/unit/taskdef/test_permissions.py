@@ -11,7 +11,8 @@ FIRST, SECOND = (
     "arn:aws:logs:us-east-1:123456789012:log-group:/b:*",
 )
 OWN: dict[str, Any] = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
-(PUT,) = policy({FIRST})["Statement"]  # type: ignore[misc]
+STATEMENTS: Any = policy({FIRST})["Statement"]
+PUT: dict[str, Any] = STATEMENTS[0]
 
 
 @pytest.mark.parametrize("statements", [OWN, [OWN]], ids=["object", "list"])
