@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors
+from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors, repeating
 from profiler.core.errors import TaskProfilerError
 
 _TASKS_PER_CALL = 100
 _SERVICES_PER_CALL = 10
-_MAX_ATTEMPTS = 10
+_MAX_REPEATS = 10
 _WILDCARDS = re.compile(r"[*?\[]")
 _STATUSES = ("RUNNING", "STOPPED")  # ECS lists stopped tasks for about an hour
 
@@ -26,19 +26,17 @@ def region_of_environment(region: str | None) -> str | None:
 
 
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
-    """Return a function that makes boto3's client of a service. Throttled calls are repeated, up to ten times.
+    """Return a function that makes boto3's client of a service.
 
-    The function raises TaskProfilerError if there is no such profile or no Region.
+    Throttled calls are repeated, up to ten times unless AWS_MAX_ATTEMPTS or the profile sets another number. The
+    function raises TaskProfilerError if there is no such profile or no Region.
     """
-    from botocore.config import Config  # heavy, and only for AWS
-
-    config = Config(retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS})
     options = AwsOptions(region=region_of_environment(region), profile=profile)
 
     @cache
     def open_client(service: str) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
         with aws_errors("AWS cannot be used"):
-            return aws_client(service, options, os.environ, config)
+            return aws_client(service, options, os.environ, repeating(options, _MAX_REPEATS))
 
     return open_client
 
