@@ -120,6 +120,7 @@ def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefiniti
         service="logs",
         resource="log-group",
         resource_name=f"{options['awslogs-group']}:log-stream:{stream}",
+        region=options.get("awslogs-region"),
         arn_format=ArnFormat.COLON_RESOURCE_NAME,
     )
     statement = iam.PolicyStatement(actions=["logs:PutLogEvents"], resources=[arn])
