@@ -211,7 +211,7 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(accou
     assert account.meanwhile == {}
     assert "created the log group /ecs/job-firelens\n" in added.stdout
     for family in ("job-envoy", "job-firelens"):
-        assert f"{family} has changed since the plan, which is now for {family}:3: add monitor" in added.stdout
+        assert f"{family} was changed meanwhile, so it is planned again from {family}:3: add monitor" in added.stdout
         assert f"registered {family}:4\n" in added.stdout
         assert f"rule {family} skipped: pinned to {family}:2\n" in added.stdout
         assert "etl:3" in account.definition(family)
@@ -305,9 +305,25 @@ def test_a_family_that_cannot_be_changed_any_more_is_refused_and_not_registered(
     account.meanwhile = {"RegisterTaskDefinition": deploy}
     done = account.run(*ADD, "--register", "--update-schedules")
     assert done.returncode == 0, done.stderr
-    assert "job-xray has changed since the plan, which is now for job-xray:4: refused No memory is left" in done.stdout
+    assert "job-xray was changed meanwhile, so it is planned again from job-xray:4: refused No memory" in done.stdout
     assert account.ecs.describe_task_definition(taskDefinition="job-xray")["taskDefinition"]["revision"] == 4
     assert "1 refused" in done.stderr
+
+
+def test_the_policy_allows_the_log_group_of_a_deployment_in_between(account: Account) -> None:
+    account.aws.client("iam").create_role(RoleName="nightly-task", AssumeRolePolicyDocument="{}")
+
+    def deploy() -> None:
+        text = json.dumps(definitions_with_sidecars()["xray"]).replace("/ecs/jobs", "/ecs/moved")
+        account.ecs.register_task_definition(family="job-xray", **json.loads(text))
+
+    account.meanwhile = {"RegisterTaskDefinition": deploy}
+    done = account.run(*ADD, "--register", "--attach-policy")
+    assert done.returncode == 0, done.stderr
+    role = account.aws.client("iam").get_role_policy(RoleName="nightly-task", PolicyName="task-profiler")
+    (statement,) = role["PolicyDocument"]["Statement"]
+    groups = [one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"]]
+    assert groups == ["/ecs/jobs", "/ecs/moved"]
 
 
 def test_globs_that_select_nothing_are_named(account: Account) -> None:

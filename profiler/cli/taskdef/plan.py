@@ -100,6 +100,7 @@ class Planner:
         self._change = change
         self._targets = targets
         self._image = image
+        self._pinned: dict[str, Mapping[str, object]] = {}
 
     def plan(self, family: str) -> PlannedFamily:
         """Read the latest active revision, and plan its change."""
@@ -127,8 +128,9 @@ class Planner:
         pinned = target.pinned_revision or ""
         if planned.change is None or pinned == planned.revision:
             return "monitor" if planned.change is not None and planned.change.is_new_revision else "none"
-        document = read_document(self._describe(pinned), pinned)
-        return difference(document.definition, planned.change.definition, self._image)
+        if pinned not in self._pinned:  # many schedules may start one revision, which never changes
+            self._pinned[pinned] = read_document(self._describe(pinned), pinned).definition
+        return difference(self._pinned[pinned], planned.change.definition, self._image)
 
     def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
         """The targets that are pinned to another revision, each with a note."""

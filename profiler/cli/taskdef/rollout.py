@@ -127,7 +127,11 @@ class Rollout:
         if request.attach_policy:
             self._attach_policies(planned)
         if request.register:
-            planned = self._register(planner, planned)
+            planned, before = self._register(planner, planned), planned
+            if request.attach_policy:
+                self._attach_policies(
+                    [one for one, old in zip(planned, before, strict=True) if one.document != old.document]
+                )
         self._counts["failed"] += sum(one.action == "failed" for one in planned)
         if request.register or request.attach_policy:
             self._print_summary(planned)
@@ -218,7 +222,9 @@ class Rollout:
             warn(f"{current.family}: {' '.join(current.notes)}")
         elif current.document != planned.document:
             notes = " ".join((current.action, *self._with_log_group_note(current).notes))
-            click.echo(f"{current.family} has changed since the plan, which is now for {current.revision}: {notes}")
+            click.echo(
+                f"{current.family} was changed meanwhile, so it is planned again from {current.revision}: {notes}"
+            )
         change = current.change
         if change is None or change.log_group is None or not change.is_new_revision:
             return current
