@@ -39,6 +39,13 @@ def synthesised(stack: Stack) -> tuple[dict[str, Any], Any]:
     return found["Properties"], template
 
 
+def put_statements(template: Any) -> list[Any]:
+    """The statements that allow the put of the report."""
+    policies = template.find_resources("AWS::IAM::Policy").values()
+    statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
+    return [one for one in statements if one["Action"] == "logs:PutLogEvents"]
+
+
 def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> None:
     stack = Stack(App(), "Jobs")
     scheduled_task(stack).task_definition.add_extension(
@@ -51,9 +58,7 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     assert camel_case(monitor) == added["containerDefinitions"][1]
     assert monitor["LogConfiguration"] == batch["LogConfiguration"]
     assert monitor["Environment"] == [{"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}]
-    policies = template.find_resources("AWS::IAM::Policy").values()
-    statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
-    (put,) = [one for one in statements if one["Action"] == "logs:PutLogEvents"]
+    (put,) = put_statements(template)
     assert ":log-stream:Nightly/ScheduledContainer/*" in json.dumps(put["Resource"])
 
 
@@ -65,8 +70,7 @@ def test_the_permission_is_for_the_region_of_the_log_group() -> None:
     definition.add_container("etl", image=ecs.ContainerImage.from_registry("etl:26"), logging=logging)
     definition.add_extension(TaskMonitor())
     _, template = synthesised(stack)
-    (policy,) = template.find_resources("AWS::IAM::Policy").values()
-    (put,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    (put,) = put_statements(template)
     assert ":logs:eu-west-1:111122223333:log-group:/ecs/etl:log-stream:ecs/etl/*" in json.dumps(put["Resource"])
 
 
