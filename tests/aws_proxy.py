@@ -52,6 +52,7 @@ class AwsProxy(FakeHttpServer):
         self.answers = dict(answers or {})
         self.failing: set[str] = set()
         self.refused: set[str] = set()
+        self.deleted: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
         self.throttled = 0
@@ -67,15 +68,21 @@ class AwsProxy(FakeHttpServer):
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
-        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
-            return _error("ClientException", "Too many concurrent attempts to create a new revision")
-        if operation in self.refused:
-            return _error("AccessDeniedException", "not authorized")
+        refusal = self._refusal(operation, body)
+        if refusal is not None:
+            return refusal
         if operation in self.answers:
             return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(self.answers[operation]).encode()
         if self._page_size is not None and operation in _LISTS:
             return self._page(request, operation, body, query)
         return self._passed(request, request.path, body)
+
+    def _refusal(self, operation: str, body: bytes) -> Answer | None:
+        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
+            return _error("ClientException", "Too many concurrent attempts to create a new revision")
+        if operation == "DescribeTaskDefinition" and json.loads(body)["taskDefinition"] in self.deleted:
+            return _error("ClientException", "Unable to describe task definition.")
+        return _error("AccessDeniedException", "not authorized") if operation in self.refused else None
 
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}

@@ -11,6 +11,7 @@ from profiler.cli.taskdef.ecs import revision_of
 from profiler.cli.taskdef.schedules import ScheduledTarget
 from profiler.cli.text import Column, Line, table
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import text
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
 from profiler.taskdef.revisions import Difference, difference
 
@@ -71,10 +72,16 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return revision_of(self.revision_arn) or self.family
 
     @property
+    def definition(self) -> Mapping[str, object]:
+        """The definition that the plan ends with."""
+        if self.change is not None:
+            return self.change.definition
+        return {} if self.document is None else self.document.definition
+
+    @property
     def task_role(self) -> str | None:
         """The task role of the definition."""
-        role = None if self.change is None else self.change.definition.get("taskRoleArn")
-        return role if isinstance(role, str) and role else None
+        return text(self.definition.get("taskRoleArn"))
 
 
 class Planner:
@@ -102,10 +109,10 @@ class Planner:
         self._image = image
         self._pinned: dict[str, Mapping[str, object]] = {}
 
-    def plan(self, family: str) -> PlannedFamily:
-        """Read the latest active revision, and plan its change."""
+    def plan(self, family: str, revision: str | None = None) -> PlannedFamily:
+        """Read a revision (None: the latest active one), and plan its change."""
         try:
-            document = read_document(self._describe(family), family)
+            document = read_document(self._describe(revision or family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         try:
@@ -130,7 +137,7 @@ class Planner:
             return "monitor" if planned.change is not None and planned.change.is_new_revision else "none"
         if pinned not in self._pinned:  # many schedules may start one revision, which never changes
             self._pinned[pinned] = read_document(self._describe(pinned), pinned).definition
-        return difference(self._pinned[pinned], planned.change.definition, self._image)
+        return difference(self._pinned[pinned], planned.definition, self._image)
 
     def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
         """The targets that are pinned to another revision, each with a note."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.cli.options import Decorated
 from profiler.cli.output import warn
-from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, revision_of
+from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, previous_revision, revision_of
 from profiler.cli.taskdef.log_groups import LogGroups
 from profiler.cli.taskdef.plan import Change, PlannedFamily, Planner, plan_table
 from profiler.cli.taskdef.role_policies import attach_policy, print_policy
@@ -207,7 +207,7 @@ class Rollout:
             return planned
         try:
             planned = self._planned_again(planner, planned)
-            arn = self._register_revision(planned)
+            planned, arn = self._register_revision(planner, planned)
         except TaskProfilerError as error:
             self._print_failure(planned.family, error)
             return planned
@@ -218,13 +218,8 @@ class Rollout:
     def _planned_again(self, planner: Planner, planned: PlannedFamily) -> PlannedFamily:
         """The plan from what is there at this moment, so that the new revision undoes no deployment."""
         current = planner.plan(planned.family)
-        if current.action == "failed":
-            warn(f"{current.family}: {' '.join(current.notes)}")
-        elif current.document != planned.document:
-            notes = " ".join((current.action, *self._with_log_group_note(current).notes))
-            click.echo(
-                f"{current.family} was changed meanwhile, so it is planned again from {current.revision}: {notes}"
-            )
+        if current.document != planned.document:
+            self._print_new_plan(current)
         change = current.change
         if change is None or change.log_group is None or not change.is_new_revision:
             return current
@@ -233,13 +228,35 @@ class Rollout:
         click.echo(f"created the log group {change.log_group}")
         return self._planned_again(planner, current)  # a throttled call may have taken its time
 
-    def _register_revision(self, planned: PlannedFamily) -> str:
+    def _print_new_plan(self, planned: PlannedFamily) -> None:
+        notes = " ".join(self._with_log_group_note(planned).notes)
+        if planned.action == "failed":
+            warn(f"{planned.family}: {notes}")
+            return
+        start = f"{planned.family} was changed meanwhile, so it is planned again from {planned.revision}"
+        click.echo(f"{start}: {planned.action} {notes}".rstrip())
+
+    def _register_revision(self, planner: Planner, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
+        """Register the new revision, and return the plan that it is from, and its ARN.
+
+        ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
+        family is then planned again from it, and registered again even without a change: the latest revision counts.
+        """
         if planned.change is None or not planned.change.is_new_revision:
-            return planned.revision_arn
-        arn = self._definitions.register(planned.change.definition)
-        click.echo(f"registered {revision_of(arn)}")
-        self._counts["registered"] += 1
-        return arn
+            return planned, planned.revision_arn
+        known = {planned.revision}
+        while True:
+            arn = self._definitions.register(planned.definition)
+            click.echo(f"registered {revision_of(arn)}")
+            self._counts["registered"] += 1
+            previous = previous_revision(arn)
+            if previous in known or not self._definitions.is_active(previous):
+                return planned, arn
+            known.add(revision_of(arn) or "")
+            planned = planner.plan(planned.family, previous)
+            self._print_new_plan(planned)
+            if planned.action == "failed":
+                return planned, arn
 
     def _move(self, planner: Planner, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
         """Move a pinned target, unless it is pinned to another version of the job at this moment."""

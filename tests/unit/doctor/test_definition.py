@@ -7,6 +7,7 @@ import pytest
 from profiler.doctor.definition import PinnedSchedule, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding
 from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
+from tests.sidecars import definitions_with_sidecars
 
 IMAGE = "team/task-profiler:1"
 LOGS = {
@@ -44,6 +45,14 @@ def test_what_add_monitor_made_has_no_problem() -> None:
         ("log stream", "ok"),
     ]
     assert found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+
+
+@pytest.mark.parametrize("kind", definitions_with_sidecars())
+def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
+    given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")
+    assert problems(given) == []
+    (batch,) = [one.text for one in findings(given) if one.topic == "batch"]
+    assert batch == "The batch is the container etl."
 
 
 @pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
