@@ -202,11 +202,11 @@ class ProcessCollector:
             self._machine.exit_waiter.wake()
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Compare the readings with a sample of the task stats."""
+        """Take over a sample of the task stats, to compare it with the readings."""
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
-                tracked.batch.comparison.on_sample(sample)
+                tracked.batch.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
         """Take one reading of all processes now."""
