@@ -230,7 +230,7 @@ class ProcessCollector:
                 cpu_ns=batch.cpu_ns,
                 peak_bytes=batch.peak_bytes,
                 group_peak=batch.group_peak(is_running=record.status == "running"),
-                processes=batch.totals.top(),
+                processes=batch.totals.top(is_memory_shared=batch.comparison.counts_shared_memory_twice),
                 kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
                 agrees_on_cpu=batch.comparison.cpu_agrees,
                 agrees_on_memory=batch.comparison.memory_agrees,

@@ -210,7 +210,6 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
-        self._max_high_water_bytes: int | None = None
         self._group_used_bytes: int | None = None
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
@@ -239,12 +238,10 @@ class BatchProcesses:
         self.kills.add(
             OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
         )
-        before = self._tree_memory.peak_bytes, self._max_high_water_bytes
-        tree_bytes = self._tree_memory.add(processes)
-        self._max_high_water_bytes = max_known(
-            self._max_high_water_bytes, *(process.peak_bytes for process in processes)
-        )
-        if before != (self._tree_memory.peak_bytes, self._max_high_water_bytes):
+        memory = self._tree_memory
+        before = memory.peak_bytes, memory.largest_mark_bytes
+        tree_bytes = memory.add(processes)
+        if before != (memory.peak_bytes, memory.largest_mark_bytes):
             self._stats_peak.on_rise(context.wall_ns)
         self._count_cpu(self._tree_cpu.add(processes, 0))
         used_bytes = self._add_group(group, is_alive=is_alive)
@@ -285,9 +282,8 @@ class BatchProcesses:
         If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
         used instead. Where the task stats have the container's own mark, it bounds them.
         """
-        of_processes = (
-            self._max_high_water_bytes if self.comparison.counts_shared_memory_twice else self._tree_memory.peak_bytes
-        )
+        memory = self._tree_memory
+        of_processes = memory.largest_mark_bytes if self.comparison.counts_shared_memory_twice else memory.peak_bytes
         bound_bytes = self._stats_peak.size_bytes
         if of_processes is not None and bound_bytes is not None:
             of_processes = min(of_processes, bound_bytes)
