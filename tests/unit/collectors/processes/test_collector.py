@@ -590,3 +590,18 @@ def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_i
     assert record.series.vcpu_used == (0.5,) * 5
     assert record.metrics.vcpu_saturated_percent == 100
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
+
+
+def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> None:
+    world = World().run(30)
+    world.collector.start()  # the fake waiter refuses to wait, which ends the thread
+    world.collector.stop(10)
+    record = world.record()
+    assert [shown.name for shown in record.processes] == ["job"]
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 90
+    (warning,) = warnings(record)
+    assert "The collection of process values stopped at 2025-" in warning
+    checkpoint = world.record("running", None)
+    assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))
