@@ -17,6 +17,7 @@ from msgspec import Struct
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.history.journal import abandoned_runs, running_folder
 from profiler.history.timeline import Point, decode_points, encode_points
 from profiler.record.model import Report, decode
 from profiler.sinks import DeliveryFailure
@@ -200,21 +201,29 @@ class HistoryStore:
     """One history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
 
     def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._path = path
         self._file = HistoryDatabase(path, clock, migrations)
         self.unreadable_count = 0
 
     def add(self, line: bytes, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
         """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again."""
+        return self._add(line, encode_points(points), max_runs)
+
+    def add_abandoned_runs(self) -> None:
+        """Add the runs whose profiler was killed, as far as they were written down. A failure leaves them for later."""
+        for run in abandoned_runs(running_folder(str(self._path))):
+            try:
+                so_far = run.so_far
+                failure = None if so_far is None else self._add(so_far.line, so_far.points, max_runs=None)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                failure = None
+            if failure is None:
+                run.remove()
+
+    def _add(self, line: bytes, points: bytes, max_runs: int | None) -> DeliveryFailure | None:
         report = decode(line)
         record = report.record
-        row = (
-            record.task_id,
-            _start(report),
-            record.family,
-            record.status,
-            line.decode(),
-            encode_points(points).decode(),
-        )
+        row = (record.task_id, _start(report), record.family, record.status, line.decode(), points.decode())
         try:
             with self._file.write_transaction() as connection:
                 connection.execute(
@@ -222,12 +231,13 @@ class HistoryStore:
                     " ON CONFLICT (task_id, started_at) DO NOTHING",
                     row,
                 )
-                connection.execute(
-                    "DELETE FROM run WHERE id IN (SELECT id FROM run"
-                    " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
-                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
-                    (*row[:2], max_runs - 1),
-                )
+                if max_runs is not None:
+                    connection.execute(
+                        "DELETE FROM run WHERE id IN (SELECT id FROM run"
+                        " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
+                        " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                        (*row[:2], max_runs - 1),
+                    )
         except TaskProfilerError as error:
             return DeliveryFailure(str(error))
         return None

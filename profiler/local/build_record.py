@@ -268,6 +268,38 @@ def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits
     )
 
 
+class RunSoFar(Struct, frozen=True, kw_only=True):
+    """The measurements of a command that runs. ``read_ns`` is the last reading (wall clock); None before the first."""
+
+    started_ns: int
+    read_ns: int | None
+    usage: ContainerUsage
+    cpu_ns: int
+    peak_bytes: int | None
+    processes: tuple[Process, ...] = ()
+    labels: Mapping[str, str] = {}
+
+
+def build_unfinished_record(
+    identity: RunIdentity, so_far: RunSoFar, sizes: ResourceLimits, sampling: Sampling, monitor: Monitor
+) -> Record:
+    """The record of a command whose end the profiler did not see: it ends with the last reading, without a duration."""
+    peak = MemoryPeak(size_bytes=so_far.peak_bytes, source=None if so_far.peak_bytes is None else "sampled")
+    metrics = with_peak(usage_metrics(so_far.usage, sizes), peak.size_bytes, peak.source, sizes)
+    cpu_seconds = round(so_far.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+    return replace(
+        _base_record(identity, "unknown", None),
+        labels=so_far.labels or None,
+        started_at=format_ms(so_far.started_ns),
+        finished_at=None if so_far.read_ns is None else format_ms(so_far.read_ns),
+        sampling=sampling,
+        metrics=metrics if so_far.read_ns is None else replace(metrics, cpu_seconds=cpu_seconds),
+        processes=so_far.processes,
+        monitor=monitor,
+        series=None if so_far.usage.series is None else so_far.usage.series.values(),
+    )
+
+
 def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
     """The record of a command that could not be started; it has no metrics."""
     return replace(
@@ -279,7 +311,7 @@ def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int,
     )
 
 
-def _base_record(identity: RunIdentity, status: Status, exit_code: int) -> Record:
+def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -> Record:
     return Record(
         task_id=identity.task_id,
         family=identity.family,

@@ -106,6 +106,7 @@ class CommandSampler:
         self._reported_cpu_ns = 0
         self.processes: tuple[ProcessReading, ...] = ()
         self.max_processes = 0
+        self.last_read_ns: int | None = None
         self.cpu_ns = 0
 
     @property
@@ -123,6 +124,7 @@ class CommandSampler:
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
+        self.last_read_ns = read_ns
         tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
