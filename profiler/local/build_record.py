@@ -134,7 +134,8 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``was_memory_read_to_end`` is True if the samples of the memory reach the end.
+    ``was_memory_read_to_end`` is True if the samples of the memory reach the end. ``survivors`` are the names of the
+    processes that still ran at the end.
     """
 
     span: RunSpan
@@ -149,6 +150,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     was_memory_read_to_end: bool = False
     has_block_io: bool
     processes: tuple[Process, ...] = ()
+    survivors: tuple[str, ...] = ()
 
 
 def resolve_peak(

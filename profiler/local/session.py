@@ -4,6 +4,7 @@ The run ends with the command's first process. Nothing here writes to the standa
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -60,6 +61,7 @@ _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
     "run on."
 )
+_MAX_NAMES_SHOWN = 5
 # A command that ends sooner costs no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
@@ -241,6 +243,7 @@ class _Session:
             was_memory_read_to_end=samples.memory_readings.reach(span.started_ns + span.duration_ns),
             shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
             processes=processes,
+            survivors=source.survivors,
             has_block_io=proc.read("/proc/self/io") is not None,
         )
 
@@ -298,7 +301,8 @@ class _Session:
         sampling = self._sampling(observed.usage, failures, missed)
         children_are_lost = observed.ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
         conditions = ((failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
-        warnings = (*self._warnings, *(warning for applies, warning in conditions if applies))
+        survivors = _survivors_warning(observed.survivors)
+        warnings = (*self._warnings, *(warning for applies, warning in conditions if applies), *survivors)
         sizes = effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
@@ -324,6 +328,17 @@ class _Session:
         """The kills since the start in the group in which this process was started."""
         before, now = self._prepared.oom_kills_before, self._prepared.cgroups.oom_kills()
         return None if now is None or before is None else max(now - before, 0)
+
+
+def _survivors_warning(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    counts = Counter(names).most_common()
+    shown = [name if count == 1 else f"{name} ×{count}" for name, count in counts[:_MAX_NAMES_SHOWN]]
+    more = ["…"] if len(counts) > _MAX_NAMES_SHOWN else []
+    what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
+    listed = ", ".join([*shown, *more])
+    return (f"{what} still running when the command ended ({listed}): the record does not cover what happened then.",)
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:

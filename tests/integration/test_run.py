@@ -325,6 +325,29 @@ def test_what_the_command_leaves_behind_is_neither_awaited_nor_killed() -> None:
             assert output.read() == b"still here\n"
 
 
+def test_processes_that_outlive_the_command_are_named_once() -> None:
+    finished = subprocess.run(
+        (*_RUN, "--", "sh", "-c", "sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); exit 0"),
+        capture_output=True,
+        check=True,
+        timeout=_LIMIT_SECONDS,
+    )
+    for pid in finished.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    monitor = _report(finished.stderr).record.monitor
+    assert monitor is not None
+    (warning,) = monitor.warnings
+    assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
+
+
+def test_a_name_that_is_too_long_is_refused_before_the_start(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    command = (*_RUN, "--name", "n" * 256, "--", "touch", str(marker))
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+    assert (finished.returncode, marker.exists()) == (2, False)
+    assert b"--name has 256 characters" in finished.stderr
+
+
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a pid namespace")
 def test_works_as_the_first_process_of_a_container() -> None:
     orphans = "for i in 1 2 3; do (true &) ; done; exit 6"
