@@ -258,7 +258,7 @@ def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits
         if end.exit_code == 0:
             return OutOfMemory()
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    return out_of_memory(
+    found = out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
@@ -268,6 +268,12 @@ def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits
         or observed.was_memory_read_to_end,
         memory_kills=observed.memory_kills,
     )
+    return OutOfMemory() if found.likely is False and may_have_failed_to_allocate(observed.ending) else found
+
+
+def may_have_failed_to_allocate(ending: CommandExit) -> bool:
+    """Whether the command failed under a limit of its allocations: it may have lacked memory without a kill."""
+    return ending.exit_code != 0 and ending.allocation_limit_bytes is not None
 
 
 class RunSoFar(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from profiler.local.build_record import (
     build_sampling,
     build_unfinished_record,
     effective_sizes,
+    may_have_failed_to_allocate,
     report,
     resolve_peak,
 )
@@ -43,6 +44,7 @@ from profiler.local.prepared_run import PreparedRun, StartedRun
 from profiler.local.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
 from profiler.local.supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.record.model import Monitor, Process, Report, Sampling
+from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
@@ -301,8 +303,12 @@ class _Session:
         sampling = self._sampling(observed.usage, failures, missed)
         children_are_lost = observed.ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
         conditions = ((failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
-        survivors = _survivors_warning(observed.survivors)
-        warnings = (*self._warnings, *(warning for applies, warning in conditions if applies), *survivors)
+        warnings = (
+            *self._warnings,
+            *(warning for applies, warning in conditions if applies),
+            *_survivors_warning(observed.survivors),
+            *_allocation_warning(observed.ending),
+        )
         sizes = effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
@@ -339,6 +345,14 @@ def _survivors_warning(names: Sequence[str]) -> tuple[str, ...]:
     what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
     listed = ", ".join([*shown, *more])
     return (f"{what} still running when the command ended ({listed}): the record does not cover what happened then.",)
+
+
+def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
+    limit_bytes = ending.allocation_limit_bytes
+    if limit_bytes is None or not may_have_failed_to_allocate(ending):
+        return ()
+    limit = f"a limit of {limit_bytes // MIB} MB for its address space or data (ulimit)"
+    return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:

@@ -325,6 +325,22 @@ def test_what_the_command_leaves_behind_is_neither_awaited_nor_killed() -> None:
             assert output.read() == b"still here\n"
 
 
+@pytest.mark.parametrize(("code", "warns"), [("bytearray(10**9)", True), ("0", False)])
+def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_memory(code: str, *, warns: bool) -> None:
+    finished = subprocess.run(
+        (*_RUN, "--", "sh", "-c", f"ulimit -v 500000; {sys.executable} -c '{code}'"),
+        capture_output=True,
+        check=False,
+        timeout=_LIMIT_SECONDS,
+    )
+    assert (b"MemoryError" in finished.stderr) == warns
+    record = _report(finished.stderr).record
+    assert record.monitor is not None
+    assert record.exit_code == (1 if warns else 0)
+    assert record.likely_out_of_memory is (None if warns else False)
+    assert [("a limit of 488 MB" in warning) for warning in record.monitor.warnings] == ([True] if warns else [])
+
+
 def test_processes_that_outlive_the_command_are_named_once() -> None:
     finished = subprocess.run(
         (*_RUN, "--", "sh", "-c", "sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); exit 0"),
