@@ -12,10 +12,12 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 
 from msgspec import Struct
 
+from profiler.core.files import create_private_folders
+
 _FOLDER_SUFFIX = ".running"
 _FILE_SUFFIX = ".run"
 _NEW_SUFFIX = ".new"
-_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
+_FILE_MODE = 0o600
 _MAX_FILE_BYTES = 16 * 2**20
 _CHUNK_BYTES = 2**20
 
@@ -42,7 +44,7 @@ class RunJournal:
 
     def write(self, run: WrittenRun) -> None:
         """Replace the file as a whole. The new file is locked before it has the name that others look for."""
-        os.makedirs(self._folder, mode=_FOLDER_MODE, exist_ok=True)
+        create_private_folders(self._folder)
         new_path = self._path + _NEW_SUFFIX
         descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
         try:

@@ -2,12 +2,12 @@
 
 While the run lasts, it is written down in a file of its own (:mod:`profiler.history.journal`) every 1 to 60 s.
 
-sqlite3 and pathlib are imported only when the run is added: they would delay the start of every command.
+sqlite3 is imported only when the run is added: it would delay the start of every command. Paths are texts, because
+pathlib is slow to import.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock
@@ -17,9 +17,6 @@ from profiler.history.journal import RunJournal, WrittenRun, running_folder
 from profiler.history.timeline import Point, Timeline, encode_points
 from profiler.record.json_line import encode_line
 from profiler.record.model import Report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEFAULT_RUNS = 10_000
 _MAX_DIGITS = 9
@@ -31,30 +28,28 @@ _MAX_WRITE_SECONDS = 0.5
 _RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
 
 
-def history_path(option: str | None, environment: Mapping[str, str]) -> "Path":
+def history_path(option: str | None, environment: Mapping[str, str]) -> str:
     """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
 
     Raises:
         TaskProfilerError: if none of them, nor HOME, is set.
     """
-    from pathlib import Path  # see the module's docstring
-
     if option is not None:
         if not option:
             raise UsageError("--history is empty: name a file or leave the option out.")
-        return Path(option)
+        return option
     named = environment.get("TASK_PROFILER_HISTORY")
     if named:
-        return Path(named)
+        return named
     # The XDG base directory specification requires that relative paths are ignored.
-    data, home = Path(environment.get("XDG_DATA_HOME", "")), Path(environment.get("HOME", ""))
-    if not data.is_absolute():
-        if not home.is_absolute():
+    data, home = environment.get("XDG_DATA_HOME", ""), environment.get("HOME", "")
+    if not data.startswith("/"):
+        if not home.startswith("/"):
             raise TaskProfilerError(
                 "The history has no place because HOME is not set: name a file by --history or TASK_PROFILER_HISTORY."
             )
-        data = home / ".local" / "share"
-    return data / "task-profiler" / "history.sqlite3"
+        data = f"{home}/.local/share"
+    return f"{data.rstrip('/')}/task-profiler/history.sqlite3"
 
 
 def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
@@ -98,7 +93,7 @@ class HistoryRecorder:
         report = build_report()
         if self._journal is None:
             try:
-                folder = running_folder(str(history_path(self._option, self._environment)))
+                folder = running_folder(history_path(self._option, self._environment))
             except TaskProfilerError:
                 folder = ""
             if not folder or runs_to_keep(self._environment)[0] == 0:

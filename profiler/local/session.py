@@ -43,10 +43,9 @@ from profiler.local.launch import StartFailure, Words, shorten_name
 from profiler.local.prepared_run import PreparedRun, StartedRun
 from profiler.local.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
 from profiler.local.supervisor import CommandExit, Supervisor, become_subreaper
-from profiler.record.model import Monitor, Process, Report, Sampling
+from profiler.record.model import Monitor, Process, Record, Report, Sampling
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
-from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample
@@ -312,9 +311,7 @@ class _Session:
         sizes = effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
-        record = with_recommendation(
-            with_contributions(record, context.collectors.all), context.prices, time=format_ms(now_ns)
-        )
+        record = _with_advice(with_contributions(record, context.collectors.all), context.prices, now_ns)
         startup_errors = tuple(
             collector.startup_error
             for collector in context.collectors.requirable
@@ -334,6 +331,16 @@ class _Session:
         """The kills since the start in the group in which this process was started."""
         before, now = self._prepared.oom_kills_before, self._prepared.cgroups.oom_kills()
         return None if now is None or before is None else max(now - before, 0)
+
+
+def _with_advice(record: Record, prices: PriceOverrides, now_ns: int) -> Record:
+    """Add cost and recommendation, if there is evidence: a sample, a lack of memory, the size of a task, or a GPU."""
+    is_sampled = record.metrics.vcpu_used is not None
+    if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
+        return record
+    from profiler.sizing.advice import with_recommendation  # not for the shortest runs
+
+    return with_recommendation(record, prices, time=format_ms(now_ns))
 
 
 def _survivors_warning(names: Sequence[str]) -> tuple[str, ...]:

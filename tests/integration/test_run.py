@@ -356,14 +356,6 @@ def test_processes_that_outlive_the_command_are_named_once() -> None:
     assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
 
 
-def test_a_name_that_is_too_long_is_refused_before_the_start(tmp_path: Path) -> None:
-    marker = tmp_path / "ran"
-    command = (*_RUN, "--name", "n" * 256, "--", "touch", str(marker))
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
-    assert (finished.returncode, marker.exists()) == (2, False)
-    assert b"--name has 256 characters" in finished.stderr
-
-
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a pid namespace")
 def test_works_as_the_first_process_of_a_container() -> None:
     orphans = "for i in 1 2 3; do (true &) ; done; exit 6"
@@ -587,9 +579,9 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     assert "profiler.local.session" in lines
     slow = {"click", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
     assert not slow & {*lines}
+    assert "profiler.sizing.advice" not in lines
     # The process of the command is forked between the two.
     assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.local.session")
-    assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.sizing.advice")
 
 
 def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:

@@ -208,3 +208,12 @@ def test_a_folder_that_cannot_be_made_has_no_effect(tmp_path: Path) -> None:
     world.clock.advance(60)
     world.keep()
     assert world.built == 2
+
+
+def test_the_folders_are_this_users_alone(tmp_path: Path) -> None:
+    world = World(tmp_path / "some" / "where" / "history.sqlite3")
+    world.keep()
+    folders = (tmp_path / "some", tmp_path / "some" / "where", Path(world.folder))
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 3
+    (file,) = Path(world.folder).iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
