@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import click
 import msgspec
 
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
 from profiler.cli.wiring.aws import AwsOptions
-from profiler.collectors.neuron import find_neuron_monitor
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.library import is_driver_present, load_binding
 from profiler.collectors.nvidia.readings import GpuReading
@@ -150,7 +149,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Callable[[
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
-        neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
+        neuron_devices=neuron_devices,
         may_put=may_put,
         read_tags=read_tags,
     )
