@@ -154,9 +154,13 @@ def test_a_batch_that_version_3_never_lists_is_reported(*, has_signal: bool, pla
     """It was over before the first reading: the report comes at SIGTERM, or by itself as no other container runs."""
     played.task.lists_batch = played.task.has_batch_stats = False
     version_3 = {"ECS_CONTAINER_METADATA_URI_V4": "", "ECS_CONTAINER_METADATA_URI": played.address}
-    named = {"CONTAINER": "batch", "LOG_GROUP": GROUP, "LOG_STREAM": STREAM}
     with Sidecar(
-        logs.environment() | version_3, beside=played, INTERVAL_SECONDS=_RARELY if has_signal else "0.1", **named
+        logs.environment() | version_3,
+        beside=played,
+        INTERVAL_SECONDS=_RARELY if has_signal else "0.1",
+        CONTAINER="batch",
+        LOG_GROUP=GROUP,
+        LOG_STREAM=STREAM,
     ) as sidecar:
         sidecar.wait_for_samples(1)
         if has_signal:
