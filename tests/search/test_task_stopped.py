@@ -201,7 +201,14 @@ def test_the_cluster_down_is_raised_after_slack_was_told(
 def test_recent_runs_are_compared_with(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
-    forward(event(*(report(f"{number}", metrics={"durationMs": 1000}) for number in range(8))), Context())
+    """Those of the same account and Region."""
+    own = parse_stopped_task(task_event())
+    assert own is not None
+    place = {"accountId": own.account_id, "region": own.region}
+    elsewhere = {"accountId": "999988887777", "region": own.region}
+    recent = [report(f"{number}", metrics={"durationMs": 1000}, **place) for number in range(8)]
+    others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
+    forward(event(*recent, *others), Context())
     search(search_server)
     put(aws, run_report(metrics={"durationMs": 3100}))
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())
