@@ -13,7 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
-from profiler.record.model import SCHEMA_VERSION, Container, Metrics, Record, Report, decode
+from profiler.record.model import (
+    SCHEMA_VERSION,
+    Container,
+    Distribution,
+    Metrics,
+    Record,
+    Report,
+    TaskSize,
+    decode,
+)
 from profiler.record.possible import without_impossible
 from profiler.record.units import as_number
 from profiler.runs.cluster_queries import (
@@ -52,6 +61,12 @@ _SOURCE = (
     "container",
     "aws.cloudwatch",
     "usage.duration_ms",
+    "usage.billed_duration_ms",
+    "usage.cpu.size",
+    "usage.cpu.used",
+    "usage.memory.size_mb",
+    "usage.memory.used_mb",
+    "usage.memory.peak_source",
 )
 _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
@@ -229,8 +244,67 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
 
 
+class _CpuUsage(msgspec.Struct):
+    size: float | None = None
+    used: Distribution | None = None
+
+
+class _MemoryUsage(msgspec.Struct):
+    size_mb: float | None = None
+    used_mb: Distribution | None = None
+    peak_source: str | None = None
+
+
+class _Size(msgspec.Struct):
+    vcpu: float | None = None
+    memory_mb: float | None = None
+
+
+class _Task(msgspec.Struct):
+    size: _Size | None = None
+
+
+class _Usage(msgspec.Struct):
+    duration_ms: float | None = None
+    billed_duration_ms: float | None = None
+    cpu: _CpuUsage = msgspec.field(default_factory=_CpuUsage)
+    memory: _MemoryUsage = msgspec.field(default_factory=_MemoryUsage)
+
+
+class _Numbers(msgspec.Struct):
+    """The numbers of a document without a record, as shippers other than the forwarder may write it."""
+
+    usage: _Usage = msgspec.field(default_factory=_Usage)
+    task: _Task = msgspec.field(default_factory=_Task)
+
+
+def _numbers(source: Mapping[str, Any]) -> _Numbers:
+    try:
+        return msgspec.convert(source, _Numbers, strict=False)
+    except msgspec.ValidationError:  # the index ignores values that are not numbers
+        return _Numbers()
+
+
+def _metrics(usage: _Usage) -> Metrics:
+    used_mb = usage.memory.used_mb
+    return Metrics(
+        duration_ms=usage.duration_ms,
+        billed_duration_ms=usage.billed_duration_ms,
+        vcpu_size=usage.cpu.size,
+        vcpu_used=usage.cpu.used,
+        memory_size_mb=usage.memory.size_mb,
+        memory_used_mb=used_mb,
+        max_memory_used_mb=None if used_mb is None else used_mb.max,
+        memory_peak_source=usage.memory.peak_source,
+    )
+
+
 def _without_record(source: Mapping[str, Any]) -> Report:
-    """What is known of a run that left no record."""
+    """What is known of a run that left no record, or one that cannot be read."""
+    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
+    is_unreadable = isinstance(source.get("record"), str)
+    numbers = _Numbers(usage=_Usage(duration_ms=duration_ms)) if is_unreadable else _numbers(source)
+    size = numbers.task.size
     task, event = source.get("task", _EMPTY), source.get("event", _EMPTY)
     container, cloud = source.get("container", _EMPTY), source.get("cloud", _EMPTY)
     logs = source.get("aws", _EMPTY).get("cloudwatch", _EMPTY)
@@ -256,6 +330,8 @@ def _without_record(source: Mapping[str, Any]) -> Report:
         likely_out_of_memory=task.get("out_of_memory"),
         started_at=event.get("start"),
         finished_at=event.get("end"),
-        metrics=Metrics(duration_ms=as_number(source.get("usage", _EMPTY).get("duration_ms"))),
+        metrics=_metrics(numbers.usage),
+        task_size=None if size is None else TaskSize(vcpu=size.vcpu, memory_mb=size.memory_mb),
     )
-    return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=record)
+    known = without_impossible(record) or record
+    return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from profiler.record.family import FamilyKey
+from profiler.record.model import TaskSize
 from profiler.runs.cluster_families import ClusterFamilies
 from profiler.runs.source import RunFilter
 from profiler.search.setup import Method, ServerResponse
@@ -15,8 +16,9 @@ from tests.runs import lines, report
 class PlayedCluster:
     """A cluster with one family and one run, whose record is ``text``."""
 
-    def __init__(self, text: str) -> None:
-        self._source = {"record": text, "task": {"id": "a", "family": "nightly"}, "cloud": {"region": "us-east-1"}}
+    def __init__(self, text: str | None, **more: Any) -> None:
+        source = {"task": {"id": "a", "family": "nightly"}, "cloud": {"region": "us-east-1"}, **more}
+        self._source = source if text is None else {**source, "record": text}
 
     def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
         if "aggs" not in body:
@@ -34,6 +36,19 @@ def test_the_record_of_a_document_is_the_evidence() -> None:
     assert found.evidence is not None
     assert (found.evidence.runs, found.evidence.latest.container) == (1, "batch")
     assert families.notes == ()
+
+
+def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
+    """A shipper may deliver a line as an object, without its text."""
+    usage = {"cpu": {"size": 1, "used": {"p95": 0.3}}, "memory": {"used_mb": {"max": 400.5}, "size_mb": 2048}}
+    task = {"id": "a", "family": "nightly", "launch_type": "FARGATE", "size": {"vcpu": 1, "memory_mb": 2048}}
+    (found,) = ClusterFamilies(PlayedCluster(None, usage=usage, task=task), "task").families(RunFilter(), 50)
+    assert found.evidence is not None
+    assert (found.evidence.required_memory_mb, found.evidence.required_vcpu) == (400.5, 0.3)
+    assert found.evidence.latest.size == TaskSize(vcpu=1, memory_mb=2048)
+    odd = PlayedCluster(None, usage={**usage, "memory": {"used_mb": {"max": "much"}}}, task=task)
+    (found,) = ClusterFamilies(odd, "task").families(RunFilter(), 50)
+    assert found.evidence is None
 
 
 @pytest.mark.parametrize(
