@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from socket import socket
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MAX_WAIT_SECONDS = 24 * 3600  # poll(2) takes at most 2^31 milliseconds; a wait may end early
 
 
 class SignalHandler:
@@ -29,11 +30,13 @@ class SignalHandler:
         self._monotonic_ns = monotonic_ns
         self.requested_ns: int | None = None
         self._pipe: tuple[int, int] | None = None
+        self._poll = select.poll()  # select(2) fails for descriptors above 1023
         self._has_ended_wait = False
 
     def install(self) -> None:
         """Handle the signals from now on. Only the main thread may call this."""
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll.register(self._pipe[0], select.POLLIN)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
@@ -45,7 +48,7 @@ class SignalHandler:
     def wait(self, seconds: float) -> bool:
         """Wait until the timeout or a stop request; returns True if a stop was requested."""
         if self.requested_ns is None and seconds > 0:
-            select.select(self._signals(), [], [], seconds)
+            self._poll.poll(_milliseconds(seconds))
         return self.requested_ns is not None
 
     def wait_readable(self, source: "socket", seconds: float) -> bool:
@@ -54,12 +57,16 @@ class SignalHandler:
         A stop request ends one wait: the present one, or the next one if it came in between. The caller can then
         shorten the timeout.
         """
-        watched: list[socket | int] = [source]
-        if not self._has_ended_wait:
-            watched += self._signals()
-        readable = select.select(watched, [], [], seconds)[0]
+        poll = select.poll() if self._has_ended_wait else self._poll
+        descriptor = source.fileno()
+        poll.register(descriptor, select.POLLIN)
+        try:
+            ready = poll.poll(_milliseconds(seconds))
+        finally:
+            poll.unregister(descriptor)
         self._has_ended_wait = self.requested_ns is not None
-        return source in readable
+        return any(found == descriptor for found, _ in ready)
 
-    def _signals(self) -> list[int]:
-        return [self._pipe[0]] if self._pipe else []
+
+def _milliseconds(seconds: float) -> float:
+    return 1000 * min(max(seconds, 0), _MAX_WAIT_SECONDS)

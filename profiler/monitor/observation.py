@@ -92,6 +92,11 @@ class Observation:
         return self._stats_health.failures + sum(health.failures for health in self._refused.values())
 
     @property
+    def task_problem(self) -> str | None:
+        """Why the last read of the task that failed did so; None if none has failed."""
+        return self._task_health.last_reason
+
+    @property
     def source_name(self) -> str:
         """The source's name for ``sampling.sources``."""
         return self._source.name

@@ -142,9 +142,7 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
     try:
         entries, refused = _decode_entries(body)
     except _DECODE_ERRORS as error:
-        return Unavailable(
-            f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
-        )
+        return Unavailable(f"/task/stats answered with something else than a JSON object: {error}")
     samples: dict[str, ContainerSample] = {}
     without_stats: set[str] = set()
     problems: dict[str, None] = {}

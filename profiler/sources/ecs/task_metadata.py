@@ -99,7 +99,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     document = _object(body)
     if isinstance(document, str) or not isinstance(document.get("Containers"), list):
         reason = document if isinstance(document, str) else "it has no list of containers"
-        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}", kind="not a task")
+        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
     problems: list[str] = []
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
@@ -129,10 +129,7 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     if container is not None:
         return container
     reason = document if isinstance(document, str) else "it has no name"
-    return Unavailable(
-        f"the endpoint's root answered with something else than a container's JSON object: {reason}",
-        kind="not a container",
-    )
+    return Unavailable(f"the endpoint's root answered with something else than a container's JSON object: {reason}")
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
