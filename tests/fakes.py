@@ -142,6 +142,9 @@ class FakeStdout:
             self.lines.append(line)
         return self.failure
 
+    def keep(self, line: bytes) -> DeliveryFailure | None:
+        return self.write(line)
+
 
 @dataclass
 class FakeRunWithTimeout:

@@ -50,23 +50,32 @@ class Delivery:
         self._own_output = own_output
         self._log = log
         self._run_with_timeout = run_with_timeout
+        self._can_print = True
 
     def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
         """Put the line into its log stream within ``seconds``; print it if that fails."""
         if isinstance(target, OwnStream):
-            self.print(line)
+            self._print_report(line)
             return
         failure = target if isinstance(target, DeliveryFailure) else self._put(line, target, seconds)
         if failure is None:
             return
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")
-        self.print(line)
+        self._print_report(line)
+
+    def _print_report(self, line: bytes) -> None:
+        failure = self._own_output.keep(line)
+        if failure is not None:
+            self._log.error(f"The report is not printed: {failure.reason}")
 
     def print(self, line: bytes) -> None:
-        """Write a line to the monitor's own output; a failure is logged."""
+        """Write a line to the monitor's own output. The log shows when that fails, and when it succeeds again."""
         failure = self._own_output.write(line)
-        if failure is not None:
-            self._log.error(f"A line of the monitor is lost: {failure.reason}")
+        if failure is not None and self._can_print:
+            self._log.error(f"Lines of the monitor are lost: {failure.reason}")
+        elif failure is None and not self._can_print:
+            self._log.info("Standard output takes lines again.")
+        self._can_print = failure is None
 
     def _put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
         if seconds <= 0:
