@@ -121,8 +121,10 @@ class FakeLogsSink:
     failure: DeliveryFailure | None = None
     error: Exception | None = None
     lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
+    last_cause: str = "it throttles"
 
-    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
+    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+        assert seconds > 0
         if self.error is not None:
             raise self.error
         if self.failure is None:

@@ -11,7 +11,7 @@ from profiler.core.ecs import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, aw
 from profiler.core.log import Log
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LineSink
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks.cloudwatch_logs import LogTarget, not_accepted
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _ARRIVED = "arrived"
@@ -24,8 +24,13 @@ class OwnStream(LogTarget, frozen=True, kw_only=True):
 class StreamSink(Protocol):
     """Puts a line into a log stream."""
 
-    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        """Put the line; returns the failure, or None on success."""
+    @property
+    def last_cause(self) -> str:
+        """Why the last attempt failed, as part of a sentence."""
+        ...
+
+    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+        """Put the line within about ``seconds``; returns the failure, or None on success."""
         ...
 
 
@@ -83,14 +88,11 @@ class Delivery:
                 "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
             )
         try:
-            result = self._run_with_timeout(seconds, lambda: self._streams.put(line, target) or _ARRIVED)
+            result = self._run_with_timeout(seconds, lambda: self._streams.put(line, target, seconds) or _ARRIVED)
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
             return DeliveryFailure(f"The put to CloudWatch Logs failed ({type(error).__name__}: {error}).")
         if result is None:
-            return DeliveryFailure(
-                f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop budget: "
-                "it throttles, or the task has no route to it."
-            )
+            return not_accepted(seconds, self._streams.last_cause)
         return result if isinstance(result, DeliveryFailure) else None
 
 

@@ -80,7 +80,7 @@ def test_without_a_way_to_cloudwatch_the_report_is_printed_within_the_budget() -
         output, errors = sidecar.finish()
     assert [document["type"] for document in output] == ["task.report"]
     assert [line["level"] for line in errors] == ["error"]
-    assert "the rest of the stop budget" in errors[0]["event"]
+    assert "the rest of the stop budget: 127.0.0.1:1 refused the connection" in errors[0]["event"]
 
 
 def test_without_credentials_the_report_is_printed() -> None:

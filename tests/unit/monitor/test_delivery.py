@@ -38,7 +38,7 @@ def test_a_line_that_arrives_is_not_printed() -> None:
     [
         (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
         (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
-        (Parts(slow=True), "did not accept the line within 24 s"),
+        (Parts(slow=True), "did not accept the line within 24 s, the rest of the stop budget: it throttles."),
     ],
 )
 def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:

@@ -355,9 +355,9 @@ def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> N
     world = World(batch_ends=10.5, stop_at=11.5, stop_seconds=6)
     put = world.streams.put
 
-    def slow_put(line: bytes, target: LogTarget) -> DeliveryFailure | None:
+    def slow_put(line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
         world.clock.advance(3)
-        return put(line, target)
+        return put(line, target, seconds)
 
     world.streams.put = slow_put  # type: ignore[method-assign]
     world.task_at = lambda at: replace(
