@@ -64,7 +64,7 @@ class Observation:
         self._series_points = series_points
         self._host_vcpu = host_vcpu
         self._devices = devices
-        self._watched: Collection[str] = ()
+        self._watched: frozenset[str] = frozenset()
         self._on_sample = on_sample
         self._clock = clock
         self._interval_ns = interval_ns
@@ -107,7 +107,7 @@ class Observation:
         ``watched`` are the containers whose end is awaited.
         """
         self._check_clock()
-        if watched and watched != self._watched:
+        if watched and self._watched != frozenset(watched):
             self._follow_only(watched)
         reading = self._source.stats()
         if isinstance(reading, Unavailable):
@@ -152,8 +152,7 @@ class Observation:
         self.task = task
         # Of several containers with one name (one replaced the other), only the last started one is sampled:
         # alternating samples of both would look like restarts.
-        last_started = {container.name: task.container(container.name) for container in task.containers}
-        self._current = tuple(container for container in last_started.values() if container is not None)
+        self._current = tuple(task.current.values())
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
@@ -233,8 +232,8 @@ class Observation:
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """The batches are known: what only they need is dropped for all other containers."""
-        self._watched = watched
-        for name in self.loads.keys() - set(watched):
+        self._watched = frozenset(watched)
+        for name in self.loads.keys() - self._watched:
             del self.loads[name]
             self.usages[name].keep_totals_only()
 
