@@ -79,6 +79,8 @@ class Observation:
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._current: tuple[ContainerMetadata, ...] = ()
+        self._present: list[ContainerUsage] = []
+        self._steady_until_ns = 0
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
@@ -106,10 +108,15 @@ class Observation:
 
         ``watched`` are the containers whose end is awaited.
         """
-        self._check_clock()
         if watched and self._watched != frozenset(watched):
             self._follow_only(watched)
+            self._steady_until_ns = 0
         reading = self._source.stats()
+        if reading is self.last_reading and self._clock.monotonic_ns() < self._steady_until_ns:
+            self._add_repetition()
+            return False
+        self._check_clock()
+        self._steady_until_ns = 0
         if isinstance(reading, Unavailable):
             self._stats_health.on_failure(reading)
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
@@ -121,8 +128,30 @@ class Observation:
             self._log_problems("/task/stats", reading.problems)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._add_samples(reading)
+            self._steady_until_ns = self._find_steady_until_ns(reading, watched)
         self.add_device_readings()
         return refreshed
+
+    def _add_repetition(self) -> None:
+        """Add a response that is the last one again, as nine of ten are on Fargate."""
+        self._stats_health.on_success()
+        self.readings += 1
+        for usage in self._present:
+            usage.duplicates += 1
+        self.add_device_readings()
+
+    def _find_steady_until_ns(self, reading: StatsReading, watched: Collection[str]) -> int:
+        """Until when the same response again means that the task need not be read."""
+        task = self.task
+        if task is None or self._task_read_ns is None or not self.is_own_container_settled or reading.refused:
+            return 0
+        until_ns = self._task_read_ns + _TASK_PERIOD_NS
+        for name in watched:
+            container = task.container(name)
+            if container is None or container.docker_id not in reading.samples:
+                return 0
+            until_ns = min(until_ns, self._stale_at_ns(name) or until_ns)
+        return until_ns
 
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""
@@ -190,16 +219,21 @@ class Observation:
         container = task.container(name)
         if container is None or container.docker_id not in reading.samples:
             return True
+        stale_at_ns = self._stale_at_ns(name)
+        return stale_at_ns is not None and now_ns >= stale_at_ns
+
+    def _stale_at_ns(self, name: str) -> int | None:
+        """When a container whose last sample stays the same may have ended."""
         fresh_ns = self._last_fresh_ns.get(name)
-        if fresh_ns is None or now_ns - fresh_ns <= _STALE_STEPS * self._interval_ns:
-            return False
+        if fresh_ns is None:
+            return None
         usual_step_ms = self.usages[name].median_step_ms
-        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else usual_step_ms * NS_PER_MS
-        return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
+        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
+        return fresh_ns + _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
 
     def _add_samples(self, reading: StatsReading) -> None:
         received_ns = self._clock.monotonic_ns()
-        present: list[ContainerUsage] = []
+        present = self._present = []
         for container in self._current:
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
