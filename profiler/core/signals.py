@@ -31,12 +31,15 @@ class SignalHandler:
         self.requested_ns: int | None = None
         self._pipe: tuple[int, int] | None = None
         self._poll = select.poll()  # select(2) fails for descriptors above 1023
+        self._source_poll = self._poll
+        self._watched: tuple[int, bool] | None = None
         self._has_ended_wait = False
 
     def install(self) -> None:
         """Handle the signals from now on. Only the main thread may call this."""
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._pipe[0], select.POLLIN)
+        self._watched = None
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
@@ -57,15 +60,15 @@ class SignalHandler:
         A stop request ends one wait: the present one, or the next one if it came in between. The caller can then
         shorten the timeout.
         """
-        poll = select.poll() if self._has_ended_wait else self._poll
-        descriptor = source.fileno()
-        poll.register(descriptor, select.POLLIN)
-        try:
-            ready = poll.poll(_milliseconds(seconds))
-        finally:
-            poll.unregister(descriptor)
+        watched = (source.fileno(), self._has_ended_wait)
+        if watched != self._watched:  # the same connection is waited for again and again
+            self._watched, self._source_poll = watched, select.poll()
+            self._source_poll.register(source, select.POLLIN)
+            if self._pipe is not None and not self._has_ended_wait:
+                self._source_poll.register(self._pipe[0], select.POLLIN)
+        ready = self._source_poll.poll(_milliseconds(seconds))
         self._has_ended_wait = self.requested_ns is not None
-        return any(found == descriptor for found, _ in ready)
+        return any(descriptor == watched[0] for descriptor, _ in ready)
 
 
 def _milliseconds(seconds: float) -> float:

@@ -64,7 +64,8 @@ class Observation:
         self._series_points = series_points
         self._host_vcpu = host_vcpu
         self._devices = devices
-        self._watched: frozenset[str] = frozenset()
+        self._watched: Collection[str] = ()
+        self._watched_names: frozenset[str] = frozenset()
         self._on_sample = on_sample
         self._clock = clock
         self._interval_ns = interval_ns
@@ -80,7 +81,7 @@ class Observation:
         self._clock_jumps = ClockJumpDetector(clock)
         self._current: tuple[ContainerMetadata, ...] = ()
         self._present: list[ContainerUsage] = []
-        self._steady_until_ns = 0
+        self._steady_until_ns: int | None = None
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
@@ -108,15 +109,15 @@ class Observation:
 
         ``watched`` are the containers whose end is awaited.
         """
-        if watched and self._watched != frozenset(watched):
+        if watched and watched != self._watched:
             self._follow_only(watched)
-            self._steady_until_ns = 0
+            self._steady_until_ns = None
         reading = self._source.stats()
-        if reading is self.last_reading and self._clock.monotonic_ns() < self._steady_until_ns:
+        if reading is self.last_reading and self._is_steady(watched):
             self._add_repetition()
             return False
         self._check_clock()
-        self._steady_until_ns = 0
+        self._steady_until_ns = None
         if isinstance(reading, Unavailable):
             self._stats_health.on_failure(reading)
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
@@ -128,7 +129,6 @@ class Observation:
             self._log_problems("/task/stats", reading.problems)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._add_samples(reading)
-            self._steady_until_ns = self._find_steady_until_ns(reading, watched)
         self.add_device_readings()
         return refreshed
 
@@ -140,10 +140,17 @@ class Observation:
             usage.duplicates += 1
         self.add_device_readings()
 
-    def _find_steady_until_ns(self, reading: StatsReading, watched: Collection[str]) -> int:
-        """Until when the same response again means that the task need not be read."""
-        task = self.task
-        if task is None or self._task_read_ns is None or not self.is_own_container_settled or reading.refused:
+    def _is_steady(self, watched: Collection[str]) -> bool:
+        """Whether the same response again means that the task need not be read."""
+        if self._steady_until_ns is None:
+            self._steady_until_ns = self._find_steady_until_ns(watched)
+        return self._clock.monotonic_ns() < self._steady_until_ns
+
+    def _find_steady_until_ns(self, watched: Collection[str]) -> int:
+        task, reading = self.task, self.last_reading
+        if reading is None or reading.refused or not self.is_own_container_settled:
+            return 0
+        if task is None or self._task_read_ns is None:
             return 0
         until_ns = self._task_read_ns + _TASK_PERIOD_NS
         for name in watched:
@@ -256,7 +263,7 @@ class Observation:
 
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
-        if self._watched and container.name not in self._watched:
+        if self._watched_names and container.name not in self._watched_names:
             usage = ContainerUsage(self._interval_ns)
             usage.keep_totals_only()
             return usage
@@ -266,8 +273,8 @@ class Observation:
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """The batches are known: what only they need is dropped for all other containers."""
-        self._watched = frozenset(watched)
-        for name in self.loads.keys() - self._watched:
+        self._watched, self._watched_names = watched, frozenset(watched)
+        for name in self.loads.keys() - self._watched_names:
             del self.loads[name]
             self.usages[name].keep_totals_only()
 
