@@ -112,21 +112,15 @@ class Observation:
         if watched and watched != self._watched:
             self._follow_only(watched)
             self._steady_until_ns = None
-        reading = self._source.stats()
-        if reading is self.last_reading and self._is_steady(watched):
+        previous, reading = self.last_reading, self._read_stats()
+        if reading is previous and self._is_steady(watched):
             self._add_repetition()
             return False
         self._check_clock()
         self._steady_until_ns = None
         if isinstance(reading, Unavailable):
-            self._stats_health.on_failure(reading)
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
-            self._stats_health.on_success()
-            self.last_reading = reading
-            self.readings += 1
-            self._record_refused(reading)
-            self._log_problems("/task/stats", reading.problems)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._add_samples(reading)
         self.add_device_readings()
@@ -134,8 +128,6 @@ class Observation:
 
     def _add_repetition(self) -> None:
         """Add a response that is the last one again, as nine of ten are on Fargate."""
-        self._stats_health.on_success()
-        self.readings += 1
         for usage in self._present:
             usage.duplicates += 1
         self.add_device_readings()
@@ -159,6 +151,25 @@ class Observation:
                 return 0
             until_ns = min(until_ns, self._stale_at_ns(name) or until_ns)
         return until_ns
+
+    def sample(self, max_seconds: float) -> None:
+        """Read the stats alone, between two ticks."""
+        self._steady_until_ns = None
+        reading = self._read_stats(max_seconds)
+        if not isinstance(reading, Unavailable):
+            self._add_samples(reading)
+
+    def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        reading = self._source.stats(max_seconds)
+        if isinstance(reading, Unavailable):
+            self._stats_health.on_failure(reading)
+            return reading
+        self._stats_health.on_success()
+        self.last_reading = reading
+        self.readings += 1
+        self._record_refused(reading)
+        self._log_problems("/task/stats", reading.problems)
+        return reading
 
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""

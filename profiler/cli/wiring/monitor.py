@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from profiler.cli.wiring.collectors import batch_processes, requested_tags, task_collectors
 from profiler.cli.wiring.ecs import metadata_source
 from profiler.collectors.base import LiveReadings
-from profiler.core.background import run_with_timeout
+from profiler.core.background import BackgroundCall
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
@@ -25,7 +25,11 @@ from profiler.sources.linux.host import Host, read_host, read_instance, read_own
 
 
 def run_monitor(stop: SignalHandler) -> int:
-    """Monitor the task this process runs in; the exit code is 0 in every foreseen case."""
+    """Monitor the task this process runs in.
+
+    The exit code is 0 in every foreseen case. It is 1 if the monitor itself failed, so that a restart policy of the
+    container restarts it. ECS ignores the exit code of a container that is not essential.
+    """
     try:
         settings = read_settings(os.environ)
     except TaskProfilerError as error:
@@ -64,7 +68,7 @@ def run_monitor(stop: SignalHandler) -> int:
         contributors=(*collectors.all, *requested_tags(settings, clock)),
         notes=lambda task: (*swap.notes(task), *_output_notes(stdout, stderr)),
     )
-    delivery = Delivery(CloudWatchLogsSink(connect, clock), StdoutSink(stdout), log, run_with_timeout)
+    delivery = _delivery(stdout, clock, log)
     loop = MonitorLoop(
         settings,
         observation,
@@ -75,10 +79,19 @@ def run_monitor(stop: SignalHandler) -> int:
         batch_listeners=collectors.batch_listeners,
         exporter=_exporter(settings, observation, collectors.live, runtime, host),
     )
-    loop.run()
+    is_done = loop.run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
     stdout.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
-    return 0
+    return 0 if is_done else 1
+
+
+def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
+    return Delivery(
+        CloudWatchLogsSink(connect, clock),
+        StdoutSink(stdout),
+        log,
+        lambda seconds, put: BackgroundCall(put, clock, seconds),
+    )
 
 
 def _output_notes(stdout: Output, stderr: Output) -> Iterator[str]:

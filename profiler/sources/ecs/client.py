@@ -207,7 +207,7 @@ class TaskSource(Protocol):
         """The task and the states of its containers."""
         ...
 
-    def stats(self) -> StatsReading | Unavailable:
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """The counters of every container."""
         ...
 
@@ -241,13 +241,13 @@ class TaskMetadataSource:
             self._last_task = body, decode_task(body)
         return self._last_task[1]
 
-    def stats(self) -> StatsReading | Unavailable:
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """``GET /task/stats``. The same bytes as last time give the same object.
 
         On Fargate the stats change every 10 s, but a request is the only way to see at once that a container has
         ended. To compare two answers costs next to nothing; to decode them was half of the work.
         """
-        body = self._endpoint.get("/task/stats")
+        body = self._endpoint.get("/task/stats", max_seconds)
         if isinstance(body, Unavailable):
             return body
         if body != self._last_stats[0]:

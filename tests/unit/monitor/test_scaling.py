@@ -18,7 +18,7 @@ from profiler.settings import MonitorSettings
 from profiler.sources.ecs.batch import select_batch
 from profiler.sources.ecs.client import TaskMetadataSource
 from profiler.sources.linux.host import Host, OwnUsage
-from tests.fakes import FakeClock, FakeLog, FakeLogsSink, FakeRunWithTimeout, FakeStdout, FakeStop
+from tests.fakes import FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout, FakeStop
 
 SMALL, LARGE = 100, 400
 
@@ -114,7 +114,7 @@ def operations_of_a_run(containers: int) -> int:
         read_own_usage=lambda: OwnUsage(cpu_seconds=0, max_rss_mb=None),
     )
     output = FakeStdout()
-    delivery = Delivery(FakeLogsSink(), output, log, FakeRunWithTimeout())
+    delivery = Delivery(FakeLogsSink(), output, log, FakeCalls(clock))
     runtime = Runtime(clock=clock, ticker=ticker, stop=FakeStop(clock), log=log)
     with counted_operations() as counts:
         MonitorLoop(settings, observation, reporter, delivery, runtime).run()
