@@ -377,13 +377,19 @@ def encode(report: Report) -> bytes:
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode one JSON line.
+    """Decode one JSON line. Impossible numbers and times count as missing.
 
     Raises:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
             (``msgspec.ValidationError`` is a subclass).
     """
-    return _decoder().decode(line)
+    from profiler.record.possible import (  # not for the programs that only write reports
+        decode_leniently,
+        without_impossible,
+    )
+
+    report = decode_leniently(_decoder(), line)
+    return without_impossible(report) or report
 
 
 def json_schema() -> dict[str, Any]:

@@ -22,10 +22,11 @@ _HTTP_NOT_FOUND = 404
 
 
 class ServerResponse(Struct, frozen=True, kw_only=True):
-    """HTTP status and parsed body of a response."""
+    """HTTP status and parsed body of a response, and the server's address for messages."""
 
     status: int
     body: Any = None
+    address: str = "this address"
 
     @property
     def ok(self) -> bool:
@@ -88,7 +89,8 @@ def detect_engine(server: SearchServer) -> Engine:
     version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
     if not isinstance(version, dict) or "number" not in version:
         raise TaskProfilerError(
-            f"There is no Elasticsearch or OpenSearch at this address (HTTP {response.status}): check URL and sign-in."
+            f"There is no Elasticsearch or OpenSearch at {response.address} (HTTP {response.status}): check URL and "
+            "sign-in."
         )
     return "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
 

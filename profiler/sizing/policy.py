@@ -12,14 +12,12 @@ from msgspec import Struct
 
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
-from profiler.sizing.duration import SAME_DURATION, DurationFactor
+from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
-# From this share of the time on in which all vCPUs were used, a task counts as saturated.
-SATURATED_PERCENT = 5
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64
 
@@ -90,6 +88,12 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     def saving_percent(self) -> float | None:
         """Saving of a run in percent at the upper bound of its duration; negative if the new size costs more."""
         return None if self.chosen is None else self.chosen.saving_percent_at(self.factor.max)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the current size is known, and neither another one is better nor more is needed."""
+        is_known = self.current is not None and self.current != TaskSize()
+        return is_known and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
 
     @property
     def changes(self) -> bool:

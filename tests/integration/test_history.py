@@ -286,21 +286,33 @@ def test_which_runs() -> None:
         ("--family", "load", "--family", "etl-a"): ["load", "etl-a"],
         ("--status", "failure"): ["load", "etl-b"],
         ("--status", "failure", "--family", "etl-*"): ["etl-b"],
-        ("--status", "stopped"): [],
     }
     for options, families in expected.items():
         assert [decode(line).record.family for line in _lines(*options)] == families
 
 
-def test_no_runs_is_no_error(history_file: Path) -> None:
+def test_no_runs_is_an_error_as_for_every_command_that_reads_runs(history_file: Path, tmp_path: Path) -> None:
     shown = _history()
-    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert (shown.returncode, shown.stdout) == (1, b"")
     assert b"task-profiler run -- CMD" in shown.stderr
     assert not history_file.exists()
     _run("true")
     shown = _history("--status", "failure")
-    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert (shown.returncode, shown.stdout) == (1, b"")
     assert len(shown.stderr.splitlines()) == 1
+    text = tmp_path / "notes.txt"
+    text.write_text("no record\n")
+    for command in ("history", "show", "recommend", "report"):
+        assert _profiler(command, "--from", str(text), cwd=tmp_path).returncode == 1
+
+
+def test_runs_that_are_not_shown_are_mentioned() -> None:
+    for _ in range(3):
+        _run("true")
+    shown = _history("--last", "2")
+    assert len(shown.stdout.splitlines()) == 3
+    assert b"There are more runs than the 2 newest" in shown.stderr
+    assert _history("--last", "3").stderr == b""
 
 
 def test_lines_that_cannot_be_read_are_counted(history_file: Path) -> None:
@@ -356,3 +368,13 @@ def test_a_bad_option_of_history(options: tuple[str, ...]) -> None:
 
 def test_help_has_an_example() -> None:
     assert b"Example: task-profiler history" in _history("--help").stdout
+
+
+def test_show_does_not_rule_memory_out_for_a_command_under_a_limit_of_its_own() -> None:
+    _run("sh", "-c", f"ulimit -v 500000; exec {sys.executable} -c 'bytearray(10**9)'")
+    shown = " ".join(_profiler("show").stdout.decode().split())
+    assert "failed with exit code 1" in shown
+    assert "a limit of 488 MB" in shown
+    assert "limit was not reached" not in shown
+    _run("sh", "-c", "exit 3")
+    assert "not the reason" not in _profiler("show").stdout.decode()

@@ -38,6 +38,7 @@ _PERCENT = 100
 _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
+_MAX_WARNINGS = 3
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -129,7 +130,11 @@ def _devices(record: Record, glyphs: Glyphs) -> str:
 
 
 def _launch_type(record: Record) -> str:
-    words = {"FARGATE": "Fargate", "LOCAL": "this machine" if not record.task_arn else "ECS"}
+    words = {
+        "FARGATE": "Fargate",
+        "MANAGED_INSTANCES": "Managed Instances",
+        "LOCAL": "this machine" if not record.task_arn else "ECS",
+    }
     return words.get(record.launch_type or "", record.launch_type or "")
 
 
@@ -385,7 +390,7 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         yield from _labelled("killed", text + (f": {named}" if named else ""), view)
     yield from _labelled("I/O", _io(record.metrics, view.glyphs), view)
     yield from _labelled("largest", _processes(record, view.glyphs), view)
-    for warning in () if record.monitor is None else record.monitor.warnings[:1]:
+    for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
         yield from _labelled("warning", warning, view)
 
 

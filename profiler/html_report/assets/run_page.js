@@ -65,9 +65,14 @@ function monthlySaving(advice) {
 const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
 // "saves 35 %, $4.10 a month".
 function adviceText(advice) {
-  if (!advice?.changes) return advice ? "fits" : UNKNOWN;
-  const usd = monthlySaving(advice);
-  return isKnown(advice.saving) ? `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}` : advice.risk ? "more is needed" : UNKNOWN;
+  if (!advice) return UNKNOWN;
+  if (advice.fits) return "fits";
+  if (advice.changes && isKnown(advice.saving)) {
+    const usd = monthlySaving(advice);
+    return `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
+  }
+  if (!advice.current) return advice.risk ? "ran out of memory" : "current size unknown";
+  return advice.risk || !advice.changes ? "more is needed" : UNKNOWN;
 }
 
 function whatIfTable(advice) {
@@ -183,7 +188,7 @@ function momentsOf(run, chart) {
 function sizePart(run) {
   const advice = adviceOf.get(run.family);
   if (!advice) return [];
-  const text = advice.changes ? `${asTaskSize(advice.size)}: ${adviceText(advice)}` : `${asTaskSize(advice.size)} fits.`;
+  const text = advice.fits ? `${asTaskSize(advice.current)} fits.` : `${asTaskSize(advice.size)}: ${adviceText(advice)}`;
   return [section(content.onlyOne ? "Right size, from this run alone" : "Right size of the family", element("p", { className: "lead", textContent: text }), ...adviceDetails(advice))];
 }
 

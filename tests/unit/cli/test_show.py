@@ -242,6 +242,31 @@ def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     assert not [one for one in shown if "task.report" in one]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "MemoryError",
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
+        "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "fatal error: runtime: out of memory",
+    ],
+)
+def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -> None:
+    logs = PlayedLogs()
+    end_ms = STARTED_NS // 1_000_000 + 1_182_000
+    trace = [f"{message}\n", *[f"    at com.example.Etl.step{number}\n" for number in range(30)]]
+    logs.events[-1:-1] = [{"timestamp": end_ms, "message": text} for text in trace]
+    shown = texts(log_lines(logs, made("failure").record, (), 2, UTC))
+    assert shown[-1] == f"The program reported that it ran out of memory: {message}"
+    assert sum("com.example" in one for one in shown) == 2
+
+
+def test_no_memory_message_is_read_from_a_log_without_one() -> None:
+    shown = texts(log_lines(PlayedLogs(), made("failure").record, (), 2, UTC))
+    assert not [one for one in shown if "ran out of memory" in one]
+
+
 def test_a_run_without_a_log_stream_is_a_sentence() -> None:
     with pytest.raises(TaskProfilerError, match="names no log stream"):
         list(log_lines(PlayedLogs(), made("local").record, (), 2, UTC))

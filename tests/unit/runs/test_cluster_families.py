@@ -28,7 +28,7 @@ class PlayedCluster:
             else:
                 bucket = {name: self._answer(asked) for name, asked in found["aggs"].items()}
                 answers[group] = {"buckets": {"0": bucket}}
-        return ServerResponse(status=200, body={"aggregations": answers})
+        return ServerResponse(status=200, body={"hits": {"hits": []}, "aggregations": answers})
 
     def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if "top_hits" in asked:

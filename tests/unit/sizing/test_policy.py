@@ -176,28 +176,39 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
 
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:
-    largest = killed(limit_mb=120 * GB)
-    found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert "120 GB is the largest memory that Fargate has: split the work." in found.reasons
-    assert "16 vCPU is the largest size that Fargate has." in found.reasons
-    busy = report(peak_mb=1000, p95=15.9, size=(16, 32 * GB))
-    assert size([busy]) == (16, 32 * GB)
-    assert "16 vCPU is the largest size that Fargate has." in reasons(busy)
+    largest = killed(limit_mb=244 * GB)
+    found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=32, memory_mb=249856)))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert "244 GB is the largest memory that Fargate has: split the work." in found.reasons
+    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    busy = report(peak_mb=1000, p95=31.9, size=(32, 60 * GB))
+    assert size([busy]) == (32, 60 * GB)
+    assert "32 vCPU is the largest size that Fargate has." in reasons(busy)
     assert "largest memory" not in reasons(busy)
     local = report(peak_mb=1000, p95=40, size=None)
-    assert size([local]) == (16, 32 * GB)
-    assert "16 vCPU is the largest size that Fargate has: split the work." in reasons(local)
+    assert size([local]) == (32, 60 * GB)
+    assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
+
+
+def test_after_a_kill_at_120_gb_there_is_a_larger_size() -> None:
+    run = killed(limit_mb=120 * GB)
+    assert size([replace(run, record=replace(run.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))]) == (
+        32,
+        244 * GB,
+    )
 
 
 def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
-    found = advice([report(peak_mb=100 * GB, p95=13, size=(16, 120 * GB))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert "16 vCPU is the largest size that Fargate has." in found.reasons
-    assert "120 GB is the largest memory that Fargate has." in found.reasons
+    found = advice([report(peak_mb=200 * GB, p95=29, size=(32, 244 * GB))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    assert "244 GB is the largest memory that Fargate has." in found.reasons
     assert "The current size is right." in found.reasons
     assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
-    assert "largest" not in reasons(report(peak_mb=100 * GB, p95=15.9, size=(16, 120 * GB), launch_type="EC2"))
+    for launch_type in ("EC2", "MANAGED_INSTANCES"):
+        on_instances = report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type=launch_type)
+        assert "largest" not in reasons(on_instances)
+        assert "outside Fargate, a size has no price." in reasons(on_instances)
 
 
 def test_of_windows_the_largest_size_is_another() -> None:
