@@ -90,7 +90,12 @@ class HistoryRecorder:
             self._journal_began_ns = now_ns
         pause_ns = round((now_ns - self._journal_began_ns) * _MAX_LOST_SHARE)
         self._journal_due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
-        report = build_report()
+        try:
+            report = build_report()
+            line = encode_line(report)
+        except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
+            self._journal_due_ns = None
+            return
         if self._journal is None:
             try:
                 folder = running_folder(history_path(self._option, self._environment))
@@ -101,7 +106,7 @@ class HistoryRecorder:
                 return
             self._journal = RunJournal(folder, report.record.task_id)
         journal = self._journal
-        self._journal_call = BackgroundCall(lambda: self._write(journal, report), self._clock, _MAX_WRITE_SECONDS)
+        self._journal_call = BackgroundCall(lambda: self._write(journal, line, report), self._clock, _MAX_WRITE_SECONDS)
 
     def add(self, line: bytes, report: Report) -> tuple[str, ...]:
         """Add the run. Returns sentences about what failed; a failure affects nothing but the entry."""
@@ -130,9 +135,9 @@ class HistoryRecorder:
         started_ns = parse_ns(report.record.started_at)
         return () if started_ns is None else self.timeline.points(started_ns)
 
-    def _write(self, journal: RunJournal, report: Report) -> bool:
+    def _write(self, journal: RunJournal, line: bytes, report: Report) -> bool:
         with suppress(OSError):
-            journal.write(WrittenRun(encode_line(report), encode_points(self._points(report))))
+            journal.write(WrittenRun(line, encode_points(self._points(report))))
         return True
 
     def _is_writing(self) -> bool:

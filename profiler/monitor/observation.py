@@ -65,6 +65,7 @@ class Observation:
         self._host_vcpu = host_vcpu
         self._devices = devices
         self._watched: Collection[str] = ()
+        self._watched_names: frozenset[str] = frozenset()
         self._on_sample = on_sample
         self._clock = clock
         self._interval_ns = interval_ns
@@ -79,6 +80,8 @@ class Observation:
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._current: tuple[ContainerMetadata, ...] = ()
+        self._present: list[ContainerUsage] = []
+        self._steady_until_ns: int | None = None
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
@@ -92,6 +95,11 @@ class Observation:
         return self._stats_health.failures + sum(health.failures for health in self._refused.values())
 
     @property
+    def task_problem(self) -> str | None:
+        """Why the last read of the task that failed did so; None if none has failed."""
+        return self._task_health.last_reason
+
+    @property
     def source_name(self) -> str:
         """The source's name for ``sampling.sources``."""
         return self._source.name
@@ -101,10 +109,15 @@ class Observation:
 
         ``watched`` are the containers whose end is awaited.
         """
-        self._check_clock()
         if watched and watched != self._watched:
             self._follow_only(watched)
-        reading = self._read_stats()
+            self._steady_until_ns = None
+        previous, reading = self.last_reading, self._read_stats()
+        if reading is previous and self._is_steady(watched):
+            self._add_repetition()
+            return False
+        self._check_clock()
+        self._steady_until_ns = None
         if isinstance(reading, Unavailable):
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
@@ -113,8 +126,35 @@ class Observation:
         self.add_device_readings()
         return refreshed
 
+    def _add_repetition(self) -> None:
+        """Add a response that is the last one again, as nine of ten are on Fargate."""
+        for usage in self._present:
+            usage.duplicates += 1
+        self.add_device_readings()
+
+    def _is_steady(self, watched: Collection[str]) -> bool:
+        """Whether the same response again means that the task need not be read."""
+        if self._steady_until_ns is None:
+            self._steady_until_ns = self._find_steady_until_ns(watched)
+        return self._clock.monotonic_ns() < self._steady_until_ns
+
+    def _find_steady_until_ns(self, watched: Collection[str]) -> int:
+        task, reading = self.task, self.last_reading
+        if reading is None or reading.refused or not self.is_own_container_settled:
+            return 0
+        if task is None or self._task_read_ns is None:
+            return 0
+        until_ns = self._task_read_ns + _TASK_PERIOD_NS
+        for name in watched:
+            container = task.container(name)
+            if container is None or container.docker_id not in reading.samples:
+                return 0
+            until_ns = min(until_ns, self._stale_at_ns(name) or until_ns)
+        return until_ns
+
     def sample(self, max_seconds: float) -> None:
         """Read the stats alone, between two ticks."""
+        self._steady_until_ns = None
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
             self._add_samples(reading)
@@ -159,8 +199,7 @@ class Observation:
         self.task = task
         # Of several containers with one name (one replaced the other), only the last started one is sampled:
         # alternating samples of both would look like restarts.
-        last_started = {container.name: task.container(container.name) for container in task.containers}
-        self._current = tuple(container for container in last_started.values() if container is not None)
+        self._current = tuple(task.current.values())
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
@@ -198,16 +237,21 @@ class Observation:
         container = task.container(name)
         if container is None or container.docker_id not in reading.samples:
             return True
+        stale_at_ns = self._stale_at_ns(name)
+        return stale_at_ns is not None and now_ns >= stale_at_ns
+
+    def _stale_at_ns(self, name: str) -> int | None:
+        """When a container whose last sample stays the same may have ended."""
         fresh_ns = self._last_fresh_ns.get(name)
-        if fresh_ns is None or now_ns - fresh_ns <= _STALE_STEPS * self._interval_ns:
-            return False
+        if fresh_ns is None:
+            return None
         usual_step_ms = self.usages[name].median_step_ms
-        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else usual_step_ms * NS_PER_MS
-        return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
+        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
+        return fresh_ns + _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
 
     def _add_samples(self, reading: StatsReading) -> None:
         received_ns = self._clock.monotonic_ns()
-        present: list[ContainerUsage] = []
+        present = self._present = []
         for container in self._current:
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
@@ -230,7 +274,7 @@ class Observation:
 
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
-        if self._watched and container.name not in self._watched:
+        if self._watched_names and container.name not in self._watched_names:
             usage = ContainerUsage(self._interval_ns)
             usage.keep_totals_only()
             return usage
@@ -240,8 +284,8 @@ class Observation:
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """The batches are known: what only they need is dropped for all other containers."""
-        self._watched = watched
-        for name in self.loads.keys() - set(watched):
+        self._watched, self._watched_names = watched, frozenset(watched)
+        for name in self.loads.keys() - self._watched_names:
             del self.loads[name]
             self.usages[name].keep_totals_only()
 

@@ -35,7 +35,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
-    """Decode a line. NaN, infinities and numbers beyond a double, which are no JSON, count as missing.
+    """Decode a line. NaN, infinities and numbers beyond a double are not JSON; they count as missing.
 
     Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
     """

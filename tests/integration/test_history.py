@@ -368,3 +368,13 @@ def test_a_bad_option_of_history(options: tuple[str, ...]) -> None:
 
 def test_help_has_an_example() -> None:
     assert b"Example: task-profiler history" in _history("--help").stdout
+
+
+def test_show_does_not_rule_memory_out_for_a_command_under_a_limit_of_its_own() -> None:
+    _run("sh", "-c", f"ulimit -v 500000; exec {sys.executable} -c 'bytearray(10**9)'")
+    shown = " ".join(_profiler("show").stdout.decode().split())
+    assert "failed with exit code 1" in shown
+    assert "a limit of 488 MB" in shown
+    assert "limit was not reached" not in shown
+    _run("sh", "-c", "exit 3")
+    assert "not the reason" not in _profiler("show").stdout.decode()

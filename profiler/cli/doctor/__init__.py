@@ -21,7 +21,7 @@ from profiler.doctor.findings import Finding
 from profiler.doctor.task import DoctorContext, Probes, diagnose
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, LogTarget, connect
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, Connect, LogsClient, LogTarget, connect
 from profiler.sources import Unavailable
 from profiler.sources.cgroup.container import find_container_cgroup
 
@@ -95,8 +95,8 @@ def command(
         findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), cluster, clock)
     else:
 
-        def connect_to(region_of_stream: str | None) -> LogsClient:
-            return connect(region or region_of_stream, profile)
+        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:
+            return connect(region or region_of_stream, on_failure, profile=profile)
 
         findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
     problems = 0
@@ -122,7 +122,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Callable[[str | None], LogsClient]) -> Probes:
+def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
     def read_gpus() -> GpuReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None

@@ -4,6 +4,7 @@ v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid 
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
         return self.network_mode == _AWSVPC
 
 
-class TaskMetadata(Struct, frozen=True, kw_only=True):
+class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     """The task; None for values that the endpoint does not return, or that are impossible (``problems``)."""
 
     arn: str | None = None
@@ -91,10 +92,19 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
         """Whether the task is known to run on an instance, which it may share with other tasks; False if unknown."""
         return self.launch_type is not None and self.launch_type != _FARGATE
 
+    @cached_property
+    def current(self) -> Mapping[str, ContainerMetadata]:
+        """The containers by name; of several with one name (after a restart) the one started last."""
+        found: dict[str, ContainerMetadata] = {}
+        for container in self.containers:
+            other = found.get(container.name)
+            if other is None or (container.started_ns or 0) > (other.started_ns or 0):
+                found[container.name] = container
+        return found
+
     def container(self, name: str) -> ContainerMetadata | None:
-        """The container of this name; of several (after a restart) the one started last."""
-        named = [container for container in self.containers if container.name == name]
-        return max(named, key=lambda container: container.started_ns or 0, default=None)
+        """The container of this name in :attr:`current`."""
+        return self.current.get(name)
 
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
@@ -102,7 +112,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     document = _object(body)
     if isinstance(document, str) or not isinstance(document.get("Containers"), list):
         reason = document if isinstance(document, str) else "it has no list of containers"
-        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}", kind="not a task")
+        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
     problems: list[str] = []
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
@@ -134,10 +144,7 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     if container is not None:
         return container
     reason = document if isinstance(document, str) else "it has no name"
-    return Unavailable(
-        f"the endpoint's root answered with something else than a container's JSON object: {reason}",
-        kind="not a container",
-    )
+    return Unavailable(f"the endpoint's root answered with something else than a container's JSON object: {reason}")
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:

@@ -201,6 +201,17 @@ def test_without_a_history_nothing_is_written_down(tmp_path: Path) -> None:
     assert world.built == 1
 
 
+def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> None:
+    def fail() -> Report:
+        raise ZeroDivisionError
+
+    world.recorder.keep_so_far(fail)
+    world.clock.advance(60)
+    world.keep()
+    assert world.built == 0
+    assert world.recorder.add(encode(report()), report()) == ()
+
+
 def test_a_folder_that_cannot_be_made_has_no_effect(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     world = World(tmp_path / "file" / "history.sqlite3")

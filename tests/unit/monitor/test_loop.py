@@ -567,13 +567,14 @@ def test_an_endpoint_that_dies_for_good_leaves_an_unknown_end() -> None:
     assert world.clock.now_ns <= seconds(52.2)
 
 
-def test_an_endpoint_that_never_answers_is_said_so() -> None:
+@pytest.mark.parametrize("reason", ["/task answered HTTP 500", "/task did not answer within 0.9 s"])
+def test_an_endpoint_that_never_shows_the_task_is_quoted(reason: str) -> None:
     world = World(stop_at=5.0)
     world.stats_at = lambda _at: Unavailable("refused")
-    world.task_at = lambda _at: Unavailable("refused")
+    world.task_at = lambda at: Unavailable("refused" if at < 1 else reason)
     world.run()
     assert world.streams.lines == []
-    assert "never answered" in world.log.events("error")[-1]
+    assert f"never showed the task ({reason})" in world.log.events("error")[-1]
 
 
 def test_checkpoints_are_cumulative_and_carry_their_interval() -> None:

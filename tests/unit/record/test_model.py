@@ -312,7 +312,7 @@ def test_impossible_values_count_as_missing(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
-def test_what_is_no_number_in_json_counts_as_missing(number: str) -> None:
+def test_nan_and_infinities_count_as_missing(number: str) -> None:
     head = '{"time":"2026-11-20T03:12:45.123Z","type":"task.report","record":{"taskId":"t","container":{"name":"NaN"},'
     line = f'{head}"metrics":{{"durationMs":{number},"cpuSeconds":1}}}}}}'
     for written in (line, line.encode()):
