@@ -42,17 +42,16 @@ class ResourceLimits(Struct, frozen=True, kw_only=True):
 def container_limits(
     container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, host: Host
 ) -> ResourceLimits:
-    """The container's own limit, else the task's, else the machine's.
+    """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
 
-    A container's CPU limit has no effect if the task's is lower. The memory limit in the stats
-    is used unless it stands for "unlimited".
+    A container's ``cpu`` is a share and limits nothing. The memory limit in the stats is used unless it stands for
+    "unlimited".
     """
-    vcpu_limits = [limit for limit in (container.vcpu_limit, task.vcpu_limit) if limit is not None]
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
     if memory_bytes is None and usage is not None and usage.memory_limit_bytes:
         largest_bytes = host.memory_bytes if host.memory_bytes is not None else _UNLIMITED_BYTES
         memory_bytes = usage.memory_limit_bytes if usage.memory_limit_bytes <= largest_bytes else None
-    return ResourceLimits(vcpu=min(vcpu_limits, default=host.vcpu), memory_bytes=memory_bytes)
+    return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
 
 
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
@@ -160,6 +159,7 @@ def build_other_container(
         end = running_outcome(now_ns)
     numbers = replace(
         usage_metrics(usage, container_limits(container, task, usage, host)),
+        vcpu_share=as_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
     if container.shares_network:
@@ -213,6 +213,7 @@ def build_batch_record(
 def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: Outcome) -> Metrics:
     return replace(
         measured,
+        vcpu_share=as_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
         billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
         init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),

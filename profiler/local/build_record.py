@@ -51,7 +51,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
-    """The limits of the container and the task where ECS has them, else ``sizes`` or those of the host."""
+    """The sizes of the task and the container where ECS has them, else ``sizes`` or those of the host."""
     known = container_limits(placement.container, placement.task, None, Host())
     return ResourceLimits(
         vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
@@ -88,6 +88,7 @@ def apply_placement(
             record.metrics,
             init_duration_ms=span_ms(task.pull_started_ns, started_ns),
             billed_duration_ms=billed_ms(task.pull_started_ns, finished_ns),
+            vcpu_share=as_number(own.vcpu_share),
             ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
             ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
         ),

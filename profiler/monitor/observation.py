@@ -25,7 +25,7 @@ class BatchLoad:
     """What concerns a batch beyond the usage of its container.
 
     ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
-    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else what bounds the container.
+    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
     """
 
     def __init__(self, vcpu_size: float | None) -> None:
@@ -222,8 +222,8 @@ class Observation:
             usage = ContainerUsage(self._interval_ns)
             usage.keep_totals_only()
             return usage
-        limits = (None if self.task is None else self.task.vcpu_limit, container.vcpu_limit, self._host_vcpu)
-        self.loads[container.name] = BatchLoad(next((limit for limit in limits if limit is not None), None))
+        task_vcpu = None if self.task is None else self.task.vcpu_limit
+        self.loads[container.name] = BatchLoad(self._host_vcpu if task_vcpu is None else task_vcpu)
         return ContainerUsage(self._interval_ns, self._series_points)
 
     def _follow_only(self, watched: Collection[str]) -> None:

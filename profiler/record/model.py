@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeGuard, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 RecordType = Literal["task.report", "task.checkpoint"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
@@ -65,7 +65,8 @@ class Metrics(_Model, frozen=True, kw_only=True):
     of the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is
     needed: usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its
     largest value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method
-    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading.
+    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading. ``vcpuSize`` is the
+    task's size, else the host's; ``vcpuShare`` is the container's own CPU share, which guarantees and never limits.
     ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 %
     of its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left
     out.
@@ -77,6 +78,7 @@ class Metrics(_Model, frozen=True, kw_only=True):
     max_memory_used_mb: Number | None = None
     init_duration_ms: Number | None = None
     vcpu_size: Number | None = None
+    vcpu_share: Number | None = None
     cpu_seconds: float | None = None
     vcpu_used: Distribution | None = None
     cpu_utilization_percent: Distribution | None = None
@@ -113,13 +115,14 @@ class Interval(_Model, frozen=True, kw_only=True):
 
 
 class Container(_Model, frozen=True, kw_only=True):
-    """The batch container."""
+    """The batch container. ``restarts`` counts its restarts in place, which ECS does by its restart policy."""
 
     name: str
     id: str | None = None
     arn: str | None = None
     image: str | None = None
     image_digest: str | None = None
+    restarts: int | None = None
 
 
 class OtherContainer(_Model, frozen=True, kw_only=True):

@@ -106,11 +106,6 @@ def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     required_vcpu = evidence.required_vcpu
     if size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
         yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
-    if choice.changes and _is_limited_by_container(evidence.latest.vcpu_size, choice.size.vcpu, size):
-        yield (
-            f"The container {evidence.latest.container!r} has its own CPU limit of "
-            f"{format_vcpu(evidence.latest.vcpu_size or 0)}: check that it fits the new size."
-        )
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:

@@ -37,8 +37,8 @@ _WHOLE_PERCENT = 100
 class Requirements(Struct, frozen=True, kw_only=True):
     """What a task needs for one run: memory in MiB, and vCPUs as the sum of 95th percentiles.
 
-    None if the batch was not measured. ``unbounded`` lists the containers with neither measurements nor a limit of
-    their own; the sums do not include them.
+    None if the batch was not measured. ``unbounded`` lists the containers whose CPU was not measured, or that have
+    neither a measurement nor a limit of their memory; the sums do not include what is unknown.
     """
 
     memory_mb: float | None = None
@@ -52,7 +52,7 @@ def requirements_of(record: Record) -> Requirements:
     memory_mb = plausible(record.metrics.max_memory_used_mb)
     vcpu = vcpu_p95(record.metrics)
     others_memory = [_memory_mb(other, size) for other in record.containers]
-    others_vcpu = [_vcpu(other, size) for other in record.containers]
+    others_vcpu = [vcpu_p95(other.metrics or Metrics()) for other in record.containers]
     return Requirements(
         memory_mb=None if memory_mb is None else memory_mb + _sum(others_memory),
         vcpu=None if vcpu is None else vcpu + _sum(others_vcpu),
@@ -89,15 +89,6 @@ def _memory_mb(container: OtherContainer, task: TaskSize) -> float | None:
     metrics = container.metrics or Metrics()
     used_mb = plausible(metrics.max_memory_used_mb)
     return used_mb if used_mb is not None else _own_limit(plausible(metrics.memory_size_mb), task.memory_mb)
-
-
-def _vcpu(container: OtherContainer, task: TaskSize) -> float | None:
-    metrics = container.metrics or Metrics()
-    used = vcpu_p95(metrics)
-    if used is not None:
-        return used
-    # Without a task size, the vCPU size is the number of the machine's CPUs, not a limit.
-    return _own_limit(plausible(metrics.vcpu_size), task.vcpu) if task.vcpu is not None else None
 
 
 def _own_limit(limit: Number | None, task_limit: Number | None) -> float | None:

@@ -59,7 +59,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     assert metrics["maxMemoryUsedMB"] == pytest.approx(used_mb, rel=0.02)
     assert metrics["memorySizeMB"] == 512
     assert metrics["memoryPeakSource"] == "sampled"
-    assert metrics["vcpuSize"] == 0.8
+    assert (metrics["vcpuSize"], metrics["vcpuShare"]) == (1, pytest.approx(0.8, abs=0.001))
     # It burns, then idles: the most is above the average, however busy the machine is, and within its quota.
     assert metrics["vcpuUsed"]["avg"] < metrics["vcpuUsed"]["max"] <= 0.88, json.dumps(record)
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 1024}

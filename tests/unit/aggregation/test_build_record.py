@@ -49,14 +49,14 @@ def usage_with(cpu_seconds: float = 0.5, **fields: int) -> ContainerUsage:
     ("container", "task", "stats_limit", "vcpu", "memory"),
     [
         (
-            {"vcpu_limit": 0.5, "memory_limit_bytes": GIB},
+            {"vcpu_share": 0.5, "memory_limit_bytes": GIB},
             {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB},
             None,
-            0.5,
+            1.0,
             GIB,
         ),
-        ({"vcpu_limit": 4.0}, {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}, UNLIMITED, 1.0, 2 * GIB),
-        ({}, {}, 3 * GIB, 8, 3 * GIB),
+        ({"vcpu_share": 4.0}, {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}, UNLIMITED, 1.0, 2 * GIB),
+        ({"vcpu_share": 0.5}, {}, 3 * GIB, 8, 3 * GIB),
         ({}, {}, UNLIMITED, 8, None),
         ({}, {}, 32 * GIB, 8, 32 * GIB),
         ({}, {}, 33 * GIB, 8, None),
@@ -185,6 +185,18 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )
+
+
+def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() -> None:
+    """A batch with a share of 0.5 vCPU that uses 0.515 of the task's 2 vCPU: 26 % and not 103 %."""
+    container, task = ContainerMetadata(name="b", vcpu_share=0.5), TaskMetadata(vcpu_limit=2)
+    usage = usage_with(0.515)
+    beside = build_other_container(container, task, usage, START_NS, HOST).metrics
+    for metrics in (beside, build_batch_record(container, task, usage, unknown_outcome(None), HOST).metrics):
+        assert metrics is not None
+        assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
+        assert metrics.cpu_utilization_percent is not None
+        assert metrics.cpu_utilization_percent.max == 25.75
 
 
 def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> None:

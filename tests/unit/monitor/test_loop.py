@@ -931,6 +931,18 @@ def test_a_task_without_a_cpu_limit_is_measured_against_the_host() -> None:
     assert (metrics["vcpuSize"], metrics["vcpuSaturatedPercent"]) == (4, 0)
 
 
+def test_the_containers_cpu_units_are_a_share_of_the_task_and_limit_nothing() -> None:
+    """With a share of 0.25 vCPU the batch uses 0.5 of the task's 1 vCPU all the time: it is not saturated."""
+    world = World(batch_ends=20.5)
+    world.task_at = lambda at: replace(
+        world.usual_task(at), containers=(replace(world.batch(at), vcpu_share=0.25), OWN)
+    )
+    metrics = world.run().report()["metrics"]
+    assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["vcpuSaturatedPercent"]) == (1, 0.25, 0)
+    assert metrics["cpuUtilizationPercent"]["max"] == 50.0
+    assert metrics["slowdownAtVcpu"]["0.25"]["min"] > 2
+
+
 def test_containers_that_are_no_batch_keep_no_series() -> None:
     world = World(batch_ends=20.5).run()
     observation = world.observation

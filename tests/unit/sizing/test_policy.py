@@ -98,10 +98,10 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
+    """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     need = facts_of(report(peak_mb=800, p95=0.2, others=limited)).requirements
-    assert (need.memory_mb, need.unbounded) == (1056, ())
-    assert need.vcpu == pytest.approx(0.45)
+    assert (need.memory_mb, need.vcpu, need.unbounded) == (1056, 0.2, ("side",))
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
@@ -203,12 +203,6 @@ def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
 def test_of_windows_the_largest_size_is_another() -> None:
     text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=DeploymentTarget(windows=True))
     assert "4 vCPU is the largest size that Fargate has for Windows." in text
-
-
-def test_a_cpu_limit_of_the_containers_own_is_named() -> None:
-    limited = report(p95=0.4, size=(2, 4096), metrics={"vcpu_size": 1})
-    assert size([limited])[0] == 0.5
-    assert "'batch' has its own CPU limit of 1 vCPU: check that it fits the new size." in reasons(limited)
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
