@@ -21,6 +21,8 @@ from profiler.record.model import (
     PeakSource,
     Record,
     TaskSize,
+    known_peak_source,
+    may_have_lost_a_child,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -204,8 +206,9 @@ def build_batch_record(
         end,
         memory_max_bytes=usage.memory_max_bytes if usage else None,
         memory_size_bytes=sizes.memory_bytes,
+        peak_source=known_peak_source(record.metrics),
         limit_hits=usage.memory_limit_hits if usage else None,
-        is_end_covered=usage is not None and usage.memory_readings.reach(end.until_ns),
+        may_have_lost_a_child=may_have_lost_a_child(record.metrics),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 

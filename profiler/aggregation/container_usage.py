@@ -2,7 +2,6 @@
 
 from msgspec import Struct
 
-from profiler.aggregation.outcome import MemoryReadings
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
@@ -82,7 +81,6 @@ class ContainerUsage:
         self.samples = 0
         self.duplicates = 0
         self.replacements = 0
-        self.memory_readings = MemoryReadings()
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = TimeWeightedMean()
         self.memory_max_at_ns: int | None = None
@@ -144,7 +142,6 @@ class ContainerUsage:
 
     def _restart_counters(self, *, shares_network: bool) -> None:
         self.replacements += 1
-        self.memory_readings = MemoryReadings()
         self._cpu_ns.restart()
         for name, counter in self._counters.items():
             if not (shares_network and name in _NETWORK):
@@ -192,7 +189,6 @@ class ContainerUsage:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
-        self.memory_readings.add(sample.read_ns)
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
         # A first value with an unknown step counts for one tick, so that it is not lost.

@@ -135,7 +135,6 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``was_memory_read_to_end`` is True if the samples of the memory reach the end.
     """
 
     span: RunSpan
@@ -147,7 +146,6 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
-    was_memory_read_to_end: bool = False
     has_block_io: bool
     processes: tuple[Process, ...] = ()
 
@@ -261,10 +259,7 @@ def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
-        limit_hits=None,
-        is_end_covered=observed.peak.source == "kernel"
-        or observed.memory_kills is not None
-        or observed.was_memory_read_to_end,
+        peak_source=observed.peak.source,
         memory_kills=observed.memory_kills,
     )
 

@@ -195,7 +195,6 @@ class _Session:
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
-            was_memory_read_to_end=samples.memory_readings.reach(self._read_ns(finished_ns)),
             shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
             processes=totals.top(),
             has_block_io=proc.read("/proc/self/io") is not None,

@@ -12,8 +12,9 @@ SCHEMA_VERSION = "1.2"
 RecordType = Literal["task.report", "task.checkpoint"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
 PeakSource = Literal["kernel", "sampled"]
-OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit"]
+OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-limit"]
 Number = int | float
+_NEAR_LIMIT_FRACTION = 0.95
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as unknown. So the fields
 # below are any text for the decoder; the closed lists above are for writers.
@@ -349,6 +350,18 @@ def known_peak_source(metrics: Metrics) -> PeakSource | None:
     """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
     source = metrics.memory_peak_source
     return source if source is not None and _is_peak_source(source) else None
+
+
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
+
+    The kernel may then have killed a child of the batch between two samples.
+    """
+    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
 
 
 def _is_status(word: str) -> TypeGuard[Status]:

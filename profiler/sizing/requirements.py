@@ -24,6 +24,7 @@ from profiler.record.model import (
     TaskSize,
     known_peak_source,
     known_status,
+    may_have_lost_a_child,
 )
 
 _MAX_PLAUSIBLE = 1e12
@@ -134,8 +135,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own. ``slowdown`` has the bounds for each vCPU
     size at which the run would have been slower; it is None for records of schema 1.0 and without CPU measurements.
     ``saturated_percent`` is the share of the time in which the task used all of its vCPUs. ``oom_size_mb`` is the size
-    that was too small if the run ran out of memory. ``gpus_idle`` is None without GPUs that are known to belong to the
-    batch.
+    that was too small if the run ran out of memory, ``reached_size_mb`` the size at which a child may have been killed.
+    ``gpus_idle`` is None without GPUs that are known to belong to the batch.
     """
 
     key: tuple[str, str, str]
@@ -152,6 +153,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     saturated_percent: float | None = None
     out_of_memory: bool = False
     oom_size_mb: float | None = None
+    reached_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
     duration_ms: Number | None = None
@@ -185,6 +187,7 @@ def facts_of(report: Report) -> RunFacts:
         saturated_percent=_percent(metrics.vcpu_saturated_percent),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
+        reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
         peak_source=known_peak_source(metrics),
         stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
         duration_ms=plausible(metrics.duration_ms),
@@ -231,6 +234,12 @@ def _percent(value: float | None) -> float | None:
 def _bound(factor: float) -> float:
     """No run is faster with fewer vCPUs."""
     return round(min(max(factor, 1.0), _MAX_SLOWDOWN), _SLOWDOWN_DIGITS)
+
+
+def _memory_size_mb(record: Record) -> float | None:
+    """Return the memory size of the task, else the batch's limit."""
+    size = plausible_task_size(record) or TaskSize()
+    return plausible(record.metrics.memory_size_mb) if size.memory_mb is None else size.memory_mb
 
 
 def _oom_size_mb(record: Record) -> float | None:

@@ -278,8 +278,10 @@ def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: T
         ({}, 110 * MIB, True),
         ({}, 120 * MIB, None),
         ({}, None, None),
-        ({"memory_limit_hits": 1}, None, True),
-        ({}, GIB, None),  # one reading does not exclude a kill
+        ({"memory_limit_hits": 1}, None, None),
+        ({"memory_limit_hits": 1}, 140 * MIB, True),
+        ({"memory_limit_hits": 1}, 2000 * MIB, None),  # at 5 %: the hits were page cache
+        ({}, GIB, None),
         (None, 110 * MIB, None),
     ],
 )
@@ -293,6 +295,23 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
     )
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "cache_mib", "likely"),
+    [(380, 0, None), (379, 0, False), (400, 20, None), (400, 21, False), (None, 0, False)],
+)
+def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_child_was_killed(
+    peak_mib: int | None, cache_mib: int, *, likely: bool | None
+) -> None:
+    """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
+    fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
+    usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB)
+    end = exited_outcome(0, START_NS, is_stop_requested=False)
+    record = build_batch_record(container, TaskMetadata(), usage, end, Host())
+    assert record.likely_out_of_memory is likely
+    assert record.out_of_memory_evidence is None
 
 
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:

@@ -50,16 +50,6 @@ def test_the_first_step_runs_from_the_start_and_rates_are_over_the_real_step() -
     assert feed.usage.cpu_seconds == 6.0
 
 
-def test_memory_readings_of_a_replaced_container_say_nothing_about_the_new_one() -> None:
-    feed = Feed()
-    for at in (1, 2, 3):
-        feed.add(at, memory_mib=10)
-    feed.add(3.5)
-    assert feed.usage.memory_readings.reach(START_NS + seconds(4))
-    feed.add(4, memory_mib=10, docker_id="b")
-    assert not feed.usage.memory_readings.reach(START_NS + seconds(4))
-
-
 def test_a_short_first_step_is_joined_with_the_next() -> None:
     """The counter holds the container runtime's work from before the start: 0.06 s of CPU in 0.03 s."""
     feed = Feed()

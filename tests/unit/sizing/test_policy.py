@@ -113,6 +113,18 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     assert "The use of 'side' was not fully measured" in reasons(one)
 
 
+@pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
+def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
+    usage_peak_mb: float | None, memory_mb: float
+) -> None:
+    """A quarter of the memory was ever seen in use, but once all of it was, and not by page cache."""
+    unseen = report(0, peak_mb=400, metrics={"memory_usage_peak_mb": usage_peak_mb})
+    runs = [unseen, report(1, peak_mb=400)]
+    assert size(runs)[1] == memory_mb
+    assert ("less than 2 GB is not recommended" in reasons(*runs)) is (memory_mb == 2048)
+    assert ("was ever used" in reasons(*runs)) is (memory_mb == 512)
+
+
 def test_failed_stopped_and_killed_runs_count() -> None:
     runs = [
         report(0, peak_mb=100),

@@ -428,16 +428,16 @@ def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> Non
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
 
 
-@pytest.mark.parametrize(
-    ("ends", "of_the_stats", "likely"),
-    [(60.5, None, False), (60.5, False, False), (64.0, None, None), (64.0, False, False), (None, None, None)],
-)
-def test_low_memory_excludes_a_kill_if_a_source_read_it_until_the_end(
-    *, ends: float | None, of_the_stats: bool | None, likely: bool | None
-) -> None:
-    finished_at = None if ends is None else format_ms(START_NS + seconds(ends))
-    record = World().run(60).record("failure", 137, finished_at=finished_at, likely_out_of_memory=of_the_stats)
-    assert record.likely_out_of_memory is likely
+@pytest.mark.parametrize("ends", [60.5, 64.0])
+def test_low_memory_in_readings_of_the_processes_does_not_exclude_a_memory_kill(ends: float) -> None:
+    record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+    assert record.likely_out_of_memory is None
+
+
+def test_hits_of_the_limit_that_only_the_task_stats_have_stay_evidence() -> None:
+    found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
+    record = World().run(60).record("unknown", None, **found)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "memory-at-limit")
 
 
 def test_a_low_mark_of_the_whole_batch_excludes_a_memory_kill() -> None:
