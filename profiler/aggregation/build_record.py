@@ -232,6 +232,7 @@ def _identity(container: ContainerMetadata) -> Container:
         arn=container.arn,
         image=container.image,
         image_digest=container.image_digest,
+        restarts=container.restart_count or None,
     )
 
 

@@ -1,6 +1,7 @@
 """How a run ended: its status, its end, and whether it probably ran out of memory."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.record.model import OutOfMemoryEvidence, PeakSource, Status
 
@@ -28,6 +29,14 @@ class OutOfMemory(Struct, frozen=True, kw_only=True):
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None
+
+
+def with_clock_shift(end: Outcome, started_ns: int | None, shift_ns: int) -> Outcome:
+    """Correct the durations by what the wall clock was set since the start."""
+    if not shift_ns or end.until_ns is None or started_ns is None:
+        return end
+    until_ns = end.until_ns - shift_ns
+    return end if until_ns < started_ns else replace(end, until_ns=until_ns)
 
 
 def running_outcome(now_ns: int) -> Outcome:

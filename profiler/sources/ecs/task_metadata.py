@@ -32,6 +32,8 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. Times are nanoseconds since 1970.
 
     ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
+    ``attempt_started_ns`` is set by :class:`~profiler.sources.ecs.restarts.Restarts`: the last start, where
+    ``started_ns`` is then the first one.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     desired_status: str | None = None
     exit_code: int | None = None
     started_ns: int | None = None
+    attempt_started_ns: int | None = None
     finished_ns: int | None = None
     restart_count: int = 0
     vcpu_share: float | None = None

@@ -194,7 +194,7 @@ class World:
             interval_ns,
             self.on_sample,
             series_points=self.settings.series_points,
-            host_vcpu=host.vcpu,
+            host=host,
             devices=self.devices,
         )
         ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
@@ -773,14 +773,12 @@ def test_who_completes_a_checkpoint_sees_its_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "direction", "duration_ms"), [(1, "forward", 40_000 + 3_600_000), (-1, "back", None)]
+    ("jump", "direction"), [(7, "forward"), (300, "forward"), (3600, "forward"), (-8, "back"), (-3600, "back")]
 )
-def test_a_wall_clock_that_is_set_costs_no_cpu_time_and_is_said(
-    hours: int, direction: str, duration_ms: int | None
-) -> None:
-    """Start and end are stamps of the container runtime, so the duration holds the jump; the record says so."""
+def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direction: str) -> None:
+    """The stamps of the container runtime jump with the clock; by how much is known."""
     world = World(batch_ends=40.0)
-    jump_ns = hours * seconds(3600)
+    jump_ns = seconds(jump)
 
     def jump_at(at: float) -> int:
         return jump_ns if at >= 20 else 0
@@ -801,11 +799,15 @@ def test_a_wall_clock_that_is_set_costs_no_cpu_time_and_is_said(
     world.stats_at, world.task_at = stats_at, task_at
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("success", 0)
-    assert record["metrics"].get("durationMs") == duration_ms
-    assert (record["metrics"]["cpuSeconds"], record["metrics"]["vcpuUsed"]["max"]) == (19.5, 0.5)
+    metrics = record["metrics"]
+    assert (metrics["durationMs"], metrics["billedDurationMs"], metrics["initDurationMs"]) == (40_000, 60_000, 20_000)
+    assert metrics["cpuSeconds"] == 19.5
+    assert set(metrics["vcpuUsed"].values()) == {0.5}
+    assert set(record["series"]["vcpuUsed"]) == {0.5}
+    assert None not in record["series"]["memoryUsedMB"]
     assert (record["sampling"]["samples"], record["sampling"]["longestGapMs"]) == (39, 1000)
     (warning,) = record["monitor"]["warnings"]
-    assert f"set {direction} by 3600 s" in warning
+    assert f"set {direction} by {abs(jump)} s" in warning
     assert world.log.events("warning") == [warning]
 
 
@@ -862,8 +864,16 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
     assert (record["status"], record["exitCode"], record["container"]["id"]) == ("success", 0, "b2")
     metrics = record["metrics"]
     assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (30.0, 0.5, 200)
-    assert metrics["durationMs"] == 30_500
-    assert [text for text in record["monitor"]["warnings"] if "replaced by a new one once" in text]
+    assert (record["startedAt"], metrics["durationMs"], metrics["initDurationMs"]) == (
+        "2025-11-20T00:53:20.000Z",
+        60_500,
+        20_000,
+    )
+    assert record["container"]["restarts"] == 1
+    (warning,) = record["monitor"]["warnings"]
+    assert "restarted the container once" in warning
+    assert set(record["series"]["vcpuUsed"]) == {0.5}
+    assert record["series"]["startedAt"] == record["startedAt"]
 
 
 def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
