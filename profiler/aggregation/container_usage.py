@@ -1,9 +1,11 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from profiler.aggregation.statistics import RELATIVE_ERROR, MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
@@ -82,7 +84,8 @@ class ContainerUsage:
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
         self._steps_ms = TimeWeightedStatistics()
-        self._carried_ns = 0
+        # The time since the last known CPU time (None if unknown), and CPU time that was not counted yet.
+        self._carried_ns: int | None = 0
         self._carried_cpu_ns = 0
         self._docker_id: str | None = None
         self._received_ns: int | None = None
@@ -111,7 +114,7 @@ class ContainerUsage:
         attempt_started_ns: int | None = None,
         is_new: bool = True,
         shares_network: bool = False,
-        wall_shift_ns: int = 0,
+        wall_shifts_ns: Sequence[int] = (),
     ) -> bool:
         """Add a sample.
 
@@ -125,7 +128,7 @@ class ContainerUsage:
                 restarted in place before.
             shares_network: Whether the network counters are those of the task (awsvpc). They continue when
                 a container is replaced.
-            wall_shift_ns: By how much the wall clock was set in all, as far as it is known.
+            wall_shifts_ns: By how much the wall clock was set since ``started_ns`` in all, after each time.
 
         Returns:
             False if the sample is a duplicate.
@@ -136,15 +139,20 @@ class ContainerUsage:
         sample = self._without_impossible_memory(sample)
         is_first = self.last_read_ns is None
         if is_first:
-            self._clock_shift_ns = wall_shift_ns
+            self._clock_shift_ns = wall_shifts_ns[-1] if wall_shifts_ns else 0
             if self._series_points:
                 start_ns = sample.read_ns if started_ns is None else started_ns
                 self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points)
-        step_ns = self._step(sample, received_ns, started_ns, wall_shift_ns)
+        step_ns = self._step(sample, received_ns, started_ns, wall_shifts_ns)
         attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
         if self._docker_id not in (None, docker_id) and self._could_be_new(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
-        self._add_cpu(sample, step_ns, attempt_ns, received_ns, is_from_start=is_first and is_new)
+        cpu_ns = self._possible_cpu_ns(sample, step_ns, received_ns, is_new=is_new)
+        if cpu_ns is None:
+            carried_ns = self._carried_ns
+            self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
+        else:
+            self._add_cpu(cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
@@ -173,19 +181,20 @@ class ContainerUsage:
                 counter.restart()
 
     def _step(
-        self, sample: ContainerSample, received_ns: int, started_ns: int | None, wall_shift_ns: int
+        self, sample: ContainerSample, received_ns: int, started_ns: int | None, wall_shifts_ns: Sequence[int]
     ) -> int | None:
         """The length of the step that ends at this sample; None if it is unknown."""
         if self.last_read_ns is None or self._received_ns is None:
-            first_ns = sample.read_ns - started_ns if started_ns is not None else 0
+            first_ns = sample.read_ns - self._clock_shift_ns - started_ns if started_ns is not None else 0
             return first_ns if first_ns > 0 else None
         step_ns = sample.read_ns - self.last_read_ns
         excess_ns = step_ns - (received_ns - self._received_ns)
-        known_ns = wall_shift_ns - self._clock_shift_ns
-        # A sample can have been taken before the clock was set, and arrive after it.
-        if abs(excess_ns - known_ns) < abs(excess_ns):
-            step_ns, excess_ns = step_ns - known_ns, excess_ns - known_ns
-            self._clock_shift_ns += known_ns
+        if wall_shifts_ns:
+            # A sample can have been taken before the clock was set, and arrive after it: the likeliest shift counts.
+            changes_ns = [shift_ns - self._clock_shift_ns for shift_ns in wall_shifts_ns]
+            change_ns = min(0, *changes_ns, key=lambda change_ns: abs(excess_ns - change_ns))
+            step_ns, excess_ns = step_ns - change_ns, excess_ns - change_ns
+            self._clock_shift_ns += change_ns
         if abs(excess_ns) > _CLOCK_JUMP_NS:
             self._clock_shift_ns += excess_ns
             return None
@@ -215,40 +224,37 @@ class ContainerUsage:
         used, cache, peak = (size if size is not None and size <= largest_bytes else None for size in sizes)
         return replace(sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak)
 
-    def _is_impossible(self, growth_ns: int, step_ns: int | None, received_ns: int) -> bool:
-        """Whether all CPUs of the machine together cannot have provided the CPU time."""
-        if self._machine.vcpu is None:
-            return False
-        own_step_ns = 0 if self._received_ns is None else received_ns - self._received_ns
-        return growth_ns > self._machine.vcpu * (max(step_ns or 0, own_step_ns) + _MAX_LATENESS_NS)
-
-    def _add_cpu(
-        self,
-        sample: ContainerSample,
-        step_ns: int | None,
-        attempt_ns: int | None,
-        received_ns: int,
-        *,
-        is_from_start: bool,
-    ) -> None:
-        if sample.cpu_ns is None:
-            return
+    def _possible_cpu_ns(
+        self, sample: ContainerSample, step_ns: int | None, received_ns: int, *, is_new: bool
+    ) -> int | None:
+        """The CPU time, unless all CPUs of the machine together cannot have provided its growth."""
+        if sample.cpu_ns is None or self._machine.vcpu is None:
+            return sample.cpu_ns
         growth_ns = self._cpu_ns.growth(sample.cpu_ns)
+        if growth_ns is None:
+            growth_ns = sample.cpu_ns if is_new and step_ns is not None else 0
+        own_step_ns = 0 if self._received_ns is None else received_ns - self._received_ns
+        time_ns = max(step_ns or 0, own_step_ns) + (self._carried_ns or 0) + _MAX_LATENESS_NS
+        if growth_ns <= self._machine.vcpu * time_ns:
+            return sample.cpu_ns
+        self.impossible += 1
+        return None
+
+    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, attempt_ns: int | None, *, is_new: bool) -> None:
+        is_from_start = is_new and self._cpu_ns.total is None
+        growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
-            growth_ns = sample.cpu_ns
-        if growth_ns is not None and self._is_impossible(growth_ns, step_ns, received_ns):
-            self.impossible += 1
+            growth_ns = cpu_ns
+        elif growth_ns == cpu_ns and attempt_ns != step_ns:  # reset: nothing is known of the time before the start
+            step_ns, self._carried_ns = attempt_ns, 0
+        carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
+        self._carried_ns = self._carried_cpu_ns = 0
+        if growth_ns is None or step_ns is None or carried_ns is None:
             return
-        is_reset = self._cpu_ns.add(sample.cpu_ns) == sample.cpu_ns
-        if is_reset:
-            step_ns = attempt_ns
-        if growth_ns is None or step_ns is None:
-            return
-        step_ns, growth_ns = step_ns + self._carried_ns, growth_ns + self._carried_cpu_ns
+        step_ns, growth_ns = step_ns + carried_ns, growth_ns + carried_cpu_ns
         if is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns:
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
-        self._carried_ns = self._carried_cpu_ns = 0
         vcpu = growth_ns / step_ns
         for window in self._windows():
             window.vcpu.add(vcpu, step_ns)
@@ -256,7 +262,7 @@ class ContainerUsage:
             window.covered_ns += step_ns
         self.last_vcpu, self._ended_step_ns = vcpu, step_ns
         if self.series is not None:
-            end_ns = sample.read_ns - self._clock_shift_ns
+            end_ns = read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
@@ -286,9 +292,10 @@ class ContainerUsage:
         """
         if step_ns is None or step_ns <= self._nominal_step_ns:
             return step_ns or 0
-        usual_ms = self._steps_ms.median()
-        usual_ns = 0 if usual_ms is None else min(round(usual_ms * NS_PER_MS), _MAX_STATS_PERIOD_NS)
-        return min(step_ns, max(usual_ns, self._nominal_step_ns))
+        usual_ns = min((self._steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)
+        if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
+            return step_ns
+        return max(round(usual_ns * (1 - RELATIVE_ERROR)), self._nominal_step_ns)
 
     def take_ended_step_ns(self) -> int:
         """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""

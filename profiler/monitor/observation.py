@@ -163,6 +163,10 @@ class Observation:
         jumped_ns = self._clock_jumps.jumped_ns
         return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
 
+    def _wall_shifts_ns(self, name: str) -> tuple[int, ...]:
+        before_ns = self._shift_at_start_ns.get(name, 0)
+        return tuple(total_ns - before_ns for total_ns in self._clock_jumps.totals_ns)
+
     def warnings(self, name: str) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
         usage = self.usages.get(name)
@@ -223,7 +227,7 @@ class Observation:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
-                wall_shift_ns=self._clock_jumps.jumped_ns,
+                wall_shifts_ns=self._wall_shifts_ns(container.name),
             ):
                 self._last_fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)

@@ -876,6 +876,61 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
     assert record["series"]["startedAt"] == record["startedAt"]
 
 
+@pytest.mark.parametrize("are_counters_reset", [False, True])
+@pytest.mark.parametrize("shows", ["count", "start", "both"])
+def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bool, shows: str) -> None:
+    """The Docker id stays, and the statistics never vanish. The agent may continue the counters."""
+    world = World(batch_ends=60.5)
+    restarted = 25.5
+
+    def task_at(at: float) -> TaskMetadata:
+        batch = world.batch(at)
+        if at >= restarted and shows != "start":
+            batch = replace(batch, restart_count=1)
+        if at >= restarted and shows != "count":
+            batch = replace(batch, started_ns=START_NS + seconds(restarted))
+        return replace(world.usual_task(at), containers=(batch, OWN))
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        if not are_counters_reset or at < restarted or "b" not in usual.samples:
+            return usual
+        anew = replace(usual.samples["b"], cpu_ns=seconds((at - restarted) * 0.5))
+        return replace(usual, samples={**usual.samples, "b": anew})
+
+    world.task_at, world.stats_at = task_at, stats_at
+    record = world.run().report()
+    metrics = record["metrics"]
+    assert record["startedAt"] == record["series"]["startedAt"] == "2025-11-20T00:53:20.000Z"
+    assert (metrics["durationMs"], metrics["initDurationMs"]) == (60_500, 20_000)
+    lost = 0.25 if are_counters_reset else 0  # from the last reading of the first attempt to its end
+    assert metrics["cpuSeconds"] == pytest.approx(30.0 - lost)
+    assert record["container"]["restarts"] == 1
+    (warning,) = record["monitor"]["warnings"]
+    assert "restarted the container once" in warning
+
+
+def test_impossible_values_are_absent_with_one_warning() -> None:
+    world = World(batch_ends=40.5)
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        if at not in (6, 20, 21):
+            return usual
+        wrong = {6: {"cpu_ns": seconds(24_282)}, 20: {"memory_used_bytes": 10**15}, 21: {"cpu_ns": seconds(24_282)}}
+        broken = replace(usual.samples["b"], **wrong[int(at)])
+        return replace(usual, samples={**usual.samples, "b": broken})
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    metrics = record["metrics"]
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (20.0, 0.5, 100)
+    assert set(record["series"]["vcpuUsed"]) == {0.5}
+    assert record["series"]["memoryUsedMB"].count(None) == 1
+    (warning,) = record["monitor"]["warnings"]
+    assert "3 values of CPU time or memory that cannot be right on this machine (4 CPUs, 16384 MB)" in warning
+
+
 def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
     """Half of the minute it does not answer in time, then the timeout is long enough."""
     world = World(batch_ends=200.5)
