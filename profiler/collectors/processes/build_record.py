@@ -14,7 +14,7 @@ from profiler.aggregation.build_record import (
     with_peak,
 )
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.outcome import Outcome, OutOfMemory, out_of_memory
+from profiler.aggregation.outcome import Outcome, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import RunSeries, with_columns
 from profiler.core.optional_math import max_known
@@ -79,15 +79,10 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         memory_kills=None if measured.kills is None else measured.kills.count,
         may_have_lost_a_child=may_have_lost_a_child(metrics),
     )
-    if record.likely_out_of_memory and not verdict.likely:  # with hits of the limit, which only the task stats have
-        verdict = OutOfMemory(likely=True, evidence=record.out_of_memory_evidence)
-    return replace(
-        record,
-        metrics=metrics,
-        likely_out_of_memory=verdict.likely,
-        out_of_memory_evidence=verdict.evidence,
-        memory_kills=measured.kills,
-    )
+    record = replace(record, metrics=metrics, memory_kills=measured.kills)
+    if record.likely_out_of_memory and not verdict.likely:
+        return record  # by hits of the limit, which only the task stats have
+    return replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
 
 
 def _end_ns(record: Record) -> int | None:
