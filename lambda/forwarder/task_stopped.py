@@ -105,7 +105,7 @@ class TaskStoppedHandler:
         definition = None if task.definition_arn is None else self._definitions.describe(task.definition_arn)
         containers = identify_containers(definition, task)
         batch = batch_container(task, containers.batch)
-        outcome = determine_outcome(task, batch)
+        outcome = determine_outcome(task, batch, monitor=containers.monitor)
         index = _attempt(self._open_index, errors)
         run_log = self._run_log(task, containers.batch)
         found = run_log.find(

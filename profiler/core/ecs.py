@@ -1,10 +1,9 @@
 """ECS terms that the monitor, the task definition commands and the Lambda functions share.
 
-ARNs, task IDs and cluster names; the containers of a task by role; the log stream of a container.
+ARNs, task IDs and cluster names; the names of the monitor; the log stream of a container.
 """
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -24,9 +23,6 @@ STOP_CAUSES: Mapping[str, str] = {
 }
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
-# Containers that ECS and other AWS services add to a task.
-_INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
-_LOG_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
 
 
 class AwslogsTarget(Struct, frozen=True, kw_only=True):
@@ -51,27 +47,6 @@ def arn_part(arn: str | None, position: int) -> str | None:
     """Return one of the six colon-separated parts of an ARN; None if the part is empty or ``arn`` is not an ARN."""
     parts = (arn or "").split(":", _ARN_PARTS - 1)
     return parts[position] or None if len(parts) == _ARN_PARTS else None
-
-
-def is_monitor_image(image: object) -> bool:
-    """Whether the image's repository is ``task-profiler``, in any registry and namespace, with any tag or digest."""
-    repository = str(image or "").rsplit("/", 1)[-1]
-    return repository.split("@", 1)[0].split(":", 1)[0] == MONITOR_REPOSITORY
-
-
-def is_injected_name(container_name: str) -> bool:
-    """Whether ECS or another AWS service gives this name to a container that it adds to a task."""
-    return matches_any(container_name, _INJECTED_NAMES)
-
-
-def is_log_router_name(container_name: str) -> bool:
-    """Whether this is a usual name of a FireLens log router."""
-    return matches_any(container_name, _LOG_ROUTER_NAMES)
-
-
-def matches_any(text: str, patterns: tuple[str, ...]) -> bool:
-    """Whether the text in lower case matches one of the glob patterns."""
-    return any(fnmatchcase(text.lower(), pattern) for pattern in patterns)
 
 
 def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:

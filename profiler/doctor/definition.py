@@ -77,7 +77,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
 def _without_monitor(
     definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
 ) -> Iterator[Finding]:
-    wrapped = next((one for one in containers if one.names_task_profiler and "run" in one.command), None)
+    wrapped = next((one for one in containers if one.wraps_batch), None)
     if wrapped is not None:
         yield ok(_MONITOR, f"The container {wrapped.name} runs the batch by 'task-profiler run', without a monitor.")
         return

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles, repository
 from profiler.core.ecs import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
@@ -18,7 +19,6 @@ LOG_GROUP_VARIABLE = "TASK_PROFILER_LOG_GROUP"
 PID_MODE_LABEL = "task-profiler.pid-mode"
 PID_MODE_ADDED = "added"
 DEFAULT_STREAM_PREFIX = "ecs"
-_MONITOR_COMMAND = "monitor"
 _MEMORY_MB = 128
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
@@ -55,15 +55,9 @@ class Container(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, object] = {}
 
     @property
-    def names_task_profiler(self) -> bool:
-        """Whether the image's repository or the command names Task Profiler."""
-        in_command = any(MONITOR_REPOSITORY in word for word in self.command)
-        return in_command or MONITOR_REPOSITORY in repository(self.image)
-
-    @property
-    def runs_monitor(self) -> bool:
-        """Whether it runs the monitor, and not a batch through ``task-profiler run``."""
-        return [word for word in self.command if not word.endswith(MONITOR_REPOSITORY)] == [_MONITOR_COMMAND]
+    def wraps_batch(self) -> bool:
+        """Whether it runs a batch by ``task-profiler run``."""
+        return _as_task_container(self, None).wraps_batch
 
     @property
     def uses_gpu(self) -> bool:
@@ -84,13 +78,6 @@ def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
     return tuple(_container(raw) for raw in mappings(definition.get("containerDefinitions")))
 
 
-def repository(image: str | None) -> str:
-    """The image's name without tag and digest."""
-    name = (image or "").split("@", 1)[0]
-    registry, slash, rest = name.rpartition("/")
-    return f"{registry}{slash}{rest.split(':', 1)[0]}"
-
-
 def find_monitor(containers: Sequence[Container], image: str | None = None) -> Container | None:
     """The monitor of the definition, None if it has none.
 
@@ -101,16 +88,33 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     Raises:
         TaskProfilerError: if a container of another program has the monitor's name.
     """
-    for one in containers:
-        is_ours = one.names_task_profiler or (image is not None and repository(one.image) == repository(image))
-        if is_ours and (one.name == MONITOR_NAME or one.runs_monitor):
-            return one
-        if one.name == MONITOR_NAME:
-            raise TaskProfilerError(
-                f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {one.image or 'not set'}): "
-                "rename that container, or name its image by --image if it is your build of the monitor."
-            )
-    return None
+    name = _roles(containers, image).monitor
+    monitor = next((one for one in containers if one.name == name), None)
+    if monitor is None:
+        return None
+    described = _as_task_container(monitor, image)
+    if not (described.has_monitor_image or described.starts_monitor):
+        raise TaskProfilerError(
+            f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {monitor.image or 'not set'}): "
+            "rename that container, or name its image by --image if it is your build of the monitor."
+        )
+    return monitor
+
+
+def _roles(containers: Sequence[Container], image: str | None = None) -> ContainerRoles:
+    return container_roles([_as_task_container(one, image) for one in containers])
+
+
+def _as_task_container(container: Container, image: str | None) -> TaskContainer:
+    """Describe a container. ``image`` is the monitor's image, if its repository has a name of the user's own."""
+    is_own_build = image is not None and repository(container.image) == repository(image)
+    return TaskContainer(
+        name=container.name,
+        image=MONITOR_REPOSITORY if is_own_build else container.image,
+        command=container.command,
+        essential=container.essential,
+        firelens=container.is_log_router,
+    )
 
 
 def own_log_group(definition: Mapping[str, object], image: str | None = None) -> str | None:
@@ -145,18 +149,17 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     """
     if requested is not None:
         return _named_container(containers, requested)
-    names = candidates(containers)
-    essential = [one for one in containers if one.name in names and one.essential and not one.is_log_router]
+    essential = _roles(containers).candidates
     if len(essential) > 1:
-        listed = ", ".join(one.name for one in essential)
+        listed = ", ".join(essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
     if not essential:
-        listed = ", ".join(names) or "none"
+        listed = ", ".join(candidates(containers)) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one by --container."
         )
-    return essential[0]
+    return next(one for one in containers if one.name == essential[0])
 
 
 def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:

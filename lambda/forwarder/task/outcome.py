@@ -5,7 +5,6 @@ from typing import Literal
 from msgspec import Struct
 
 from forwarder.task.event import EventContainer, StoppedTask
-from profiler.core.ecs import MONITOR_NAME, is_monitor_image
 
 Verdict = Literal["success", "failure", "stopped", "unknown"]
 StopCategory = Literal["oom", "spot", "user", "scheduler", "infrastructure", "image", "resources", "exit", "unknown"]
@@ -65,11 +64,16 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def determine_outcome(task: StoppedTask, batch: EventContainer | None) -> Outcome:
-    """Determine the outcome of a task. ``batch`` is its batch container, None if it is not in the event.
+def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None) -> Outcome:
+    """Determine the outcome of a task.
 
     A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
     work is not done. Only the batch's own exit code counts.
+
+    Args:
+        task: the stopped task.
+        batch: its batch container; None if it is unknown.
+        monitor: the name of its monitor, whose own reason does not explain the end of the batch.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
@@ -82,7 +86,7 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None) -> Outcom
         category=category,
         out_of_memory=out_of_memory,
         exit_code=exit_code,
-        reason=_specific_reason(task, batch),
+        reason=_specific_reason(task, batch, monitor),
     )
 
 
@@ -113,14 +117,13 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
     return next((category for category, is_match in matches if is_match), "unknown")
 
 
-def _specific_reason(task: StoppedTask, batch: EventContainer | None) -> str | None:
-    """Return the most specific reason from ECS. The monitor's own reason does not explain the batch's end."""
+def _specific_reason(task: StoppedTask, batch: EventContainer | None, monitor: str | None) -> str | None:
+    """Return the most specific reason from ECS."""
     own = batch.reason if batch is not None and not _says(batch.reason, _NO_REASON) else None
     others = (
         f"{container.name}: {container.reason}"
         for container in task.containers
-        if container.reason and container.name != (batch.name if batch is not None else None)
-        if container.name != MONITOR_NAME and not is_monitor_image(container.image)
+        if container.reason and container.name not in {monitor, None if batch is None else batch.name}
     )
     stated = None if _says(task.stopped_reason, _NO_REASON) else task.stopped_reason
     if own or (stated and not _says(stated, _VAGUE_REASON)):

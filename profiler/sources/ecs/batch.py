@@ -2,10 +2,9 @@
 
 from msgspec import Struct
 
-from profiler.core.ecs import MONITOR_NAME, is_injected_name, is_log_router_name, is_monitor_image, matches_any
+from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
-_FIRELENS_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
 _FIRELENS_DRIVER = "awsfirelens"
 _APPLICATION_TYPE = "NORMAL"
 
@@ -30,7 +29,7 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
     Args:
         task: The task.
         requested: The value of TASK_PROFILER_CONTAINER.
-        own: The monitor's container, None if unknown.
+        own: The monitor's container; None: the container with the monitor's usual name.
     """
     if requested is not None:
         return _select_requested(task, requested)
@@ -66,39 +65,23 @@ def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
 
 
 def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:
-    others = [container for container in task.containers if _is_application(container, own)]
     drivers = {container.log_driver for container in task.containers}
-    without_routers = [container for container in others if not _is_log_router(container)]
-    if _FIRELENS_DRIVER in drivers:
-        others = without_routers
-    elif drivers == {None}:  # version 3 of the endpoint does not return the driver
-        others = without_routers or others
-    # A batch that is wrapped in `task-profiler run` may have the monitor's image.
-    chosen = [container for container in others if not _is_another_monitor(container)] or others
-    return tuple(dict.fromkeys(container.name for container in chosen))
+    # Version 3 of the endpoint does not return the driver.
+    may_have_router = _FIRELENS_DRIVER in drivers or drivers == {None}
+    others = [
+        TaskContainer(
+            name=container.name,
+            image=container.image,
+            firelens=None if may_have_router and container.log_driver != _FIRELENS_DRIVER else False,
+            injected=container.type not in (None, _APPLICATION_TYPE),
+        )
+        for container in task.containers
+        if own is None or not _is_own(container, own)
+    ]
+    return container_roles(others).candidates
 
 
-def _is_application(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
-    if container.type not in (None, _APPLICATION_TYPE) or is_own(container, own):
-        return False
-    return not is_injected_name(container.name)
-
-
-def is_own(container: ContainerMetadata, own: ContainerMetadata | None) -> bool:
-    """Whether the monitor runs in this container; decided by its usual name if ``own`` is unknown."""
-    if own is None:
-        return container.name == MONITOR_NAME
+def _is_own(container: ContainerMetadata, own: ContainerMetadata) -> bool:
     if container.docker_id is not None and own.docker_id is not None:
         return container.docker_id == own.docker_id
     return container.name == own.name
-
-
-def _is_another_monitor(container: ContainerMetadata) -> bool:
-    """Whether it is another copy of the monitor, judged by its name or its image."""
-    return container.name == MONITOR_NAME or is_monitor_image(container.image)
-
-
-def _is_log_router(container: ContainerMetadata) -> bool:
-    if container.log_driver == _FIRELENS_DRIVER:
-        return False
-    return is_log_router_name(container.name) or matches_any(container.image or "", _FIRELENS_ROUTER_IMAGES)

@@ -4,7 +4,7 @@ import pytest
 
 from forwarder.task.containers import LogStream, identify_containers
 from forwarder.task.event import StoppedTask
-from profiler.core.ecs import AwslogsTarget, awslogs_target, is_injected_name, is_log_router_name, is_monitor_image
+from profiler.core.ecs import AwslogsTarget, awslogs_target
 from profiler.local.build_record import Placement, apply_placement
 from profiler.monitor.delivery import log_target
 from profiler.record.model import Container, Record
@@ -44,24 +44,3 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
 @pytest.mark.parametrize("options", [{}, {"awslogs-stream-prefix": ""}, {"awslogs-stream": ""}])
 def test_without_a_stream_or_a_prefix_the_stream_is_unknown(options: dict[str, str]) -> None:
     assert awslogs_target(options, "batch", ARN) == AwslogsTarget()
-
-
-@pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        ("task-profiler", True),
-        ("registry.example.com:5000/team/task-profiler:1.2@sha256:0", True),
-        ("my-task-profiler:1", False),
-        ("task-profiler/other", False),
-        (None, False),
-    ],
-)
-def test_the_monitors_image_is_known_by_its_repository(image: str | None, *, expected: bool) -> None:
-    assert is_monitor_image(image) is expected
-
-
-def test_names_of_injected_containers_and_log_routers_are_matched_in_any_case() -> None:
-    assert all(map(is_injected_name, ("~internal~ecs~pause", "AWS-GuardDuty-agent-1", "ecs-service-connect-x")))
-    assert all(map(is_log_router_name, ("log_router", "Log-Router", "firelens_1")))
-    assert not is_injected_name("batch")
-    assert not is_log_router_name("router")

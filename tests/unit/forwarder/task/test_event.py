@@ -287,7 +287,8 @@ def test_the_most_specific_reason(
     listed = [{"name": "batch", "exitCode": 1, "reason": batch}]
     listed += [{"name": name, "reason": reason} for name, reason in others.items()]
     parsed = task(stoppedReason=stated, containers=listed)
-    assert determine_outcome(parsed, batch_container(parsed, "batch")).reason == expected
+    outcome = determine_outcome(parsed, batch_container(parsed, "batch"), monitor="task-monitor")
+    assert outcome.reason == expected
 
 
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
@@ -459,7 +460,7 @@ def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> 
         ({"batch": OWN, "task-monitor": OWN}, "batch", True),
         ({"batch": OWN}, "batch", False),
         ({"batch": "etl:7", "watch": OWN}, "batch", True),
-        ({"one": OWN, "two": OWN}, None, True),
+        ({"one": OWN, "two": OWN}, None, False),
     ],
 )
 def test_without_a_definition_an_images_own_name_counts(

@@ -1,0 +1,155 @@
+"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch.
+
+The monitor, the commands for task definitions, the doctor and the forwarder see the same task through different
+documents. Each of them describes its containers as ``TaskContainer`` and gets the same roles. The order of the
+containers never decides: if several could be the batch, the answer is ``Ambiguous``.
+"""
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from profiler.core.ecs import MONITOR_NAME, MONITOR_REPOSITORY
+
+# Containers that ECS and other AWS services add to a task.
+_INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
+_LOG_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
+_LOG_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
+# The program by its name or path, or as a module. "my-task-profiler" and "task-profiler-demo" are other programs.
+_PROGRAM = r"(?<![\w.-])(?:task-profiler|-m\s+profiler)\s+"
+_STARTS_MONITOR = re.compile(_PROGRAM + r"monitor(?![\w.-])")
+_WRAPS_BATCH = re.compile(_PROGRAM + r"run(?![\w.-])")
+# The first word of the command with the monitor's own image, whose entry point is the program.
+_MONITOR_COMMAND, _RUN_COMMAND = "monitor", "run"
+
+
+class TaskContainer(Struct, frozen=True, kw_only=True):
+    """A container as one document describes it; None: the document does not say.
+
+    ``command`` is the entry point and the command together, empty if both are the image's own. ``firelens`` is True
+    for a log router of FireLens.
+    """
+
+    name: str
+    image: str | None = None
+    command: tuple[str, ...] | None = None
+    essential: bool | None = None
+    firelens: bool | None = None
+    injected: bool = False
+
+    @property
+    def has_monitor_image(self) -> bool:
+        """Whether the image's repository is ``task-profiler``, in any registry and namespace."""
+        return repository(self.image).rpartition("/")[2] == MONITOR_REPOSITORY
+
+    @property
+    def wraps_batch(self) -> bool:
+        """Whether the command starts a batch by ``task-profiler run``."""
+        words = self.command or ()
+        is_run = self.has_monitor_image and words[:1] == (_RUN_COMMAND,)
+        return is_run or _WRAPS_BATCH.search(" ".join(words)) is not None
+
+    @property
+    def starts_monitor(self) -> bool:
+        """Whether the command starts the monitor, which the monitor's image does by default."""
+        if self.command is None or self.wraps_batch:
+            return False
+        is_default = self.has_monitor_image and self.command[:1] in {(), (_MONITOR_COMMAND,)}
+        return is_default or _STARTS_MONITOR.search(" ".join(self.command)) is not None
+
+    @property
+    def may_be_monitor(self) -> bool:
+        """Whether only the image speaks for the monitor. A batch that is wrapped can have the same image."""
+        return self.command is None and self.has_monitor_image
+
+
+class Batch(Struct, frozen=True):
+    """The container that the task exists for."""
+
+    name: str
+
+
+class Ambiguous(Struct, frozen=True):
+    """The containers that could be the batch: several, or none."""
+
+    names: tuple[str, ...]
+
+
+BatchRole: TypeAlias = Batch | Ambiguous
+
+
+class ContainerRoles(Struct, frozen=True, kw_only=True):
+    """The names of the containers by role; ``monitor`` is None if there is none."""
+
+    monitor: str | None
+    injected: tuple[str, ...]
+    batch: BatchRole
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The batch alone, or all containers that could be the batch."""
+        return (self.batch.name,) if isinstance(self.batch, Batch) else self.batch.names
+
+
+def container_roles(containers: Sequence[TaskContainer], *, requested: str | None = None) -> ContainerRoles:
+    """Return the role of each container.
+
+    The monitor has the monitor's name, else it starts the monitor, else only its image is the monitor's. The batch is
+    the requested container, else the only one that is neither the monitor, nor injected, nor a log router, nor known
+    to be not essential.
+
+    Args:
+        containers: the containers, in any order.
+        requested: the value of TASK_PROFILER_CONTAINER. A name that no container has is ignored: it belongs to a
+            container that was renamed.
+    """
+    is_listed = any(one.name == requested for one in containers)
+    candidates = (requested,) if requested is not None and is_listed else _candidates(containers)
+    by_name = (one.name for one in containers if one.name == MONITOR_NAME)
+    by_command = (one.name for one in containers if one.starts_monitor)
+    by_image = (one.name for one in containers if one.may_be_monitor and one.name not in candidates)
+    return ContainerRoles(
+        monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
+        injected=_names([one for one in containers if _is_injected(one)]),
+        batch=Batch(candidates[0]) if len(candidates) == 1 else Ambiguous(candidates),
+    )
+
+
+def repository(image: str | None) -> str:
+    """Return the image's name without tag and digest."""
+    name = (image or "").split("@", 1)[0]
+    registry, slash, rest = name.rpartition("/")
+    return f"{registry}{slash}{rest.split(':', 1)[0]}"
+
+
+def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
+    """Return the possible batches. A hint by name or image alone counts only if another container is left."""
+    others = [
+        one
+        for one in containers
+        if one.essential is not False and not (one.firelens or _is_injected(one))
+        if one.name != MONITOR_NAME and not one.starts_monitor
+    ]
+    others = [one for one in others if not _may_be_log_router(one)] or others
+    return _names([one for one in others if not one.may_be_monitor] or others)
+
+
+def _is_injected(container: TaskContainer) -> bool:
+    return container.injected or _matches(container.name, _INJECTED_NAMES)
+
+
+def _may_be_log_router(container: TaskContainer) -> bool:
+    if container.firelens is not None:
+        return container.firelens
+    return _matches(container.name, _LOG_ROUTER_NAMES) or _matches(container.image or "", _LOG_ROUTER_IMAGES)
+
+
+def _matches(text: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(text.lower(), pattern) for pattern in patterns)
+
+
+def _names(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.name for one in containers))
