@@ -21,6 +21,8 @@ _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 # A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
 # wall clock explains, means that it was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
+# A step of up to this many sampling intervals is no hole in the readings.
+_REGULAR_STEP = 1.05
 # Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
 _MAX_LATENESS_NS = 60 * NS_PER_SECOND
 # How far above the capacity of its time the CPU time of a new container may be: its start is not known to the tick.
@@ -214,11 +216,12 @@ class ContainerUsage:
         return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
 
     def _without_impossible_memory(self, sample: ContainerSample) -> ContainerSample:
-        limit_bytes = sample.memory_limit_bytes or 0
-        known = (self._machine.memory_bytes or 0, limit_bytes if limit_bytes <= _MAX_MEMORY_BYTES else 0)
-        largest_bytes = _MEMORY_MARGIN * max(known) if self._machine.memory_bytes else _MAX_MEMORY_BYTES
         sizes = (sample.memory_used_bytes, sample.memory_cache_bytes, sample.memory_usage_peak_bytes)
-        if all(size is None or size <= largest_bytes for size in sizes):
+        machine_bytes, limit_bytes = self._machine.memory_bytes or _MAX_MEMORY_BYTES, sample.memory_limit_bytes or 0
+        largest_bytes = _MEMORY_MARGIN * machine_bytes
+        if limit_bytes > machine_bytes and limit_bytes <= _MAX_MEMORY_BYTES:
+            largest_bytes = _MEMORY_MARGIN * limit_bytes
+        if max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= largest_bytes:
             return sample
         self.impossible += 1
         used, cache, peak = (size if size is not None and size <= largest_bytes else None for size in sizes)
@@ -290,7 +293,7 @@ class ContainerUsage:
 
         Before that, the endpoint was unavailable, or the monitor was not running yet.
         """
-        if step_ns is None or step_ns <= self._nominal_step_ns:
+        if step_ns is None or step_ns <= _REGULAR_STEP * self._nominal_step_ns:
             return step_ns or 0
         usual_ns = min((self._steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)
         if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
