@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
@@ -22,7 +22,7 @@ from profiler.record.model import (
     Record,
     TaskSize,
     known_peak_source,
-    may_have_lost_a_child,
+    may_have_missed_a_kill,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -148,9 +148,17 @@ def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
 
 
 def build_other_container(
-    container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, now_ns: int, host: Host
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    usage: ContainerUsage | None,
+    now_ns: int,
+    host: Host,
+    *,
+    clock_shift_ns: int = 0,
 ) -> OtherContainer:
     """A container of the task other than the batch.
+
+    ``clock_shift_ns`` is by how much the wall clock was set since its start.
 
     In awsvpc mode every container has the network counters of the task. They are left out here
     because the batch's metrics contain them.
@@ -159,6 +167,7 @@ def build_other_container(
         end = exited_outcome(container.exit_code, container.finished_ns, is_stop_requested=False)
     else:
         end = running_outcome(now_ns)
+    end = with_clock_shift(end, container.started_ns, clock_shift_ns)
     numbers = replace(
         usage_metrics(usage, container_limits(container, task, usage, host)),
         vcpu_share=as_number(container.vcpu_share),
@@ -208,7 +217,7 @@ def build_batch_record(
         memory_size_bytes=sizes.memory_bytes,
         peak_source=known_peak_source(record.metrics),
         limit_hits=usage.memory_limit_hits if usage else None,
-        may_have_lost_a_child=may_have_lost_a_child(record.metrics),
+        may_have_missed_a_kill=may_have_missed_a_kill(record),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 

@@ -84,7 +84,7 @@ def out_of_memory(
     peak_source: PeakSource | None,
     limit_hits: int | None = None,
     memory_kills: int | None = None,
-    may_have_lost_a_child: bool = False,
+    may_have_missed_a_kill: bool = False,
 ) -> OutOfMemory:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
 
@@ -96,7 +96,8 @@ def out_of_memory(
         limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
             this is no evidence.
         memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
-        may_have_lost_a_child: Whether the usage reached the limit unseen, and a child may have been killed there.
+        may_have_missed_a_kill: Whether the exit code says too little: the usage reached the limit unseen, where a child
+            may have been killed, or the batch was restarted after an end that was not seen.
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
@@ -114,8 +115,8 @@ def out_of_memory(
         or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
         or memory_kills == 0
     )
-    has_lost_child = may_have_lost_a_child and memory_kills is None
-    return OutOfMemory(likely=False if is_excluded and not has_lost_child else None)
+    is_open = may_have_missed_a_kill and memory_kills is None
+    return OutOfMemory(likely=False if is_excluded and not is_open else None)
 
 
 def _has_vanished(end: Outcome) -> bool:

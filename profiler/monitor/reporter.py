@@ -152,7 +152,14 @@ class Reporter:
         now_ns = self._clock.wall_ns()
         usages = self._observation.usages
         return [
-            build_other_container(container, task, usages.get(container.name), now_ns, self._host)
+            build_other_container(
+                container,
+                task,
+                usages.get(container.name),
+                now_ns,
+                self._host,
+                clock_shift_ns=self._observation.clock_shift_ns(container.name),
+            )
             for container in task.containers
             if container.name != batch.name
         ]

@@ -364,6 +364,11 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
     return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
 
 
+def may_have_missed_a_kill(record: "Record") -> bool:
+    """Whether a process may have been killed for memory, whatever the exit code: a child, or an earlier attempt."""
+    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
+
+
 def _is_status(word: str) -> TypeGuard[Status]:
     return word in get_args(Status)
 

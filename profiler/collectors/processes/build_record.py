@@ -30,7 +30,7 @@ from profiler.record.model import (
     Sampling,
     Series,
     known_status,
-    may_have_lost_a_child,
+    may_have_missed_a_kill,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 from profiler.sources.cgroup.hierarchy import GroupPeak
@@ -77,7 +77,7 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         memory_size_bytes=sizes.memory_bytes,
         peak_source=source,
         memory_kills=None if measured.kills is None else measured.kills.count,
-        may_have_lost_a_child=may_have_lost_a_child(metrics),
+        may_have_missed_a_kill=may_have_missed_a_kill(replace(record, metrics=metrics)),
     )
     record = replace(record, metrics=metrics, memory_kills=measured.kills)
     if record.likely_out_of_memory and not verdict.likely:

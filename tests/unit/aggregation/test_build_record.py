@@ -182,6 +182,10 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
     assert build_other_container(running, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
+    shift_ns = seconds(5)
+    shifted = build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics
+    assert shifted is not None
+    assert shifted.duration_ms == 2_000
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )
@@ -312,6 +316,14 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
     record = build_batch_record(container, TaskMetadata(), usage, end, Host())
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence is None
+
+
+def test_the_exit_code_of_the_last_attempt_does_not_exclude_a_kill_of_an_earlier_one() -> None:
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=1)
+    end = exited_outcome(0, START_NS, is_stop_requested=False)
+    record = build_batch_record(container, TaskMetadata(), usage_with(), end, Host())
+    assert record.container.restarts == 1
+    assert record.likely_out_of_memory is None
 
 
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:

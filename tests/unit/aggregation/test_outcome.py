@@ -59,7 +59,7 @@ def verdict(
     peak_source: PeakSource = "sampled",
     limit_hits: int | None = None,
     memory_kills: int | None = None,
-    may_have_lost_a_child: bool = False,
+    may_have_missed_a_kill: bool = False,
 ) -> OutOfMemory:
     """The verdict for a peak of this share of a GiB."""
     return out_of_memory(
@@ -69,7 +69,7 @@ def verdict(
         peak_source=peak_source,
         limit_hits=limit_hits,
         memory_kills=memory_kills,
-        may_have_lost_a_child=may_have_lost_a_child,
+        may_have_missed_a_kill=may_have_missed_a_kill,
     )
 
 
@@ -123,8 +123,8 @@ def test_without_a_known_limit_a_kill_has_no_verdict() -> None:
 def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
     end = exited_outcome(exit_code, 1, is_stop_requested=False)
     assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
-    assert verdict(end, 0.3, peak_source="kernel", may_have_lost_a_child=True) == UNKNOWN
-    assert verdict(end, 0.3, may_have_lost_a_child=True, memory_kills=0) == EXCLUDED
+    assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
+    assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
 
 
 def test_a_counter_of_kills_that_was_read_and_is_0_excludes_a_kill() -> None:
