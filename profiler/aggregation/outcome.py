@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from profiler.record.model import OutOfMemoryEvidence, PeakSource, Status
 
 _SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
+_SIGTERM_EXIT_CODE = 143  # 128 + SIGTERM, which ECS sends to stop a container
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.
 _AT_LIMIT_FRACTION = 0.9
 _AT_LIMIT_FRACTION_WITH_HITS = 0.7
@@ -23,6 +24,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     finished_ns: int | None = None
 
+    @property
+    def has_vanished(self) -> bool:
+        """Whether nothing of its end was seen."""
+        return self.status == "unknown" and self.exit_code is None and self.until_ns is None
+
 
 class OutOfMemory(Struct, frozen=True, kw_only=True):
     """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
@@ -39,6 +45,33 @@ def with_clock_shift(end: Outcome, started_ns: int | None, shift_ns: int) -> Out
     return end if until_ns < started_ns else replace(end, until_ns=until_ns)
 
 
+class StopEvidence(Struct, frozen=True, kw_only=True):
+    """What is known of a stop of the task. Times are wall-clock times, None if unknown.
+
+    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` that of the
+    monitor's own SIGTERM, ``execution_stopped_ns`` that of the end of the task's first essential container.
+    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
+    """
+
+    seen_ns: int | None = None
+    signalled_ns: int | None = None
+    execution_stopped_ns: int | None = None
+    is_task_stopping: bool = False
+
+    def explains(self, exit_code: int | None, finished_ns: int | None) -> bool:
+        """Whether the batch ended because the task was stopped.
+
+        An essential batch that ends by itself stops the task, too. So a request that was only seen after the end
+        explains no exit code but that of SIGTERM, and in particular no kill.
+        """
+        if self.is_task_stopping and exit_code == _SIGTERM_EXIT_CODE:
+            return True
+        if finished_ns is None:
+            return self.seen_ns is not None
+        requests_ns = (self.seen_ns, self.signalled_ns, self.execution_stopped_ns)
+        return any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns)
+
+
 def running_outcome(now_ns: int) -> Outcome:
     """The batch is still running."""
     return Outcome(status="running", until_ns=now_ns)
@@ -52,6 +85,11 @@ def stopped_outcome(now_ns: int) -> Outcome:
 def unknown_outcome(last_seen_ns: int | None) -> Outcome:
     """The batch has disappeared without an exit code; the last reading of it was at ``last_seen_ns``."""
     return Outcome(status="unknown", finished_ns=last_seen_ns)
+
+
+def unobserved_outcome() -> Outcome:
+    """The monitor has failed while the batch was running: nothing is known of the end."""
+    return Outcome(status="unknown")
 
 
 def exited_outcome(exit_code: int | None, finished_ns: int | None, *, is_stop_requested: bool) -> Outcome:
@@ -101,7 +139,7 @@ def out_of_memory(
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    if end.status == "running" or _has_vanished(end):
+    if end.status == "running" or end.has_vanished:
         return OutOfMemory()
     share = None
     if memory_max_bytes is not None and memory_size_bytes:
@@ -117,8 +155,3 @@ def out_of_memory(
     )
     is_open = may_have_missed_a_kill and memory_kills is None
     return OutOfMemory(likely=False if is_excluded and not is_open else None)
-
-
-def _has_vanished(end: Outcome) -> bool:
-    """Whether the end was not seen: up to its last reading, a batch can take any memory."""
-    return end.exit_code is None and end.until_ns is None

@@ -104,7 +104,9 @@ class CommandSampler:
         self._read_ns = started_ns
         self._reported_cpu_ns = 0
         self.processes: tuple[ProcessReading, ...] = ()
+        self.survivors: tuple[str, ...] = ()
         self.max_processes = 0
+        self.last_read_ns: int | None = None
         self.cpu_ns = 0
 
     @property
@@ -122,6 +124,7 @@ class CommandSampler:
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
+        self.last_read_ns = read_ns
         tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
@@ -135,9 +138,10 @@ class CommandSampler:
         )
 
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
-        """The counters after the command's end; ``cpu_ns`` is final."""
+        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
         leftover = self._tree.read()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
+        self.survivors = tuple(process.name for process in leftover if process.rss_bytes is not None)
         return ContainerSample(
             read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns), read_ns)
         )

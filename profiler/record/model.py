@@ -154,13 +154,19 @@ class Sampling(_Model, frozen=True, kw_only=True):
 
 
 class Process(_Model, frozen=True, kw_only=True):
-    """All observed processes with one name: their number, total CPU time, and largest memory peak of any of them."""
+    """All observed processes with one name: their number and their total CPU time.
+
+    ``maxMemoryUsedMB`` is their memory together at its highest moment, and ``maxMemoryUsedProcesses`` the number of
+    processes that held it. Shared memory counts once where that can be read. Records of schema 1.1 and earlier lack the
+    second: the first is then the high-water mark of the largest process.
+    """
 
     name: str
     arguments: str | None = None
     count: int | None = None
     cpu_seconds: float | None = None
     max_memory_used_mb: Number | None = None
+    max_memory_used_processes: int | None = None
 
 
 class MemoryKills(_Model, frozen=True, kw_only=True):

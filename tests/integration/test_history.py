@@ -3,10 +3,12 @@
 import json
 import os
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from profiler.history.timeline import decode_points
 from profiler.record.model import decode
+from tests.waiting import wait_until
 
 _PROGRAM = (sys.executable, "-m", "profiler")
 _LIMIT_SECONDS = 60
@@ -116,6 +119,80 @@ def test_twenty_at_once_lose_none() -> None:
     printed = [process.communicate(timeout=_LIMIT_SECONDS)[1] for process in processes]
     assert [len(stderr.splitlines()) for stderr in printed] == [1] * 20
     assert {decode(line).record.family for line in _lines()} == {str(number) for number in range(20)}
+
+
+# --- a profiler that is killed ---------------------------------------------------------------------
+
+
+def _written(history_file: Path) -> list[bytes]:
+    return [path.read_bytes() for path in Path(f"{history_file}.running").glob("*.run")]
+
+
+@pytest.fixture
+def in_progress(history_file: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A run that has written down its first readings, and the pid of its command."""
+    words = ("run", "--name", "long", "--interval", "0.1", "--", "sh", "-c", "echo $$; exec sleep 60")
+    with subprocess.Popen((*_PROGRAM, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as profiler:
+        assert profiler.stdout is not None
+        command_pid = int(profiler.stdout.readline())
+        try:
+            wait_until(
+                lambda: any(b'"finishedAt"' in text for text in _written(history_file)), _LIMIT_SECONDS, "a reading"
+            )
+            yield profiler, command_pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(command_pid, signal.SIGKILL)
+            profiler.kill()
+
+
+def test_the_next_command_closes_the_run_of_a_killed_profiler(
+    in_progress: tuple[subprocess.Popen[bytes], int], history_file: Path
+) -> None:
+    profiler, command_pid = in_progress
+    profiler.send_signal(signal.SIGKILL)
+    profiler.wait()
+    os.kill(command_pid, 0)  # the command lives
+    (line,) = _lines()
+    record = decode(line).record
+    assert (record.family, record.status, record.exit_code) == ("long", "unknown", None)
+    assert record.metrics.duration_ms is None
+    assert record.likely_out_of_memory is None
+    assert record.started_at is not None
+    assert record.finished_at is not None
+    assert record.started_at < record.finished_at
+    assert record.metrics.max_memory_used_mb is not None
+    assert record.metrics.cpu_seconds is not None
+    assert [process.name for process in record.processes] == ["sleep"]
+    assert record.monitor is not None
+    assert "The profiler was killed" in record.monitor.warnings[0]
+    with closing(sqlite3.connect(history_file)) as connection:
+        ((text,),) = connection.execute("SELECT points FROM run").fetchall()
+    assert decode_points(text)
+    assert _written(history_file) == []
+    assert _lines() == [line]
+    assert b"ended, and how is unknown" in _profiler("show", "long").stdout
+
+
+def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(
+    in_progress: tuple[subprocess.Popen[bytes], int], history_file: Path
+) -> None:
+    profiler, command_pid = in_progress
+    _run("true", options=("--name", "short"))
+    assert [decode(line).record.family for line in _lines()] == ["short"]
+    os.kill(command_pid, signal.SIGTERM)
+    profiler.wait(_LIMIT_SECONDS)
+    assert [(record.family, record.exit_code) for record in (decode(line).record for line in _lines())] == [
+        ("short", 0),
+        ("long", 143),
+    ]
+    assert not Path(f"{history_file}.running").exists()
+
+
+def test_a_short_run_leaves_no_file(history_file: Path) -> None:
+    _run("true")
+    _run("true", options=("--no-history",))
+    assert not Path(f"{history_file}.running").exists()
 
 
 # --- trouble costs a warning ---------------------------------------------------------------------

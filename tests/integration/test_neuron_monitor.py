@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from profiler.collectors.neuron import NEURON_MONITOR, find_neuron_monitor
+from profiler.collectors.neuron import NEURON_MONITOR, find_neuron_monitor, neuron_devices
 from profiler.collectors.neuron.reports import NeuronReport
 from profiler.collectors.neuron.supervisor import NeuronMonitorSource
 from profiler.collectors.neuron.usage import NeuronUsage
@@ -393,3 +393,10 @@ def test_it_is_found_in_path_only_as_a_program(tmp_path: Path) -> None:
     program.chmod(0o644)
     assert find_neuron_monitor(str(tmp_path)) in (None, NEURON_MONITOR)
     assert json.loads((tmp_path / "scenario.json").read_text())["age"] == 0
+
+
+def test_device_nodes_are_found_by_their_numbers(tmp_path: Path) -> None:
+    for name in ("neuron0", "neuron10", "neuron_x", "neuron", "null"):
+        (tmp_path / name).touch()
+    assert neuron_devices(str(tmp_path)) == (f"{tmp_path}/neuron0", f"{tmp_path}/neuron10")
+    assert neuron_devices(f"{tmp_path}/missing") == ()

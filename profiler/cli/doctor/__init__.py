@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import click
 import msgspec
 
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
 from profiler.cli.wiring.aws import AwsOptions
-from profiler.collectors.neuron import find_neuron_monitor
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.library import is_driver_present, load_binding
 from profiler.collectors.nvidia.readings import GpuReading
@@ -46,7 +45,11 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",
 )
 @click.option("--task", "file", metavar="FILE", help="Check the task definition in FILE instead, before its first run.")
-@click.option("--family", metavar="NAME", help="Check the latest revision of this family in ECS, or NAME:REVISION.")
+@click.option(
+    "--family",
+    metavar="NAME",
+    help="Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
+)
 @click.option("--deployed", "stack", metavar="STACK", help="Check the forwarder in this CloudFormation stack instead.")
 @click.option("--elasticsearch", "url", metavar="URL", help="With --deployed: check the index templates there, too.")
 @click.option("--url", "ui_url", metavar="URL", help="With --deployed: check the dashboards in this Kibana, too.")
@@ -80,9 +83,12 @@ def command(
         raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
     clock = SystemClock()
     if file is not None or family is not None:
-        from profiler.cli.doctor.definition import findings_of_definition  # not in the monitor's container
+        from profiler.cli.doctor.definition import (
+            findings_of_family,
+            findings_of_file,
+        )  # not in the monitor's container
 
-        findings = findings_of_definition(file, family, region, profile)
+        findings = findings_of_file(file) if file is not None else findings_of_family(family or "", region, profile)
     elif stack is not None:
         from profiler.cli.doctor.deployment import findings_of_deployment  # as above
 
@@ -143,7 +149,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Callable[[
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
-        neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
+        neuron_devices=neuron_devices,
         may_put=may_put,
         read_tags=read_tags,
     )

@@ -11,7 +11,7 @@ from profiler.cli.show.sections import Section, arrange
 from profiler.cli.text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.accelerators import gpu_totals, neuron_totals
-from profiler.record.model import Distribution, Metrics, Number, Record, Series, TaskSize
+from profiler.record.model import Distribution, Metrics, Number, Process, Record, Series, TaskSize
 from profiler.record.sparkline import sparkline
 from profiler.record.units import (
     MIB,
@@ -404,12 +404,21 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
     for process in record.processes[:_MAX_PROCESSES]:
         count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
         values = (
-            None if process.max_memory_used_mb is None else format_memory(process.max_memory_used_mb),
+            _process_memory(process),
             None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
         )
         known = ", ".join(value for value in values if value)
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
     return glyphs.separator.join(texts)
+
+
+def _process_memory(process: Process) -> str | None:
+    """The memory at the highest moment; with the number of the processes that held it if others have the name too."""
+    if process.max_memory_used_mb is None:
+        return None
+    holders = process.max_memory_used_processes or 1
+    together = "" if process.count in (None, holders) else f" in {holders} of them"
+    return format_memory(process.max_memory_used_mb) + together
 
 
 def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:

@@ -40,6 +40,15 @@ def aws_client(
     return aws_session(options, environment).client(service, config=config)
 
 
+def repeating(options: AwsOptions, repeats: int) -> Any:  # noqa: ANN401  botocore's own
+    """A configuration that repeats throttled calls, unless AWS_MAX_ATTEMPTS or the profile limits the attempts."""
+    from botocore.config import Config  # see the module's docstring
+    from botocore.session import Session
+
+    is_configured = Session(profile=options.profile).get_config_variable("max_attempts") is not None
+    return Config() if is_configured else Config(retries={"max_attempts": repeats})
+
+
 def aws_environment(options: AwsOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that select the region and the profile in another process, which may use boto3 alone."""
     region = options.region or environment.get("AWS_REGION")

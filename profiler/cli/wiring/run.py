@@ -16,6 +16,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.local.labels import parse_labels
+from profiler.local.launch import MAX_NAME_CHARS
 from profiler.local.prepared_run import prepare_run
 
 _STDERR = 2
@@ -33,6 +34,10 @@ def run_command(options: RunOptions) -> int:
         raise UsageError("--interval must be a number of seconds.")
     if options.name is not None and not options.name.strip():
         raise UsageError("--name is empty: give the run a name or leave the option out.")
+    if options.name is not None and len(options.name) > MAX_NAME_CHARS:
+        raise UsageError(
+            f"--name has {len(options.name)} characters, but a family has at most {MAX_NAME_CHARS}: use a shorter name."
+        )
     if options.history_file is not None and (options.no_history or not options.history_file):
         raise UsageError("--history needs a file name, and excludes --no-history: leave one of them out.")
     own_labels = parse_labels(options.labels)

@@ -49,6 +49,7 @@ class RunSession:
             prices=prices,
             series_points=series_points,
             pause=self._view.close if self._view is not None else lambda: None,
+            keep_so_far=(lambda _: None) if self._recorder is None else self._recorder.keep_so_far,
         )
         settings_problems = (*price_problems, *series_problems)
         self.problems = (*found.problems, *((problems_message(settings_problems),) if settings_problems else ()))

@@ -90,6 +90,11 @@ def _end_ns(record: Record) -> int | None:
     return None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
 
 
+def _end_ns(record: Record) -> int | None:
+    """The end of the batch; None if it was not seen, and then the record has no duration."""
+    return None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
+
+
 def _with_totals(metrics: Metrics, measured: ProcessMeasurements) -> Metrics:
     """Use the larger total: both sources count from the container's start to their last reading."""
     cpu_seconds = round(measured.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)

@@ -230,11 +230,11 @@ class ProcessCollector:
             self._machine.exit_waiter.wake()
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Compare the readings with a sample of the task stats."""
+        """Take over a sample of the task stats, to compare it with the readings."""
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
-                tracked.batch.comparison.on_sample(sample)
+                tracked.batch.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
         """Take one reading of all processes now."""
@@ -246,26 +246,34 @@ class ProcessCollector:
         self._reader.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """Return the record with the processes of its container, and a warning if the task stats contradict them."""
+        """Return the record with the processes of its container, and a warning if the task stats contradict them.
+
+        After an error has ended the readings, checkpoints have none of their values, and the time series of a report is
+        that of the task stats.
+        """
+        failure = self._reader.failure
+        stopped = () if failure is None else (failure.sentence("process values"),)
+        if stopped and record.status == "running":
+            return with_source(record, None, stopped)
         name = _SOURCE_NAME if self.has_data else None
         with self._lock:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
-                return with_source(record, name)
+                return with_source(record, name, stopped)
             batch = tracked.batch
             measured = ProcessMeasurements(
                 usage=batch.usage,
                 cpu_ns=batch.cpu_ns,
                 peak_bytes=batch.peak_bytes,
                 group_peak=batch.group_peak(is_running=record.status == "running"),
-                processes=batch.totals.top(),
+                processes=batch.totals.top(is_memory_shared=batch.comparison.counts_shared_memory_twice),
                 kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
-                agrees_on_cpu=batch.comparison.cpu_agrees,
-                agrees_on_memory=batch.comparison.memory_agrees,
+                agrees_on_cpu=not stopped and batch.comparison.cpu_agrees,
+                agrees_on_memory=not stopped and batch.comparison.memory_agrees,
                 demand=batch.demand,
                 since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
             )
-            return with_source(with_processes(record, measured), name, batch.comparison.warnings())
+            return with_source(with_processes(record, measured), name, (*batch.comparison.warnings(), *stopped))
 
     def _read_batches(self, *, is_complete: bool) -> bool:
         self.tick(force=is_complete)

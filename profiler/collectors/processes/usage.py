@@ -27,6 +27,8 @@ _MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
 _MIN_COMPARISONS = 3
 # A rate over a step of a few milliseconds is mostly rounding of the counters.
 _MIN_STEP_FRACTION = 0.5
+# A reading of all processes takes at most this long after its time stamp.
+_MAX_READING_NS = NS_PER_SECOND // 10
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -147,6 +149,40 @@ def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int
     return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
 
 
+class StatsPeak:
+    """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
+
+    The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
+    bound only for what was seen before it was read, and only until the container starts anew.
+    """
+
+    def __init__(self) -> None:
+        self._read_ns = 0
+        self._bytes: int | None = None
+        self._needed_ns = 0
+        self._is_usable = True
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats. A lower mark than before is that of a new control group."""
+        mark_bytes = sample.memory_usage_peak_bytes
+        if mark_bytes is not None and sample.read_ns > self._read_ns:
+            self._is_usable = self._is_usable and mark_bytes >= (self._bytes or 0)
+            self._read_ns, self._bytes = sample.read_ns, mark_bytes
+
+    def on_rise(self, read_ns: int) -> None:
+        """The processes' peak has risen in a reading that began at ``read_ns``."""
+        self._needed_ns = read_ns + _MAX_READING_NS
+
+    def on_restart(self) -> None:
+        """The container was started anew: its mark no longer covers what was seen before."""
+        self._is_usable = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The bound; None if no mark was read since the last rise."""
+        return self._bytes if self._is_usable and self._read_ns >= self._needed_ns else None
+
+
 class ReadingContext(Struct, frozen=True, kw_only=True):
     """The time of a reading on both clocks, and the incarnation of the container.
 
@@ -185,7 +221,6 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
-        self._max_high_water_bytes: int | None = None
         self._group_used_bytes: int | None = None
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
@@ -193,6 +228,12 @@ class BatchProcesses:
         self.totals = ProcessTotals(show_arguments)
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
+        self._stats_peak = StatsPeak()
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats of this container."""
+        self.comparison.on_sample(sample)
+        self._stats_peak.on_sample(sample)
 
     def add(
         self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
@@ -209,10 +250,11 @@ class BatchProcesses:
         self.kills.add(
             OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
         )
-        tree_bytes = self._tree_memory.add(processes)
-        self._max_high_water_bytes = max_known(
-            self._max_high_water_bytes, *(process.peak_bytes for process in processes)
-        )
+        memory = self._tree_memory
+        before = memory.peak_bytes, memory.largest_mark_bytes
+        tree_bytes = memory.add(processes)
+        if before != (memory.peak_bytes, memory.largest_mark_bytes):
+            self._stats_peak.on_rise(context.wall_ns)
         self._tree_cpu.add(processes, 0)
         if is_alive:
             self._threads = sum(process.threads for process in processes)
@@ -249,16 +291,19 @@ class BatchProcesses:
         """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
 
         If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
-        used instead.
+        used instead. Where the task stats have the container's own mark, it bounds them.
         """
-        of_processes = (
-            self._max_high_water_bytes if self.comparison.counts_shared_memory_twice else self._tree_memory.peak_bytes
-        )
+        memory = self._tree_memory
+        of_processes = memory.largest_mark_bytes if self.comparison.counts_shared_memory_twice else memory.peak_bytes
+        bound_bytes = self._stats_peak.size_bytes
+        if of_processes is not None and bound_bytes is not None:
+            of_processes = min(of_processes, bound_bytes)
         return max_known(of_processes, self._group_used_bytes)
 
     def _begin(self, context: ReadingContext) -> None:
-        if self._incarnation is not None and not self._is_end_observed:
-            self._has_missed_end = True
+        if self._incarnation is not None:
+            self._has_missed_end = self._has_missed_end or not self._is_end_observed
+            self._stats_peak.on_restart()
         self._incarnation = context.incarnation
         if self._docker_id not in (None, context.docker_id):  # the processes of another container follow
             self._earlier_tree_ns += self._tree_cpu.total_ns

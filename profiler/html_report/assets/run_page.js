@@ -118,7 +118,7 @@ const PROCESS_COLUMNS = [
   { name: "Process", show: ([name, words]) => element("span", {}, escapeControls(name), ...(words ? [element("code", { textContent: escapeControls(words) })] : [])) },
   { name: "Number", className: "number wide", show: ([, , count]) => (isKnown(count) ? String(count) : UNKNOWN) },
   { name: "CPU time", className: "number", show: ([, , , seconds]) => asDuration(isKnown(seconds) ? seconds * 1000 : undefined) },
-  { name: "Peak memory", className: "number", show: ([, , , , mb]) => asMemory(mb) },
+  { name: "Peak memory", className: "number", show: ([, , count, , mb, held]) => (isKnown(mb) && isKnown(count) && count !== (held || 1) ? `${asMemory(mb)} in ${held || 1} of them` : asMemory(mb)) },
 ];
 const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory when last seen" }];
 

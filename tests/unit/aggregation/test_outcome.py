@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from profiler.aggregation.outcome import (
     Outcome,
     OutOfMemory,
+    StopEvidence,
     exited_outcome,
     out_of_memory,
     running_outcome,
@@ -34,6 +35,31 @@ def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: b
     assert exited_outcome(exit_code, 5, is_stop_requested=asked) == Outcome(
         status=status, exit_code=exit_code, until_ns=5, finished_ns=5
     )
+
+
+@pytest.mark.parametrize(
+    ("stop", "exit_code", "finished_ns", "explains"),
+    [
+        (StopEvidence(), 143, 5, False),
+        (StopEvidence(is_task_stopping=True), 143, 5, True),
+        (StopEvidence(is_task_stopping=True), 143, None, True),
+        # Seen only after the end: an essential batch that ends by itself stops the task.
+        (StopEvidence(is_task_stopping=True), 137, 5, False),
+        (StopEvidence(is_task_stopping=True), 0, 5, False),
+        (StopEvidence(is_task_stopping=True, signalled_ns=6, execution_stopped_ns=6, seen_ns=6), 137, 5, False),
+        (StopEvidence(signalled_ns=4), 137, 5, True),
+        (StopEvidence(signalled_ns=4), 0, 5, True),
+        (StopEvidence(execution_stopped_ns=4), 0, 5, True),
+        (StopEvidence(execution_stopped_ns=5), 0, 5, False),
+        (StopEvidence(seen_ns=4), 3, 5, True),
+        (StopEvidence(seen_ns=4), 3, None, True),
+        (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
+    ],
+)
+def test_a_stop_explains_an_end_that_followed_it(
+    *, stop: StopEvidence, exit_code: int | None, finished_ns: int | None, explains: bool
+) -> None:
+    assert stop.explains(exit_code, finished_ns) is explains
 
 
 def test_a_lost_batch_has_a_last_reading_and_no_duration() -> None:

@@ -89,6 +89,22 @@ def test_a_killed_run() -> None:
     assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
 
 
+@pytest.mark.parametrize(
+    ("count", "holders", "text"),
+    [
+        (9, 9, "python3 ×9 (392 MB)"),
+        (500, 8, "python3 ×500 (392 MB in 8 of them)"),
+        (9, None, "python3 ×9 (392 MB in 1 of them)"),  # schema 1.1: the mark of the largest
+        (1, 1, "python3 (392 MB)"),
+        (1, None, "python3 (392 MB)"),
+    ],
+)
+def test_the_memory_of_a_name_is_that_of_its_processes_together(count: int, holders: int | None, text: str) -> None:
+    report = made("etl")
+    shown = Process(name="python3", count=count, max_memory_used_mb=392, max_memory_used_processes=holders)
+    assert text in "\n".join(page(replace(report, record=replace(report.record, processes=(shown,)))))
+
+
 def test_the_numbers_on_the_axis_are_those_of_the_moments() -> None:
     """Each is below the character of its time."""
     shown = page(made("failure"))

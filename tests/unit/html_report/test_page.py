@@ -388,7 +388,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert run["moments"]
     assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
     assert run["logStream"] == "ecs/batch/{id}"
-    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100]]]
+    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100, None]]]
 
 
 LABELS = {f"label{place}": "x" * 200 for place in range(30)}

@@ -28,6 +28,7 @@ from profiler.record.model import (
 )
 from profiler.sources.cgroup.container import GroupReading
 from profiler.sources.cgroup.hierarchy import MemoryReading
+from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 from profiler.sources.linux.process_tree import ProcessReading
 from tests.fakes import START_NS, FakeClock, sample, seconds
@@ -465,6 +466,43 @@ def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
     assert metrics.memory_usage_peak_mb == 600
 
 
+def stats_with_mark(at: float, mark: int) -> ContainerSample:
+    return sample(START_NS + seconds(at), 0.0, 100 * MIB, memory_usage_peak_bytes=mark * MIB)
+
+
+def test_the_stats_mark_bounds_the_marks_of_processes_that_map_files_of_others() -> None:
+    """As another user the collector cannot read the group's mark itself."""
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, held=100, mark=188),), main_pid=7)
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(61, 183))
+    assert world.record().metrics.max_memory_used_mb == 183
+
+
+def test_a_mark_of_the_stats_from_before_the_rise_is_no_bound() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+    )
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(30, 150))
+    assert world.record().metrics.max_memory_used_mb == 900
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_the_mark_of_a_new_group_is_no_bound_for_what_ran_before(*, is_noticed: bool) -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=600),), main_pid=7)
+    world.run(30)
+    world.collector.on_sample("batch", stats_with_mark(31, 590))
+    if is_noticed:
+        world.collector.on_batch_started(replace(BATCH, restart_count=1))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(9, cpu=at / 2, mark=100),), main_pid=9)
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(61, 90))
+    assert world.record().metrics.max_memory_used_mb == 600
+
+
 def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     world = World()
     workers = tuple(process(pid, held=200) for pid in range(10, 18))
@@ -630,3 +668,18 @@ def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_i
     assert record.series.vcpu_used == (0.5,) * 5
     assert record.metrics.vcpu_saturated_percent == 100
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
+
+
+def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> None:
+    world = World().run(30)
+    world.collector.start()  # the fake waiter refuses to wait, which ends the thread
+    world.collector.stop(10)
+    record = world.record()
+    assert [shown.name for shown in record.processes] == ["job"]
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 90
+    (warning,) = warnings(record)
+    assert "The collection of process values stopped at 2025-" in warning
+    checkpoint = world.record("running", None)
+    assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))
