@@ -86,11 +86,6 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
 
 
 def _end_ns(record: Record) -> int | None:
-    """The end of the batch; None if it was not seen, and then there is no duration."""
-    return None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
-
-
-def _end_ns(record: Record) -> int | None:
     """The end of the batch; None if it was not seen, and then the record has no duration."""
     return None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
 
