@@ -51,7 +51,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
-    """The limits of the container and the task where ECS has them, else ``sizes`` or those of the host."""
+    """The sizes of the task and the container where ECS has them, else ``sizes`` or those of the host."""
     known = container_limits(placement.container, placement.task, None, Host())
     return ResourceLimits(
         vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
@@ -88,6 +88,7 @@ def apply_placement(
             record.metrics,
             init_duration_ms=span_ms(task.pull_started_ns, started_ns),
             billed_duration_ms=billed_ms(task.pull_started_ns, finished_ns),
+            vcpu_share=as_number(own.vcpu_share),
             ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
             ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
         ),
@@ -134,7 +135,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``was_memory_read_to_end`` is True if the samples of the memory reach the end. ``survivors`` are the names of the
+    ``survivors`` are the names of the
     processes that still ran at the end.
     """
 
@@ -147,7 +148,6 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
-    was_memory_read_to_end: bool = False
     has_block_io: bool
     processes: tuple[Process, ...] = ()
     survivors: tuple[str, ...] = ()
@@ -262,10 +262,7 @@ def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
-        limit_hits=None,
-        is_end_covered=observed.peak.source == "kernel"
-        or observed.memory_kills is not None
-        or observed.was_memory_read_to_end,
+        peak_source=observed.peak.source,
         memory_kills=observed.memory_kills,
     )
     return OutOfMemory() if found.likely is False and may_have_failed_to_allocate(observed.ending) else found

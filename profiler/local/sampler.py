@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.outcome import MemoryReadings
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.base import DeviceCollector, take_readings
 from profiler.core.optional_math import max_known
@@ -180,7 +179,6 @@ class SampleBuffer:
     ) -> None:
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand(vcpu_size)
-        self.memory_readings = MemoryReadings()  # those of the usage include the last one at the end, if it is merged
         self.failures = 0
         self._interval_ns = interval_ns
         self._started_ns = started_ns
@@ -193,8 +191,6 @@ class SampleBuffer:
             return
         self._flush()
         self._pending = sample, received_ns
-        if sample.memory_used_bytes is not None:
-            self.memory_readings.add(sample.read_ns)
 
     def add_devices(self, collectors: Sequence[DeviceCollector], now_ns: int) -> None:
         """Add the devices' readings since the last call to the time series, once it has begun."""

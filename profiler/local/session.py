@@ -241,7 +241,6 @@ class _Session:
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
-            was_memory_read_to_end=samples.memory_readings.reach(span.started_ns + span.duration_ns),
             shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
             processes=processes,
             survivors=source.survivors,

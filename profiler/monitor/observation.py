@@ -9,10 +9,13 @@ from profiler.collectors.base import DeviceCollector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.record.units import MIB, format_count
 from profiler.sources import SourceHealth, Unavailable
 from profiler.sources.ecs.client import TaskSource
 from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
+from profiler.sources.ecs.restarts import Restarts
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
@@ -25,7 +28,7 @@ class BatchLoad:
     """What concerns a batch beyond the usage of its container.
 
     ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
-    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else what bounds the container.
+    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
     """
 
     def __init__(self, vcpu_size: float | None) -> None:
@@ -44,7 +47,7 @@ class Observation:
         interval_ns: The sampling interval.
         on_sample: Receives the container's name and each sample that is not a duplicate.
         series_points: Half the largest number of steps of a batch's time series; 0 for none.
-        host_vcpu: The vCPUs of the host, which bound a task without limits.
+        host: The machine, which bounds a task without limits and the values that are possible.
         devices: The collectors of devices.
     """
 
@@ -57,12 +60,14 @@ class Observation:
         on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None,
         *,
         series_points: int = 0,
-        host_vcpu: float | None = None,
+        host: Host,
         devices: Sequence[DeviceCollector] = (),
     ) -> None:
         self._source = source
         self._series_points = series_points
-        self._host_vcpu = host_vcpu
+        self._host = host
+        self._restarts = Restarts()
+        self._shift_at_start_ns: dict[str, int] = {}
         self._devices = devices
         self._watched: Collection[str] = ()
         self._watched_names: frozenset[str] = frozenset()
@@ -79,7 +84,6 @@ class Observation:
         self._logged_problems: set[str] = set()
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
-        self._current: tuple[ContainerMetadata, ...] = ()
         self._present: list[ContainerUsage] = []
         self._steady_until_ns: int | None = None
         self.task: TaskMetadata | None = None
@@ -116,7 +120,6 @@ class Observation:
         if reading is previous and self._is_steady(watched):
             self._add_repetition()
             return False
-        self._check_clock()
         self._steady_until_ns = None
         if isinstance(reading, Unavailable):
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
@@ -189,6 +192,7 @@ class Observation:
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
+        self._check_clock()
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -196,22 +200,33 @@ class Observation:
             return False
         self._task_health.on_success()
         self._log_problems("/task", task.problems)
-        self.task = task
-        # Of several containers with one name (one replaced the other), only the last started one is sampled:
-        # alternating samples of both would look like restarts.
-        self._current = tuple(task.current.values())
+        self.task = self._restarts.join(task)
+        for container in self.task.containers:
+            if container.started_ns is not None:
+                self._shift_at_start_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
 
+    def clock_shift_ns(self, name: str) -> int:
+        """By how much the wall clock was set since the container's start was seen."""
+        jumped_ns = self._clock_jumps.jumped_ns
+        return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
+
+    def _wall_shifts_ns(self, name: str) -> tuple[int, ...]:
+        before_ns = self._shift_at_start_ns.get(name, 0)
+        return tuple(total_ns - before_ns for total_ns in self._clock_jumps.totals_ns)
+
     def warnings(self, name: str) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
         usage = self.usages.get(name)
+        container = None if self.task is None else self.task.container(name)
         sentences = (
             _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
-            _was_replaced(usage.replacements) if usage is not None and usage.replacements else None,
+            _was_restarted(container.restart_count) if container is not None and container.restart_count else None,
+            _was_impossible(usage.impossible, self._host) if usage is not None and usage.impossible else None,
         )
         return tuple(sentence for sentence in sentences if sentence is not None)
 
@@ -250,9 +265,10 @@ class Observation:
         return fresh_ns + _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
 
     def _add_samples(self, reading: StatsReading) -> None:
+        self._check_clock()  # after the reading, whose stamps can be those of a clock that was set meanwhile
         received_ns = self._clock.monotonic_ns()
         present = self._present = []
-        for container in self._current:
+        for container in self.task.containers if self.task is not None else ():
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
                 continue
@@ -260,13 +276,15 @@ class Observation:
             if usage is None:
                 usage = self.usages[container.name] = self._new_usage(container)
             present.append(usage)
-            started_ns = None if container.restart_count else container.started_ns
             if usage.add(
                 sample,
                 docker_id=container.docker_id,
                 received_ns=received_ns,
-                started_ns=started_ns,
+                started_ns=container.started_ns,
+                attempt_started_ns=container.attempt_started_ns,
+                is_new=not container.restart_count,
                 shares_network=container.shares_network,
+                wall_shifts_ns=self._wall_shifts_ns(container.name),
             ):
                 self._last_fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)
@@ -275,12 +293,12 @@ class Observation:
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
         if self._watched_names and container.name not in self._watched_names:
-            usage = ContainerUsage(self._interval_ns)
+            usage = ContainerUsage(self._interval_ns, machine=self._host)
             usage.keep_totals_only()
             return usage
-        limits = (None if self.task is None else self.task.vcpu_limit, container.vcpu_limit, self._host_vcpu)
-        self.loads[container.name] = BatchLoad(next((limit for limit in limits if limit is not None), None))
-        return ContainerUsage(self._interval_ns, self._series_points)
+        task_vcpu = None if self.task is None else self.task.vcpu_limit
+        self.loads[container.name] = BatchLoad(self._host.vcpu if task_vcpu is None else task_vcpu)
+        return ContainerUsage(self._interval_ns, self._series_points, self._host)
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """The batches are known: what only they need is dropped for all other containers."""
@@ -326,13 +344,22 @@ def _clock_was_set(jumped_ns: int) -> str:
     direction = "forward" if jumped_ns > 0 else "back"
     return (
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times and durations may be off by that much, CPU seconds and memory peaks are not."
+        "times after it are off by that much; durations and rates are corrected."
     )
 
 
-def _was_replaced(count: int) -> str:
+def _was_restarted(count: int) -> str:
     times = "once" if count == 1 else f"{count} times"
+    return f"ECS restarted the container {times}: the values cover all attempts that were seen."
+
+
+def _was_impossible(count: int, host: Host) -> str:
+    size = (
+        ""
+        if host.vcpu is None or host.memory_bytes is None
+        else (f" ({host.vcpu:g} CPUs, {host.memory_bytes // MIB} MB)")
+    )
     return (
-        f"The container was replaced by a new one {times}: "
-        "start and duration cover the last container, CPU time and traffic cover all of them."
+        f"The task stats had {format_count(count, 'value')} of CPU time or memory that cannot be right on this "
+        f"machine{size}: left out."
     )

@@ -197,11 +197,15 @@ def _what_if(evidence: Evidence, policy: Policy, need: MemoryNeed, known_prices:
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
-    """Add the margin. An unknown requirement is replaced by the current size, without a margin."""
+    """Add the margin. An unknown requirement is replaced by the current size, without a margin.
+
+    A size whose limit the usage reached unseen is not reduced.
+    """
     current = evidence.latest.size or TaskSize()
     memory_mb = evidence.required_memory_mb
+    needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
     return MemoryNeed(
-        memory_mb=current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100),
+        memory_mb=max(needed_mb, evidence.reached_size_mb or 0),
         above_mb=evidence.oom_size_mb or 0,
     )
 

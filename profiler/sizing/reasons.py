@@ -86,6 +86,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     oom_size_mb, required_mb = evidence.oom_size_mb, evidence.required_memory_mb
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
+    elif evidence.reached_size_mb is not None:
+        yield (
+            "The memory usage reached the limit between two samples, and a child process may have been killed there: "
+            f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
+        )
     elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= HIGH_USE_SHARE * size_mb:
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
@@ -105,11 +110,6 @@ def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     required_vcpu = evidence.required_vcpu
     if size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
         yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
-    if choice.changes and _is_limited_by_container(evidence.latest.vcpu_size, choice.size.vcpu, size):
-        yield (
-            f"The container {evidence.latest.container!r} has its own CPU limit of "
-            f"{format_vcpu(evidence.latest.vcpu_size or 0)}: check that it fits the new size."
-        )
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:

@@ -110,7 +110,8 @@ def test_a_batch_that_becomes_another_container_is_counted_on(endpoint: FaultyEn
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert record["metrics"]["cpuSeconds"] <= endpoint.task.cpu_seconds()
     (warning,) = record["monitor"]["warnings"]
-    assert "replaced by a new one once" in warning
+    assert "restarted the container once" in warning
+    assert record["container"]["restarts"] == 1
 
 
 def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyEndpoint, logs: LogApi) -> None:

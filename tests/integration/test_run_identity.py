@@ -108,7 +108,7 @@ def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
     assert (record["logGroup"], record["logStream"]) == ("/ecs/bench", f"ecs/task-monitor/{TASK_ID}")
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
     metrics = record["metrics"]
-    assert (metrics["vcpuSize"], metrics["memorySizeMB"]) == (0.25, 512)
+    assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["memorySizeMB"]) == (1, 0.25, 512)
     assert metrics["billedDurationMs"] == 60000
 
 

@@ -52,7 +52,7 @@ def run_monitor(stop: SignalHandler) -> int:
         interval_ns,
         processes.on_sample,
         series_points=settings.series_points,
-        host_vcpu=host.vcpu,
+        host=host,
         devices=collectors.devices,
     )
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)

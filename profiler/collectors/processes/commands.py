@@ -133,6 +133,10 @@ class OomKillTracker:
         self._steps_with_an_end = 0
         self._victims: list[Process] = []
 
+    def restart(self) -> None:
+        """The container has a new control group, whose counter begins at 0."""
+        self._in_container.restart()
+
     def add(self, counted: OomKillCounts, ended: Sequence[ProcessReading], missed_pids: int) -> None:
         """Add a reading.
 

@@ -18,7 +18,7 @@ RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"
-# A container without a CPU limit has 0 units, or Docker's minimum of 2 shares.
+# A container without CPU units of its own has 0, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
@@ -31,7 +31,12 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
-    """A container of the task. Times are nanoseconds since 1970."""
+    """A container of the task. Times are nanoseconds since 1970.
+
+    ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
+    ``attempt_started_ns`` is set by :class:`~profiler.sources.ecs.restarts.Restarts`: the last start, where
+    ``started_ns`` is then the first one.
+    """
 
     name: str
     docker_id: str | None = None
@@ -43,9 +48,10 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     desired_status: str | None = None
     exit_code: int | None = None
     started_ns: int | None = None
+    attempt_started_ns: int | None = None
     finished_ns: int | None = None
     restart_count: int = 0
-    vcpu_limit: float | None = None
+    vcpu_share: float | None = None
     memory_limit_bytes: int | None = None
     log_driver: str | None = None
     log_options: Mapping[str, str] = {}
@@ -205,7 +211,7 @@ def _container(document: Mapping[str, Json], problems: list[str]) -> ContainerMe
         started_ns=parse_ns(document.get("StartedAt")),
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
-        vcpu_limit=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        vcpu_share=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes(f"Limits.Memory of container {name[:64]}", limits.get("Memory"), problems),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},

@@ -12,6 +12,7 @@ from profiler.monitor.observation import Observation
 from profiler.sources import Unavailable
 from profiler.sources.ecs.client import TaskMetadataSource
 from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.sources.linux.host import Host
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds
 
 WATCHED = ("batch",)
@@ -51,7 +52,7 @@ class Watched:
         self.clock = clock
         self.sampled: list[tuple[float, int]] = []
         source = TaskMetadataSource(endpoint, 4)
-        self.observation = Observation(source, clock, FakeLog(), seconds(1), self._on_sample)
+        self.observation = Observation(source, clock, FakeLog(), seconds(1), self._on_sample, host=Host())
 
     def _on_sample(self, _name: str, sample: ContainerSample) -> None:
         self.sampled.append((self.clock.now_ns / 1e9, sample.read_ns))

@@ -80,7 +80,7 @@ def counted_operations() -> Iterator[list[int]]:
 def operations_of_reads(containers: int, image: str) -> int:
     clock = FakeClock()
     source = TaskMetadataSource(ManyContainers(clock, containers, image), 4)
-    observation = Observation(source, clock, FakeLog(), 10**9, series_points=2)
+    observation = Observation(source, clock, FakeLog(), 10**9, series_points=2, host=Host())
     with counted_operations() as counts:
         watched: tuple[str, ...] = ()
         for _ in range(3):
@@ -103,7 +103,7 @@ def operations_of_a_run(containers: int) -> int:
     clock, log = FakeClock(), FakeLog()
     settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, checkpoint_seconds=1.0)
     source = TaskMetadataSource(ManyContainers(clock, containers, "etl:1"), 4)
-    observation = Observation(source, clock, log, 10**9, series_points=2)
+    observation = Observation(source, clock, log, 10**9, series_points=2, host=Host())
     ticker = Ticker(0, 10**9)
     reporter = Reporter(
         settings,

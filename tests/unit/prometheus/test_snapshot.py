@@ -52,7 +52,7 @@ class World:
         self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
         self.instance_reads = 0
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
-        self.observation = Observation(source, self.clock, FakeLog(), seconds(1))
+        self.observation = Observation(source, self.clock, FakeLog(), seconds(1), host=Host())
         self.gather = SnapshotBuilder(
             self.observation,
             accelerators,

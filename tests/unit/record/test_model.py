@@ -60,7 +60,7 @@ def test_names_are_those_of_the_contract() -> None:
     gpu = Gpu(uuid="GPU-1", sm_clock_mhz=FULL)
     document = json.loads(encode(report(metrics=metrics, gpus=(gpu,), monitor=Monitor(max_rss_mb=27.1, restarts=0))))
     assert list(document) == ["time", "type", "schemaVersion", "record"]
-    assert document["schemaVersion"] == "1.1"
+    assert document["schemaVersion"] == "1.2"
     assert set(document["record"]["metrics"]) == {
         "durationMs", "memorySizeMB", "maxMemoryUsedMB", "vcpuSize", "memoryUsedMB", "networkRxBytes",
     }  # fmt: skip

@@ -102,10 +102,10 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
+    """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     need = facts_of(report(peak_mb=800, p95=0.2, others=limited)).requirements
-    assert (need.memory_mb, need.unbounded) == (1056, ())
-    assert need.vcpu == pytest.approx(0.45)
+    assert (need.memory_mb, need.vcpu, need.unbounded) == (1056, 0.2, ("side",))
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
@@ -115,6 +115,18 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     need = facts_of(one).requirements
     assert (need.memory_mb, need.vcpu, need.unbounded) == (800, 0.2, ("side",))
     assert "The use of 'side' was not fully measured" in reasons(one)
+
+
+@pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
+def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
+    usage_peak_mb: float | None, memory_mb: float
+) -> None:
+    """A quarter of the memory was ever seen in use, but once all of it was, and not by page cache."""
+    unseen = report(0, peak_mb=400, metrics={"memory_usage_peak_mb": usage_peak_mb})
+    runs = [unseen, report(1, peak_mb=400)]
+    assert size(runs)[1] == memory_mb
+    assert ("less than 2 GB is not recommended" in reasons(*runs)) is (memory_mb == 2048)
+    assert ("was ever used" in reasons(*runs)) is (memory_mb == 512)
 
 
 def test_failed_stopped_and_killed_runs_count() -> None:
@@ -217,12 +229,6 @@ def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
 def test_of_windows_the_largest_size_is_another() -> None:
     text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=DeploymentTarget(windows=True))
     assert "4 vCPU is the largest size that Fargate has for Windows." in text
-
-
-def test_a_cpu_limit_of_the_containers_own_is_named() -> None:
-    limited = report(p95=0.4, size=(2, 4096), metrics={"vcpu_size": 1})
-    assert size([limited])[0] == 0.5
-    assert "'batch' has its own CPU limit of 1 vCPU: check that it fits the new size." in reasons(limited)
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:

@@ -336,6 +336,84 @@ def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled()
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
 
 
+class RestartingBatch:
+    """A batch that is restarted in place at 25 s: each attempt has a process and a group of its own.
+
+    It uses one vCPU from its start to 24 s, and from 25.5 s to 50 s. The kernel kills a process in each attempt.
+    """
+
+    def __init__(self, world: World, *, has_group: bool, gap: bool = True) -> None:
+        self.world, self.gap = world, gap
+        world.snapshot = self.snapshot
+        world.collector._machine = ProcessAccess(
+            open_processes=lambda _: FakeSource(lambda: self.snapshot(world.at)),
+            open_cgroup=lambda pid, _: self.open_group(pid) if has_group else None,
+            oom_kills=lambda: 40,
+            own_cpu_ns=lambda: 0,
+            exit_waiter=world.exit_waiter,
+        )
+
+    def snapshot(self, at: float) -> ProcessSnapshot:
+        if at < 25:
+            return ProcessSnapshot(processes=(process(7, cpu=min(at, 24)),), main_pid=7)
+        if at < 26 and self.gap:
+            return ProcessSnapshot()
+        return ProcessSnapshot(processes=(process(8, cpu=max(min(at, 50) - 25.5, 0)),), main_pid=8)
+
+    def open_group(self, pid: int) -> FakeSource:
+        begin, end = (0.0, 25.0) if pid == 7 else (25.5, 99.0)
+
+        def read() -> GroupReading | None:
+            at = self.world.at
+            cpu = min(at, 24 if pid == 7 else 50) - begin
+            return group(cpu=max(cpu, 0), kills=int(at > begin + 10)) if at < end else None
+
+        return FakeSource(read)
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("noticed", [26, 34])
+def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, gap: bool, noticed: float) -> None:
+    """The restart shows in the metadata up to ten seconds later."""
+    world = World()
+    RestartingBatch(world, has_group=has_group, gap=gap)
+    world.run(noticed)
+    world.collector.on_batch_started(replace(BATCH, restart_count=1, attempt_started_ns=START_NS + seconds(25.5)))
+    record = world.run(60).record(metrics=Metrics())
+    # A process that nobody was seen to wait for counts with what is left after rounding.
+    assert record.metrics.cpu_seconds == pytest.approx(24 + 24.5, abs=0.03)
+    assert record.series is not None
+    assert sum(value or 0 for value in record.series.vcpu_used or ()) * record.series.step_ms / 1000 == pytest.approx(
+        48.5, abs=0.3
+    )
+    assert record.series.started_at == format_ms(START_NS)
+    kills = None if record.memory_kills is None else record.memory_kills.count
+    assert kills == (2 if has_group else None)
+
+
+def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
+    """The last process has ended: the group is read first, and is gone after the processes were read."""
+    world = World()
+    at_end = iter([group(kills=1, is_empty=True)])
+    world.group = lambda at: group() if at < 10 else next(at_end, None)
+    world.run(9)
+    world.clock.advance(1)
+    world.snapshot = lambda _: ProcessSnapshot(ended=(process(),))
+    world.collector.tick(force=True)
+    record = world.record("failure", 137)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+
+
+@pytest.mark.parametrize("jump", [7, -3600])
+def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) -> None:
+    world = World().run(20)
+    world.clock.wall_offset_ns += seconds(jump)
+    record = world.run(40).record(metrics=Metrics())
+    assert record.metrics.vcpu_used is not None
+    assert (record.metrics.vcpu_used.p50, record.metrics.vcpu_used.max) == (0.5, 0.5)
+
+
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
     """The readings of a group, whether a process was seen alive before each, and the true peak.
@@ -466,16 +544,16 @@ def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> Non
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
 
 
-@pytest.mark.parametrize(
-    ("ends", "of_the_stats", "likely"),
-    [(60.5, None, False), (60.5, False, False), (64.0, None, None), (64.0, False, False), (None, None, None)],
-)
-def test_low_memory_excludes_a_kill_if_a_source_read_it_until_the_end(
-    *, ends: float | None, of_the_stats: bool | None, likely: bool | None
-) -> None:
-    finished_at = None if ends is None else format_ms(START_NS + seconds(ends))
-    record = World().run(60).record("failure", 137, finished_at=finished_at, likely_out_of_memory=of_the_stats)
-    assert record.likely_out_of_memory is likely
+@pytest.mark.parametrize("ends", [60.5, 64.0])
+def test_low_memory_in_readings_of_the_processes_does_not_exclude_a_memory_kill(ends: float) -> None:
+    record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+    assert record.likely_out_of_memory is None
+
+
+def test_hits_of_the_limit_that_only_the_task_stats_have_stay_evidence() -> None:
+    found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
+    record = World().run(60).record("unknown", None, **found)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "memory-at-limit")
 
 
 def test_a_low_mark_of_the_whole_batch_excludes_a_memory_kill() -> None:
