@@ -18,9 +18,9 @@ from forwarder.notices.channel import Idempotently, NoticeChannel, NoticeKind, a
 from forwarder.notices.notice import Notice, run_numbers
 from forwarder.search.delivery import DocumentWriter
 from forwarder.settings import NoticeSettings
-from forwarder.task.containers import TaskContainers, batch_container, identify_containers
+from forwarder.task.containers import TaskContainers, identify_containers
 from forwarder.task.event import EventContainer, StoppedTask
-from forwarder.task.outcome import Outcome, Verdict, determine_outcome
+from forwarder.task.outcome import Outcome, Verdict, judge
 from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
 from profiler.core.timestamps import format_datetime
 
@@ -32,7 +32,7 @@ class Definitions(Protocol):
     """Reads ECS task definitions."""
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
-        """Return the task definition; None if it cannot be read."""
+        """Return the task definition; None if it does not exist or may not be read. Raises DeliveryError."""
         ...
 
 
@@ -98,14 +98,18 @@ class TaskStoppedHandler:
         """Write the document and post the notice to every channel.
 
         Raises:
-            ForwarderError: one of them failed; all were tried.
+            ForwarderError: one of them failed, and all were tried; or AWS did not return what both need, and neither
+                was tried.
         """
         errors: _Errors = []
         settings = _attempt(self._settings, errors)
         definition = None if task.definition_arn is None else self._definitions.describe(task.definition_arn)
-        containers = identify_containers(definition, task)
-        batch = batch_container(task, containers.batch)
-        outcome = determine_outcome(task, batch, monitor=containers.monitor)
+        identified = identify_containers(definition, task)
+        judgement = judge(task, identified)
+        if judgement.warning is not None:
+            self._warn(judgement.warning)
+        batch, outcome = judgement.batch, judgement.outcome
+        containers = replace(identified, batch=None if batch is None else batch.name)
         index = _attempt(self._open_index, errors)
         run_log = self._run_log(task, containers.batch)
         found = run_log.find(
