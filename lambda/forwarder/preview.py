@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -42,8 +42,8 @@ class _PreviewBackend:
     def describe(self, arn: str) -> Mapping[str, object] | None:  # noqa: ARG002  part of the interface
         return None
 
-    def newest(self, stream: LogStream) -> Sequence[str]:  # noqa: ARG002  part of the interface
-        return ()
+    def newest(self, stream: LogStream) -> Iterator[str]:  # noqa: ARG002  part of the interface
+        return iter(())
 
     name = "preview"
     is_selective = True

@@ -1,7 +1,7 @@
 """From a stopped task to its document and its notice, with fakes for all external services."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -65,15 +65,18 @@ class World:
         self.telling_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
         self.rejected: tuple[Failure, ...] = ()
+        self.log_errors: list[DeliveryError] = []
         self.reads = 0
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
         self.indexed_reports: list[FoundReport | ClusterError | None] | None = None
 
-    def newest(self, place: LogStream) -> Sequence[str]:
+    def newest(self, place: LogStream) -> Iterator[str]:
         self.reads += 1
-        return self.lines.get(place.stream, [])
+        if self.log_errors:
+            raise self.log_errors.pop(0)
+        return reversed(self.lines.get(place.stream, []))
 
     def index(self) -> Index:
         if self.index_error is not None:
@@ -611,3 +614,36 @@ def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int
     world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
     world.handle(task())
     assert world.notices[0][0].numbers.killed == (KilledProcesses(count=2, names=("worker",)) if count else None)
+
+
+XRAY_AND_BATCH = definition(container("xray-daemon"), container("batch"), container("task-monitor", essential=False))
+
+
+def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure() -> None:
+    """The X-Ray daemon comes first in the definition and ends with 0 after ECS stops it."""
+    world = World(described=XRAY_AND_BATCH)
+    ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
+    assert world.handle(ended) == {"status": "failure", "indexed": True, "notified": "failure"}
+    ((notice, _),) = world.notices
+    assert (notice.container, notice.exit_code, notice.log_stream) == ("batch", 1, BATCH_STREAM)
+    assert world.documents[-1].id == "4dd5853f44b341ee8281f38229bee377/batch"
+    (warning,) = world.warnings
+    assert "xray-daemon, batch" in warning
+    assert "TASK_PROFILER_CONTAINER" in warning
+
+
+def test_the_logs_are_read_again_if_they_were_busy() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.log_errors = [DeliveryError("CloudWatch Logs is busy.")]
+    assert world.handle(report_wait_seconds=4.0)["notified"] == "failure"
+    assert world.notices[0][0].is_complete
+
+
+def test_logs_that_stay_busy_raise_before_the_notice_so_that_it_is_not_spent() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
+    with pytest.raises(DeliveryError, match="busy"):
+        world.handle(report_wait_seconds=4.0)
+    assert (world.notices, world.documents, world.done) == ([], [], set())
+    world.log_errors.clear()
+    assert world.handle()["notified"] == "failure"
