@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forwarder.documents import Document, event_document
+from forwarder.documents import Document, event_documents
 from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.indices import IndexPeriod
 from forwarder.notices.channel import Idempotently, NoticeChannel, NoticeKind, announce
@@ -120,7 +120,7 @@ class TaskStoppedHandler:
         )
         indexed = index is not None and self._write(
             index,
-            event_document(task, batch, outcome, found, prefix=index.prefix, period=index.period),
+            event_documents(task, batch, outcome, found, prefix=index.prefix, period=index.period),
             task,
             errors,
         )
@@ -139,11 +139,11 @@ class TaskStoppedHandler:
             raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
         return TaskStoppedResult(status=outcome.verdict, indexed=indexed, notified=notified)
 
-    def _write(self, index: Index, document: Document | None, task: StoppedTask, errors: _Errors) -> bool:
-        if document is None:
+    def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
+        if not documents:
             self._warn(f"Task {task.id} is not indexed, because its batch container or every time of it is unknown.")
             return False
-        return _deliver(index, document, errors)
+        return _deliver(index, documents, errors)
 
     def _notify(
         self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
@@ -178,8 +178,8 @@ def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
         return None
 
 
-def _deliver(index: Index, document: Document, errors: _Errors) -> bool:
-    delivered = _attempt(lambda: index.writer.deliver([document]), errors)
+def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
+    delivered = _attempt(lambda: index.writer.deliver([*documents]), errors)
     if delivered is None:
         return False
     if delivered.rejected:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError
@@ -103,7 +104,7 @@ class Delivery:
         )
         indexed = 0
         rejected: list[Failure] = []
-        forbidden: str | None = None
+        fault: str | None = None
         pending = _batches(documents, rejected)
         while pending:
             batch = pending.pop()
@@ -118,18 +119,22 @@ class Delivery:
                 _wait(backoff, str(error))
                 pending.append(batch)
                 continue
-            forbidden = forbidden or _forbidden_reason(results)
-            retried = _documents_to_retry(batch, results, rejected)
-            indexed += sum(not result.is_failed for result in results)
+            fault = fault or next((result.reason or _NO_REASON for result in results if result.is_index_fault), None)
+            rejected += _rejected(batch, results)
+            existing = _documents_to_complete(batch, results)
+            retried = _documents_to_retry(batch, results)
+            indexed += sum(not result.is_failed for result in results) - len(existing)
+            pending += [existing] if existing else []
             if retried:
                 _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
                 pending.append(retried)
             else:
                 backoff.reset()
-        if forbidden is not None:
+        if fault is not None:
             raise DeliveryError(
-                f"The cluster forbids writing some documents, the others are written ({forbidden}): give the "
-                "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
+                f"The index or the cluster did not take some documents, the others are written ({fault}): give the "
+                "forwarder's user the privileges index and auto_configure on the indices, and remove the block, the "
+                "limit or the fault that the cluster names."
             )
         return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
@@ -169,10 +174,6 @@ def _wait(backoff: RetryBackoff, reason: str) -> None:
         raise DeliveryError(f"The cluster accepted no documents until the end of the invocation's time: {reason}")
 
 
-def _forbidden_reason(results: list[ItemResult]) -> str | None:
-    return next((result.reason or _NO_REASON for result in results if result.is_forbidden), None)
-
-
 def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
     """Split a batch that is too large into two; a single document that is too large is added to ``rejected``."""
     if len(batch) == 1:
@@ -182,15 +183,31 @@ def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[
     return [batch[middle:], batch[:middle]]
 
 
-def _documents_to_retry(batch: list[Document], results: list[ItemResult], rejected: list[Failure]) -> list[Document]:
-    """Return the documents to write again; those that the cluster will never accept are added to ``rejected``."""
-    retried: list[Document] = []
-    for document, result in zip(batch, results, strict=True):
-        if result.is_failed and result.is_retryable:
-            retried.append(document)
-        elif result.is_failed and not result.is_forbidden:
-            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
-    return retried
+def _rejected(batch: list[Document], results: list[ItemResult]) -> list[Failure]:
+    """Return the documents that the cluster will never accept."""
+    return [
+        Failure(_as_json(document), result.reason or f"HTTP {result.status}")
+        for document, result in zip(batch, results, strict=True)
+        if result.is_poison
+    ]
+
+
+def _documents_to_complete(batch: list[Document], results: list[ItemResult]) -> list[Document]:
+    """Return the reports whose run has a document already, which was not changed, each with that document."""
+    return [
+        replace(document, stored=result.stored)
+        for document, result in zip(batch, results, strict=True)
+        if document.is_report and document.stored is None and result.stored is not None
+    ]
+
+
+def _documents_to_retry(batch: list[Document], results: list[ItemResult]) -> list[Document]:
+    """Return the documents to write again; a report whose document was changed meanwhile reads it again."""
+    return [
+        replace(document, stored=None) if result.is_conflict else document
+        for document, result in zip(batch, results, strict=True)
+        if result.is_retryable
+    ]
 
 
 def _as_json(document: Document) -> dict[str, object]:

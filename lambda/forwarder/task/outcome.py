@@ -89,13 +89,9 @@ def judge(task: StoppedTask, containers: TaskContainers) -> Judgement:
     ended = others if any(one.exit_code is not None for one in others) else candidates
     failed = next((one for one in ended if _has_failed(one)), None)
     is_success = all(one.exit_code == 0 for one in ended)
-    if failed is not None:
-        batch = judged = failed
-    elif is_success and len(ended) == 1:
-        batch = judged = ended[0]
-    else:
-        batch = batch_container(task, containers.default)
-        judged = ended[0] if is_success else None
+    judged = failed or (ended[0] if is_success else None)
+    is_alone = failed is not None or (is_success and len(ended) == 1)
+    batch = judged if is_alone else batch_container(task, containers.default)
     return Judgement(
         outcome=determine_outcome(task, judged, monitor=containers.monitor),
         batch=batch,

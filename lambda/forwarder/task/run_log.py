@@ -42,10 +42,11 @@ class LogTail(Protocol):
 
 
 class FoundReport(Struct, frozen=True):
-    """A report or checkpoint, and its line."""
+    """A report or checkpoint, its line, and whether it is in the cluster already."""
 
     report: Report
     text: str
+    is_indexed: bool = False
 
     @property
     def is_final(self) -> bool:

@@ -137,9 +137,23 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
     assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_an_index_that_is_forbidden_fails_the_invocation_and_the_others_are_written(status: int) -> None:
-    cluster = FakeCluster(items(n1=status))
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, None),
+        (403, "cluster_block_exception"),
+        (404, "index_not_found_exception"),
+        (400, "validation_exception"),
+        (400, "index_closed_exception"),
+        (500, None),
+    ],
+)
+def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(status: int, error: str | None) -> None:
+    def answer(batch: Sequence[Document]) -> list[ItemResult]:
+        failed = ItemResult(status=status, reason="because", error=error)
+        return [failed if document.id == "1" else ItemResult(status=200) for document in batch]
+
+    cluster = FakeCluster(answer)
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
         deliver(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
