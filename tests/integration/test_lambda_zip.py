@@ -195,7 +195,7 @@ def test_the_real_runtime_client_runs_the_zip(
     assert "not base64" in error["errorMessage"]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
-    assert body["doc"]["task"]["complete"] is True
+    assert body["upsert"]["task"]["complete"] is True
     assert cluster.authorizations == [f"ApiKey {SECRET}"]
     assert SECRET not in output
 
