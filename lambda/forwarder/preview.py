@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from forwarder.aws import client_config
 from forwarder.errors import ForwarderError, SettingsError
 from forwarder.invocation import InvocationTime
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
@@ -103,7 +104,7 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
 def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
     import boto3  # needed only to send an event
 
-    return boto3.client("events")
+    return boto3.client("events", config=client_config())
 
 
 def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:

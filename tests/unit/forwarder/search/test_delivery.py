@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -310,12 +311,51 @@ def test_a_document_is_cut_between_two_characters(character: str) -> None:
     assert set(json.loads(body)["document"]) == {character}
 
 
+class FakeQueue:
+    """Accepts batches as SQS does: ten messages, one mebibyte together. Refuses single messages with this code."""
+
+    def __init__(self, refuses: str | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self._refuses = refuses
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+        bodies = [entry["MessageBody"] for entry in Entries]
+        assert 1 <= len({entry["Id"] for entry in Entries}) == len(Entries) <= 10
+        assert sum(len(body.encode()) for body in bodies) <= 1024 * 1024
+        self.batches.append(bodies)
+        return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
+
+
+def test_failures_go_to_the_queue_ten_at_a_time() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([Failure(f"line {number}", "why") for number in range(25)])
+    assert [len(batch) for batch in queue.batches] == [10, 10, 5]
+    assert json.loads(queue.batches[2][-1]) == {"document": "line 24", "reason": "why"}
+
+
+def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([Failure("é" * 300_000, "too large")] * 9)
+    assert [len(batch) for batch in queue.batches] == [4, 4, 1]
+
+
+def test_no_failures_need_no_request() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([])
+    assert queue.batches == []
+
+
+def test_a_message_that_the_queue_does_not_take_is_an_error() -> None:
+    with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
+        SqsFailureStore("https://queue", FakeQueue("InternalError")).keep([Failure("x", "y")])
+
+
 def test_a_queue_that_takes_nothing_is_an_error() -> None:
     import botocore.exceptions  # noqa: PLC0415  only this test needs it
 
     class Broken:
-        def send_message(self, *, QueueUrl: str, MessageBody: str) -> object:
-            raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessage")
+        def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+            raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
         SqsFailureStore("https://queue", Broken()).keep([Failure("x", "y")])
