@@ -156,8 +156,6 @@ def wanted_of(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
         document = report_document(decode(line.encode()), line, prefix="task")
         assert isinstance(document, Document)
         fields = pruned(dict(document.initial_fields))
-        if "status" not in fields["task"]:  # left to the task's own event, which nobody reads here
-            fields["task"]["status"], fields["event"]["outcome"] = "stopped", "unknown"
         wanted[document.index, document.id] = fields
     return wanted
 
