@@ -131,6 +131,21 @@ def test_the_comparison_needs_to_read(cluster: SearchServer, monkeypatch: pytest
     assert ask(cluster, key, "POST", "/task-reports-2026.03/_search", {"size": 20}) == 403
 
 
+def test_a_report_whose_run_has_a_document_needs_no_privilege_to_read(
+    cluster: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = created(cluster, without(key_of_the_page("task-profiler-forwarder"), "read"))
+    for status in ("unknown", "success"):
+        assert forwarded(cluster, key, report(status=status), monkeypatch)["indexed"] == 1
+    assert cluster.admin is not None
+    found = requests.get(
+        f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch",
+        auth=(cluster.admin.name, cluster.admin.password),
+        timeout=30,
+    ).json()
+    assert found["_source"]["task"]["status"] == "success"
+
+
 @pytest.fixture
 def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]:
     """The one of the servers that has ingest processors, with the pipeline as an index' default, as for Firehose."""

@@ -181,7 +181,7 @@ def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
     assert listed.pop("record") == ["keyword"]  # Kibana marks a field of a document that its data view does not list
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
     (record,) = [entry for entry in data_view_fields(index) if entry["name"] == "record"]
-    assert not (record["searchable"] or record["aggregatable"] or record["readFromDocValues"])
+    assert {record["searchable"], record["aggregatable"], record["readFromDocValues"]} == {False}
 
 
 def written_by_the_pipeline(field: str) -> bool:
