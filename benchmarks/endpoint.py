@@ -55,8 +55,8 @@ class Task:
             "DesiredStatus": "RUNNING",
             "KnownStatus": "STOPPED" if has_ended else "RUNNING",
             "Limits": {"CPU": 256, "Memory": 512},
-            "CreatedAt": _timestamp(self.started),
-            "StartedAt": _timestamp(self.started),
+            "CreatedAt": timestamp(self.started),
+            "StartedAt": timestamp(self.started),
             "Type": "NORMAL",
             "LogDriver": "awslogs",
             "LogOptions": {
@@ -67,7 +67,7 @@ class Task:
             "Networks": [{"NetworkMode": self.network_mode, "IPv4Addresses": ["172.17.0.2"]}],
         }
         if has_ended and self.ended is not None:
-            document.update(ExitCode=0, FinishedAt=_timestamp(self.ended))
+            document.update(ExitCode=0, FinishedAt=timestamp(self.ended))
         return document
 
     def docker_id(self, name: str) -> str:
@@ -82,7 +82,7 @@ class Task:
             "DesiredStatus": "RUNNING" if self.ended is None else "STOPPED",
             "KnownStatus": "RUNNING",
             "Limits": {"CPU": 1, "Memory": 2048},
-            "PullStartedAt": _timestamp(self.started - 10),
+            "PullStartedAt": timestamp(self.started - 10),
             "AvailabilityZone": "us-east-1a",
             "LaunchType": "EC2",
             "Containers": [self.container(name) for name in self.names],
@@ -108,8 +108,8 @@ class Task:
             for op in ("Read", "Write", "Sync", "Async", "Discard", "Total")
         ]
         return {
-            "read": _timestamp(now),
-            "preread": _timestamp(now - 1),
+            "read": timestamp(now),
+            "preread": timestamp(now - 1),
             "pids_stats": {"current": 3},
             "blkio_stats": {"io_service_bytes_recursive": blocks, "io_serviced_recursive": blocks},
             "num_procs": 0,
@@ -154,7 +154,8 @@ def serve(task: Task) -> ThreadingHTTPServer:
     return server
 
 
-def _timestamp(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
+    """A time as the endpoint writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

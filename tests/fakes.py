@@ -6,7 +6,7 @@ ask. Time passes only where a fake lets it pass.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.sinks import DeliveryFailure
@@ -106,9 +106,15 @@ class FakeTaskSource:
         self.task_reads += 1
         return self.task_at(self.clock.now_ns / NS_PER_SECOND)
 
-    def stats(self) -> StatsReading | Unavailable:
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        assert max_seconds is None or max_seconds > 0
         self.stats_reads += 1
-        return self.stats_at(self.clock.now_ns / NS_PER_SECOND)
+        asked_ns = self.clock.now_ns
+        reading = self.stats_at(asked_ns / NS_PER_SECOND)
+        if max_seconds is not None and self.clock.now_ns > asked_ns + seconds(max_seconds):
+            self.clock.now_ns = asked_ns + seconds(max_seconds)
+            return Unavailable("/task/stats did not answer", timed_out=True)
+        return reading
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         return self.own
@@ -144,15 +150,34 @@ class FakeStdout:
 
 
 @dataclass
-class FakeRunWithTimeout:
-    """Stands for ``run_with_timeout``: runs the call at once, or says that it took too long."""
+class FakeCall(Generic[_T]):
+    """A call that is over at a time of the fake clock, with or without its result."""
 
-    times_out: bool = False
+    clock: FakeClock
+    over_ns: int
+    value: _T | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.clock.now_ns >= self.over_ns
+
+    def result(self) -> _T | None:
+        self.clock.now_ns = max(self.clock.now_ns, self.over_ns)
+        return self.value
+
+
+@dataclass
+class FakeCalls:
+    """Plays calls in threads: each takes ``last_seconds`` of the fake clock. Keeps the calls' time limits."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    last_seconds: float = 0
     seconds: list[float] = field(default_factory=list)
 
-    def __call__(self, seconds: float, function: Callable[[], _T]) -> _T | None:
-        self.seconds.append(seconds)
-        return None if self.times_out else function()
+    def __call__(self, limit_seconds: float, function: Callable[[], _T]) -> FakeCall[_T]:
+        self.seconds.append(limit_seconds)
+        value = function() if self.last_seconds <= limit_seconds else None
+        return FakeCall(self.clock, self.clock.now_ns + seconds(min(self.last_seconds, limit_seconds)), value)
 
 
 def sample(

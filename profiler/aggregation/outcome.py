@@ -6,6 +6,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import OutOfMemoryEvidence, Status
 
 _SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
+_SIGTERM_EXIT_CODE = 143  # 128 + SIGTERM, which ECS sends to stop a container
 _LIKELY_FRACTION = 0.9
 _UNLIKELY_FRACTION = 0.5
 # Sampled memory counts as low until the end from this many readings on, if the last one is this close to the end.
@@ -25,6 +26,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     until_ns: int | None = None
     finished_ns: int | None = None
+
+    @property
+    def has_vanished(self) -> bool:
+        """Whether nothing of its end was seen."""
+        return self.status == "unknown" and self.exit_code is None and self.until_ns is None
 
 
 class MemoryReadings:
@@ -53,6 +59,33 @@ class OutOfMemory(Struct, frozen=True, kw_only=True):
     evidence: OutOfMemoryEvidence | None = None
 
 
+class StopEvidence(Struct, frozen=True, kw_only=True):
+    """What is known of a stop of the task. Times are wall-clock times, None if unknown.
+
+    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` that of the
+    monitor's own SIGTERM, ``execution_stopped_ns`` that of the end of the task's first essential container.
+    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
+    """
+
+    seen_ns: int | None = None
+    signalled_ns: int | None = None
+    execution_stopped_ns: int | None = None
+    is_task_stopping: bool = False
+
+    def explains(self, exit_code: int | None, finished_ns: int | None) -> bool:
+        """Whether the batch ended because the task was stopped.
+
+        An essential batch that ends by itself stops the task, too. So a request that was only seen after the end
+        explains no exit code but that of SIGTERM, and in particular no kill.
+        """
+        if self.is_task_stopping and exit_code == _SIGTERM_EXIT_CODE:
+            return True
+        if finished_ns is None:
+            return self.seen_ns is not None
+        requests_ns = (self.seen_ns, self.signalled_ns, self.execution_stopped_ns)
+        return any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns)
+
+
 def running_outcome(now_ns: int) -> Outcome:
     """The batch is still running."""
     return Outcome(status="running", until_ns=now_ns)
@@ -66,6 +99,11 @@ def stopped_outcome(now_ns: int) -> Outcome:
 def unknown_outcome(last_seen_ns: int | None) -> Outcome:
     """The batch has disappeared without an exit code; the last reading of it was at ``last_seen_ns``."""
     return Outcome(status="unknown", finished_ns=last_seen_ns)
+
+
+def unobserved_outcome() -> Outcome:
+    """The monitor has failed while the batch was running: nothing is known of the end."""
+    return Outcome(status="unknown")
 
 
 def exited_outcome(exit_code: int | None, finished_ns: int | None, *, is_stop_requested: bool) -> Outcome:
@@ -104,8 +142,9 @@ def likely_out_of_memory(
     of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
     None: memory can grow from there to the limit within one sampling period. A lower peak gives None,
     too, if the exit code is unknown or the measurement of the peak does not cover the end (``is_end_covered``).
+    A batch that has vanished gives None in any case.
     """
-    if end.status == "running":
+    if end.status == "running" or end.has_vanished:
         return None
     if end.status == "stopped" or end.exit_code not in (None, _SIGKILL_EXIT_CODE):
         return False

@@ -1,8 +1,7 @@
 """The command line, the only place where real clocks, sources and sinks are created.
 
-``monitor``, ``healthcheck`` and ``run`` start without click and rich. The monitor must catch SIGTERM before it imports
-anything heavy, and it shares the task's memory. The health check runs once a minute in the same container. ``run``
-delays every command that it profiles.
+``monitor`` and ``run`` start without click and rich. The monitor must catch SIGTERM before it imports anything heavy,
+and it shares the task's memory. ``run`` delays every command that it profiles.
 """
 
 import gc
@@ -12,20 +11,17 @@ import time
 
 from profiler.core.signals import SignalHandler
 
-_DEFAULT_PERIOD_SECONDS = 1.0
+TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 _INTERRUPTED = 130  # 128 + SIGINT, as shells do
 
 
 def main() -> None:
     """Run the ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
-        stop = SignalHandler(time.monotonic_ns)
-        stop.install()
-        from profiler.cli.wiring.monitor import run_monitor  # after the signal handlers are installed
-
-        sys.exit(run_monitor(stop))
-    if sys.argv[1:] == ["healthcheck"]:
-        sys.exit(run_healthcheck())
+        run_monitor_process()
     if sys.argv[1:2] == ["run"]:
         exit_code = run_without_click(sys.argv[2:])
         if exit_code is not None:
@@ -34,6 +30,19 @@ def main() -> None:
     from profiler.cli.app import run_command_line  # click is only for the other commands
 
     run_command_line()
+
+
+def run_monitor_process() -> "NoReturn":
+    """Run the monitor and end the process.
+
+    An interpreter that shuts down removes its signal handlers first: a SIGTERM after the report would then kill the
+    process, and its exit code would be 143.
+    """
+    stop = SignalHandler(time.monotonic_ns)
+    stop.install()
+    from profiler.cli.wiring.monitor import run_monitor  # after the signal handlers are installed
+
+    os._exit(run_monitor(stop))
 
 
 def run_without_click(arguments: list[str]) -> int | None:
@@ -57,33 +66,7 @@ def run_without_click(arguments: list[str]) -> int | None:
         return _INTERRUPTED
 
 
-def run_healthcheck() -> int:
-    """Check the monitor of this container; returns 0, or 1 with a sentence on stderr."""
-    from pathlib import Path  # click would double the cost of the check
-
-    from profiler.core.errors import TaskProfilerError
-    from profiler.monitor.healthcheck import check_monitor
-
-    try:
-        check_monitor(Path("/proc"), _period_seconds(), time.sleep)
-    except TaskProfilerError as error:
-        _print_error(error)
-        return error.exit_code
-    return 0
-
-
 def _print_error(error: Exception) -> None:
     if sys.stderr is not None:  # None: the caller has closed it
         sys.stderr.write(f"task-profiler: {error}\n")
         sys.stderr.flush()
-
-
-def _period_seconds() -> float:
-    """The sampling period, with the same default for an invalid value as in profiler.settings.
-
-    Importing that module would take as long as the rest of the check.
-    """
-    try:
-        return float(os.environ.get("TASK_PROFILER_INTERVAL_SECONDS", ""))
-    except ValueError:
-        return _DEFAULT_PERIOD_SECONDS

@@ -38,7 +38,6 @@ COMMANDS = {
         "profiler.cli.doctor",
         "Show what can be measured in this container and what to change in the task definition.",
     ),
-    "healthcheck": ("profiler.cli.monitor:healthcheck", "Check that the monitor in this container still samples."),
     "schema": ("profiler.cli.app:schema", "Print the JSON Schema of the record."),
 }
 

@@ -1,16 +1,11 @@
-"""``task-profiler monitor`` and ``healthcheck`` as click commands, for ``--help``. Both run without click too.
+"""``task-profiler monitor`` as a click command, for ``--help``.
 
-``profiler.cli`` starts them directly when they have no further argument.
+``profiler.cli`` starts it without click when it has no further argument.
 """
-
-import sys
-import time
 
 import click
 
-from profiler.cli import run_healthcheck
-from profiler.cli.wiring.monitor import run_monitor
-from profiler.core.signals import SignalHandler
+from profiler.cli import run_monitor_process
 
 # Click does not wrap a paragraph that begins with a backspace. Not a docstring: it would have to be raw, and the
 # backspace would be two characters.
@@ -54,19 +49,4 @@ AWS_REGION, AWS_ENDPOINT_URL, …     settings of boto3
 )
 def command() -> None:
     """Run the monitor, as ``profiler.cli`` does without click."""
-    stop = SignalHandler(time.monotonic_ns)
-    stop.install()
-    sys.exit(run_monitor(stop))
-
-
-@click.command(
-    "healthcheck",
-    epilog='Example (Dockerfile): HEALTHCHECK CMD ["task-profiler", "healthcheck"]',
-)
-def healthcheck() -> None:
-    """Check that the monitor in this container still samples.
-
-    The exit code is 0 if it does, else 1, with a sentence on stderr. Takes one sampling period,
-    at most 10 seconds.
-    """
-    sys.exit(run_healthcheck())
+    run_monitor_process()

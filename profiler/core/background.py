@@ -56,6 +56,11 @@ class BackgroundCall(Generic[_T]):
         )
         self._thread.start()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the function has returned, or the deadline has passed."""
+        return not self._thread.is_alive() or self._clock.monotonic_ns() >= self._deadline_ns
+
     def result(self) -> _T | None:
         """Wait until the deadline; returns the function's result, or None if there is none by then."""
         left_ns = self._deadline_ns - self._clock.monotonic_ns()

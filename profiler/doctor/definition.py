@@ -68,7 +68,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         yield from limits_findings(described, task, own)
         yield _processes(batch, definition)
         yield from _accelerators(batch, monitor, containers)
-        yield _log_finding(described, task, settings)
+        yield _log_finding(described, task, settings, own)
     raw = next((one for one in mappings(definition.get("containerDefinitions")) if one.get("name") == monitor.name), {})
     for text in unreachable_notes(definition, raw):
         yield Finding(topic=LOG, level="problem", text=text)
@@ -154,8 +154,10 @@ def _accelerators(batch: Container, monitor: Container, containers: tuple[Contai
             yield problem(NEURON, "The batch has Neuron devices, and the monitor has none.", NEURON_ADVICE)
 
 
-def _log_finding(batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings) -> Finding:
-    target = log_target(batch, task, settings)
+def _log_finding(
+    batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
+) -> Finding:
+    target = log_target(batch, task, settings, own)
     if isinstance(target, DeliveryFailure):
         return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
     if isinstance(target, OwnStream):

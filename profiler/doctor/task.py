@@ -101,7 +101,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     if settings.tags:
         yield tags_finding(probes.read_tags())
     for batch in batches:
-        yield from _log(batch, task, settings, probes)
+        yield from _log(batch, task, settings, probes, own)
         if batch.docker_id is not None:
             yield refresh_finding(context.source, batch.docker_id, context.clock, context.max_seconds)
 
@@ -306,9 +306,15 @@ def _gpu_selection(batches: list[ContainerMetadata], settings: MonitorSettings, 
     return GpuSelection()
 
 
-def _log(batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
+def _log(
+    batch: ContainerMetadata,
+    task: TaskMetadata,
+    settings: MonitorSettings,
+    probes: Probes,
+    own: ContainerMetadata | None,
+) -> Iterator[Finding]:
     """The log stream of the report, and whether the task role may write to it."""
-    target = log_target(batch, task, settings)
+    target = log_target(batch, task, settings, own)
     if isinstance(target, DeliveryFailure):
         yield problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
         return

@@ -7,6 +7,8 @@ cause.
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 from profiler.core.ecs import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, awslogs_target
 from profiler.core.log import Log
 from profiler.settings import MonitorSettings
@@ -15,6 +17,7 @@ from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _ARRIVED = "arrived"
+PutResult = DeliveryFailure | str
 
 
 class OwnStream(LogTarget, frozen=True, kw_only=True):
@@ -29,14 +32,33 @@ class StreamSink(Protocol):
         ...
 
 
+class Call(Protocol):
+    """A call in another thread, whose result counts until its deadline."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has returned, or the deadline has passed."""
+        ...
+
+    def result(self) -> PutResult | None:
+        """Wait until the deadline; returns the call's result, None if there is none by then."""
+        ...
+
+
+class _Put(Struct, frozen=True):
+    line: bytes
+    seconds: float
+    call: Call
+
+
 class Delivery:
-    """Delivers the lines of the monitor.
+    """Delivers the lines of the monitor. Puts run in threads: the sampling goes on, as other batches may still run.
 
     Args:
         streams: Puts lines into CloudWatch Logs.
         own_output: The monitor's standard output.
         log: Gets the errors.
-        run_with_timeout: Limits a put: (seconds, call) -> the call's result, None if it took longer.
+        start_call: Starts a call whose result counts for some seconds: (seconds, function) -> the call.
     """
 
     def __init__(
@@ -44,21 +66,48 @@ class Delivery:
         streams: StreamSink,
         own_output: LineSink,
         log: Log,
-        run_with_timeout: Callable[[float, Callable[[], DeliveryFailure | str]], DeliveryFailure | str | None],
+        start_call: Callable[[float, Callable[[], PutResult]], Call],
     ) -> None:
         self._streams = streams
         self._own_output = own_output
         self._log = log
-        self._run_with_timeout = run_with_timeout
+        self._start_call = start_call
+        self._puts: list[_Put] = []
 
     def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
-        """Put the line into its log stream within ``seconds``; print it if that fails."""
+        """Start to put the line into its log stream within ``seconds``; print it if that cannot be done."""
         if isinstance(target, OwnStream):
             self.print(line)
-            return
-        failure = target if isinstance(target, DeliveryFailure) else self._put(line, target, seconds)
-        if failure is None:
-            return
+        elif isinstance(target, DeliveryFailure):
+            self._print_instead(line, target)
+        elif seconds <= 0:
+            reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
+            self._print_instead(line, DeliveryFailure(reason))
+        else:
+            self._puts.append(_Put(line, seconds, self._start_call(seconds, lambda: self._put(line, target))))
+
+    def print_failed(self) -> None:
+        """Print the lines whose put has failed by now, without waiting."""
+        for put in [put for put in self._puts if put.call.is_over]:
+            self._puts.remove(put)
+            self._conclude(put)
+
+    def finish(self) -> None:
+        """Wait for all puts, and print the lines of those that failed."""
+        while self._puts:
+            self._conclude(self._puts.pop(0))
+
+    def _conclude(self, put: _Put) -> None:
+        result = put.call.result()
+        if result is None:
+            result = DeliveryFailure(
+                f"CloudWatch Logs did not accept the line within {put.seconds:.3g} s, the rest of the stop budget: "
+                "it throttles, or the task has no route to it."
+            )
+        if isinstance(result, DeliveryFailure):
+            self._print_instead(put.line, result)
+
+    def _print_instead(self, line: bytes, failure: DeliveryFailure) -> None:
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")
         self.print(line)
 
@@ -68,36 +117,27 @@ class Delivery:
         if failure is not None:
             self._log.error(f"A line of the monitor is lost: {failure.reason}")
 
-    def _put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
-        if seconds <= 0:
-            return DeliveryFailure(
-                "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
-            )
+    def _put(self, line: bytes, target: LogTarget) -> PutResult:
         try:
-            result = self._run_with_timeout(seconds, lambda: self._streams.put(line, target) or _ARRIVED)
+            return self._streams.put(line, target) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
             return DeliveryFailure(f"The put to CloudWatch Logs failed ({type(error).__name__}: {error}).")
-        if result is None:
-            return DeliveryFailure(
-                f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop budget: "
-                "it throttles, or the task has no route to it."
-            )
-        return result if isinstance(result, DeliveryFailure) else None
 
 
 def log_target(
-    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings
+    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
 ) -> LogTarget | DeliveryFailure:
     """The destination of the report: from the settings, else the stream of the container's awslogs options.
 
-    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's.
+    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's. ``own`` is
+    the monitor's container, whatever its name; if it is unknown, the one of the usual name.
     """
     derived = _awslogs_target(container, task)
     if settings.log_group is not None and settings.log_stream is None and settings.log_group != derived.group:
-        for one in task.containers:
-            own = _awslogs_target(one, task)
-            if one.name == MONITOR_NAME and own.group == settings.log_group and own.stream is not None:
-                return OwnStream(group=own.group, stream=own.stream, region=own.region)
+        monitor = own or task.container(MONITOR_NAME)
+        printed = AwslogsTarget() if monitor is None else _awslogs_target(monitor, task)
+        if printed.group == settings.log_group and printed.stream is not None:
+            return OwnStream(group=printed.group, stream=printed.stream, region=printed.region)
     group = settings.log_group or derived.group
     stream = settings.log_stream or derived.stream
     if group is None or stream is None:

@@ -10,7 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.aggregation.outcome import Outcome, exited_outcome, stopped_outcome, unknown_outcome
+from profiler.aggregation.outcome import (
+    Outcome,
+    StopEvidence,
+    exited_outcome,
+    stopped_outcome,
+    unknown_outcome,
+    unobserved_outcome,
+)
 from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
@@ -19,10 +26,12 @@ from profiler.monitor.delivery import Delivery, log_target
 from profiler.monitor.observation import Observation
 from profiler.monitor.reporter import Reporter
 from profiler.settings import MonitorSettings
-from profiler.sources.ecs.batch import BatchSelection, select_batch
+from profiler.sources.ecs.batch import BatchSelection, has_run_unlisted, select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _WAIT_FOR_END_SECONDS = 2.0
+# The part of that time for one reading of a batch that still runs.
+_SAMPLE_PART = 1 / 8
 _RETRY_SECONDS = 0.1
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
@@ -63,7 +72,7 @@ class ReportTarget:
         self.name = name
         self.container: ContainerMetadata | None = None
         self.reads_without_end = 0
-        self.stop_requested_ns: int | None = None
+        self.stop_seen_ns: int | None = None
         self.reported = False
 
 
@@ -98,17 +107,31 @@ class MonitorLoop:
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
-    def run(self) -> None:
-        """Sample until every target has its report, or a stop request was handled."""
+    def run(self) -> bool:
+        """Sample until every target has its report, or a stop request was handled.
+
+        Returns:
+            False if the monitor itself failed. The reports then hold what it had measured until its failure.
+        """
+        is_sound = True
+        try:
+            self._start()
+            self._sample_until_done()
+        except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
+            is_sound = False
+            self._report_after_failure(error)
+        self._delivery.finish()
+        if self._exporter is not None:
+            self._exporter.close()
+        stop_collectors(self._collectors)
+        return is_sound
+
+    def _start(self) -> None:
         for warning in self._reporter.warnings:
             self._log.warning(warning)
         start_collectors(self._collectors)
         if self._exporter is not None:
             self._add_warning(self._exporter.start())
-        self._sample_until_done()
-        if self._exporter is not None:
-            self._exporter.close()
-        stop_collectors(self._collectors)
 
     def _sample_until_done(self) -> None:
         while True:
@@ -116,6 +139,7 @@ class MonitorLoop:
                 self._check_ends()
             if self._exporter is not None:
                 self._exporter.publish()
+            self._delivery.print_failed()
             if self._targets and not self._unreported_names():
                 return
             self._checkpoint_if_due()
@@ -174,49 +198,65 @@ class MonitorLoop:
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
         container = task.container(target.name)
         target.container = container or target.container
-        if target.container is None:
+        if target.container is None and not has_run_unlisted(task, self._observation.own):
             return None
         if container is not None and not container.is_stopped:
             target.reads_without_end = 0
-            if task.is_stop_requested and target.stop_requested_ns is None:
-                target.stop_requested_ns = self._clock.wall_ns()
+            is_stop_requested = task.is_stop_requested or self._stop.requested_ns is not None
+            if is_stop_requested and target.stop_seen_ns is None:
+                target.stop_seen_ns = self._clock.wall_ns()
             return None
         if container is not None and container.exit_code is not None:
-            return self._observed_outcome(target, container)
+            return self._observed_outcome(target, container, task)
         target.reads_without_end += 1
         if target.reads_without_end < _READS_BEFORE_LOST:
             return None
         return (
             unknown_outcome(self._last_read_ns(target.name))
             if container is None
-            else self._observed_outcome(target, container)
+            else self._observed_outcome(target, container, task)
         )
 
-    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata) -> Outcome:
-        # The batch may have finished by itself before the stop, and only be seen now.
-        stop_ns, finished_ns = target.stop_requested_ns, container.finished_ns
-        is_stop_requested = stop_ns is not None and (finished_ns is None or finished_ns > stop_ns)
-        return exited_outcome(container.exit_code, finished_ns, is_stop_requested=is_stop_requested)
+    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> Outcome:
+        signalled_ns = None
+        if self._stop.requested_ns is not None:
+            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
+        stop = StopEvidence(
+            seen_ns=target.stop_seen_ns,
+            signalled_ns=signalled_ns,
+            execution_stopped_ns=task.execution_stopped_ns,
+            is_task_stopping=task.is_stop_requested,
+        )
+        exit_code, finished_ns = container.exit_code, container.finished_ns
+        return exited_outcome(exit_code, finished_ns, is_stop_requested=stop.explains(exit_code, finished_ns))
 
     def _handle_stop(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
 
-        So wait only briefly for the end of the batch.
+        So wait only briefly for the end of the batch. It may have run for less than a second, or its statistics may
+        be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
         """
-        max_wait_seconds = min(_WAIT_FOR_END_SECONDS, self._settings.stop_seconds / 2)
-        task_seen = False
         # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or a put may have been under way.
-        left_seconds = min(max_wait_seconds, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
-        deadline_ns = self._clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
-        while left_seconds > 0:
+        budget_seconds = self._settings.stop_seconds
+        wait_seconds = min(_WAIT_FOR_END_SECONDS, budget_seconds / 2, (budget_seconds - self._since_stop_seconds()) / 2)
+        deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
+        sample_seconds = wait_seconds * _SAMPLE_PART
+        task_seen = False
+        while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
             if self._observation.refresh(max_seconds=left_seconds):
-                task_seen = True
                 self._check_ends()
                 if self._targets and not self._unreported_names():
                     return
+                if not task_seen:
+                    self._observation.sample(max_seconds=sample_seconds)
+                task_seen = True
             self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
-            left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+        if self._seconds_until(deadline_ns) > 0:
+            self._observation.sample(max_seconds=sample_seconds)
         self._report_unfinished(task_seen=task_seen)
+
+    def _seconds_until(self, deadline_ns: int) -> float:
+        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
 
     def _report_unfinished(self, *, task_seen: bool) -> None:
         task = self._observation.task
@@ -229,26 +269,54 @@ class MonitorLoop:
         for target in self._targets.values():
             if target.reported:
                 continue
-            self._report(
-                target, task, self._unfinished_outcome(target, task.container(target.name) if task_seen else None)
-            )
+            self._report(target, task, self._unfinished_outcome(target, task, task_seen=task_seen))
 
-    def _unfinished_outcome(self, target: ReportTarget, listed: ContainerMetadata | None) -> Outcome:
+    def _unfinished_outcome(self, target: ReportTarget, task: TaskMetadata, *, task_seen: bool) -> Outcome:
+        listed = task.container(target.name) if task_seen else None
         if listed is None:
             return unknown_outcome(self._last_read_ns(target.name))
-        # STOPPED without an exit code, and no time for another read.
-        return self._observed_outcome(target, listed) if listed.is_stopped else stopped_outcome(self._clock.wall_ns())
+        if listed.is_stopped:  # without an exit code, and no time for another read
+            return self._observed_outcome(target, listed, task)
+        return stopped_outcome(self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
         usage = self._observation.usages.get(name)
         return usage.last_read_ns if usage is not None else None
 
+    def _report_after_failure(self, error: Exception) -> None:
+        """Report what is known, with a warning that names the error and its place, but not what its text may quote."""
+        self._add_warning(
+            f"The monitor failed ({_describe(error)}). The report holds only what was measured until then: "
+            "report this line as a defect of task-profiler."
+        )
+        task = self._observation.task
+        if task is None:
+            return
+        self._select_targets(task)  # the first tick may have failed
+        for target in self._targets.values():
+            if target.reported:
+                continue
+            outcome, listed = unobserved_outcome(), task.container(target.name)
+            target.container = listed or target.container
+            if listed is not None and listed.is_stopped:
+                outcome = self._observed_outcome(target, listed, task)
+            try:
+                self._report(target, task, outcome)
+            except Exception as second:  # noqa: BLE001  the same defect, or another one
+                self._log.error(f"The report has no measurements ({_describe(second)}).")
+                container = target.container or ContainerMetadata(name=target.name)
+                self._deliver(container, task, self._reporter.bare_report(container, task, outcome))
+
     def _report(self, target: ReportTarget, task: TaskMetadata, outcome: Outcome) -> None:
         container = target.container or ContainerMetadata(name=target.name)
-        target.reported = True
         final_readings(self._collectors)
-        line = self._reporter.report(container, task, outcome)
-        self._delivery.deliver(line, log_target(container, task, self._settings), self._budget_seconds())
+        self._deliver(container, task, self._reporter.report(container, task, outcome))
+        target.reported = True
+
+    def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes) -> None:
+        self._delivery.deliver(
+            line, log_target(container, task, self._settings, self._observation.own), self._budget_seconds()
+        )
 
     def _budget_seconds(self) -> float:
         """The seconds left for a put; part of the stop budget may be spent already."""
@@ -271,3 +339,13 @@ class MonitorLoop:
         for target in self._targets.values():
             if not target.reported and target.container is not None:
                 self._delivery.print(self._reporter.checkpoint(target.container, task))
+
+
+def _describe(error: Exception) -> str:
+    """The error's type and the last line of code that it came from."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno}"

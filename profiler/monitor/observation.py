@@ -104,20 +104,32 @@ class Observation:
         self._check_clock()
         if watched and watched != self._watched:
             self._follow_only(watched)
-        reading = self._source.stats()
+        reading = self._read_stats()
         if isinstance(reading, Unavailable):
-            self._stats_health.on_failure(reading)
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
-            self._stats_health.on_success()
-            self.last_reading = reading
-            self.readings += 1
-            self._record_refused(reading)
-            self._log_problems("/task/stats", reading.problems)
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             self._add_samples(reading)
         self.add_device_readings()
         return refreshed
+
+    def sample(self, max_seconds: float) -> None:
+        """Read the stats alone, between two ticks."""
+        reading = self._read_stats(max_seconds)
+        if not isinstance(reading, Unavailable):
+            self._add_samples(reading)
+
+    def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        reading = self._source.stats(max_seconds)
+        if isinstance(reading, Unavailable):
+            self._stats_health.on_failure(reading)
+            return reading
+        self._stats_health.on_success()
+        self.last_reading = reading
+        self.readings += 1
+        self._record_refused(reading)
+        self._log_problems("/task/stats", reading.problems)
+        return reading
 
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""

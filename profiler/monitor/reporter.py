@@ -98,6 +98,12 @@ class Reporter:
         time = format_ms(self._clock.wall_ns())
         return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
 
+    def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> bytes:
+        """The final line without measurements, if the complete one cannot be built."""
+        record = build_batch_record(container, task, None, outcome, self._host)
+        monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
+        return self._line("task.report", replace(record, monitor=monitor))
+
     def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
         now_ns = self._clock.wall_ns()
@@ -142,7 +148,7 @@ class Reporter:
                 record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._observation.max_threads
             )
             record = replace(record, metrics=metrics)
-        target = log_target(container, task, self._settings)
+        target = log_target(container, task, self._settings, self._observation.own)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
         return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name, task))

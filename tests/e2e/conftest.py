@@ -76,6 +76,7 @@ def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
             batch: ContainerSpec,
             monitor: ContainerSpec | None = None,
             *,
+            others: tuple[ContainerSpec, ...] = (),
             stream: bool = True,
             vcpu: float | None = 1,
             memory_mib: int | None = 1024,
@@ -84,7 +85,7 @@ def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
         ) -> Task:
             beside = monitor or monitor_container(aws.environment())
             spec = TaskSpec(
-                containers=(dataclasses.replace(batch, log_group=LOG_GROUP), beside),
+                containers=(dataclasses.replace(batch, log_group=LOG_GROUP), beside, *others),
                 limit_vcpu=vcpu,
                 limit_memory_mib=memory_mib,
                 pid_mode_task=pid_mode_task,

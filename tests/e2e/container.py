@@ -20,7 +20,6 @@ from tests.waiting import wait_until
 
 _MIB = 1024 * 1024
 _NANO_CPUS = 1_000_000_000
-_NANOSECONDS = 1_000_000_000
 _KERNEL_READ_SECONDS = 0.05
 _JOIN_SECONDS = 10.0
 _NO_TIME = "0001-01-01"  # what Docker reports as the time of a sample it does not have
@@ -118,11 +117,6 @@ class RealContainer:
     def execute(self, *command: str) -> str:
         """Run another program in the container and return its output; CommandFailedError if it fails."""
         return self._engine.command("exec", self.facts.docker_id, *command)
-
-    def health(self) -> str | None:
-        """Return what the health check has found, "starting" before it has, None without one."""
-        health = self._call("GET", "json")["State"].get("Health")
-        return None if health is None else str(health["Status"])
 
     def logs(self) -> tuple[str, str]:
         """Return standard output and standard error so far."""
@@ -227,14 +221,11 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
     }
     if placement.cgroup_parent is not None:
         host["CgroupParent"] = placement.cgroup_parent
-    # An empty test is the image's own.
-    health = {"Test": [], "Interval": (spec.health_interval_seconds or 0) * _NANOSECONDS}
     return {
         "Image": spec.image,
         "Cmd": list(spec.command) or None,
         "Env": [f"{name}={value}" for name, value in placement.environment.items()],
         "Labels": dict(placement.labels),
         "User": spec.user,
-        "Healthcheck": health,
         "HostConfig": host,
     }

@@ -29,7 +29,6 @@ class ContainerSpec:
     read_only: bool = False
     drop_capabilities: bool = False
     no_new_privileges: bool = False
-    health_interval_seconds: int | None = None  # of the image's own health check
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
     log_group: str | None = None
     log_prefix: str = "ecs"
@@ -86,7 +85,6 @@ def monitor_container(
     depends_on: tuple[str, ...] = (BATCH,),
     memory_mib: int | None = 128,
     stop_timeout_seconds: int = 120,
-    health_interval_seconds: int | None = None,
     log_group: str | None = None,
     as_root: bool = False,
 ) -> ContainerSpec:
@@ -107,6 +105,5 @@ def monitor_container(
         read_only=True,
         drop_capabilities=not as_root,
         no_new_privileges=True,
-        health_interval_seconds=health_interval_seconds,
         log_group=log_group,
     )

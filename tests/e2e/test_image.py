@@ -16,7 +16,6 @@ from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_reposito
 from tests.e2e.reports import END_SECONDS, Start, report_in_stream, wait_for_samples
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
 from tests.nvidia_driver import compile_driver
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -72,7 +71,7 @@ def test_the_image_says_what_it_is_and_how_it_is_run(engine: Engine, monitor_ima
     config = inspected(engine, monitor_image)["Config"]
     assert config["User"] == "65532:65532"
     assert (config["Entrypoint"], config["Cmd"]) == (["task-profiler"], ["monitor"])
-    assert config["Healthcheck"]["Test"] == ["CMD", "task-profiler", "healthcheck"]
+    assert "Healthcheck" not in config
     assert config["Labels"]["org.opencontainers.image.version"] == profiler.__version__
     assert config["Labels"]["org.opencontainers.image.base.name"] == BASE_IMAGE
 
@@ -105,14 +104,13 @@ def test_botocore_still_knows_the_services_that_are_called(engine: Engine, monit
 
 
 def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_image: str, aws: FakeAws) -> None:
-    monitor = monitor_container(aws.environment(), memory_mib=64, health_interval_seconds=1)
+    monitor = monitor_container(aws.environment(), memory_mib=64)
     task = start(
         batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "4", cpus=1),
         dataclasses.replace(monitor, image=monitor_image, user=""),  # the image's own user
     )
     code = "import os; print(open('/proc/1/cmdline').read().split(chr(0))[1:-1], os.getuid())"
     assert task[MONITOR].execute("python3", "-c", code).strip() == "['/usr/local/bin/task-profiler', 'monitor'] 65532"
-    wait_until(lambda: task[MONITOR].health() == "healthy", 30, "the health check to find the monitor")
     task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
@@ -127,15 +125,6 @@ def test_the_first_process_hears_sigterm(start: Start, monitor_image: str, aws: 
     task[MONITOR].kill("SIGTERM")
     assert task[MONITOR].wait_stopped(END_SECONDS).exit_code == 0
     assert report_in_stream(aws, task)["metrics"]["cpuSeconds"] > 0
-
-
-def test_a_monitor_that_does_not_wake_is_not_healthy(start: Start, monitor_image: str, aws: FakeAws) -> None:
-    task = start(batch_container("--until-term"), monitor_container(aws.environment()))
-    wait_for_samples(task, 2)
-    task[MONITOR].execute("task-profiler", "healthcheck")
-    task[MONITOR].kill("SIGSTOP")
-    with pytest.raises(CommandFailedError, match="has not woken for 10 seconds: restart its container"):
-        task[MONITOR].execute("task-profiler", "healthcheck")
 
 
 def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.aws import FakeAws
+from tests.e2e.images import BASE_IMAGE
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, checkpoints, report_in_stream, wait_for_samples
-from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
+from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.waiting import wait_until
 
@@ -111,19 +112,45 @@ def test_stop_with_the_monitor_depending_on_the_batch(start: Start, aws: FakeAws
     assert task[BATCH].facts.exit_code == 143
 
 
-def test_stop_with_the_batch_depending_on_the_monitor(start: Start, aws: FakeAws) -> None:
-    """The stricter layout: the batch is stopped first, and the monitor sees its end."""
+def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws) -> None:
+    task = start(batch_container("--memory-mib", "50", "--until-term"))
+    task[BATCH].wait_output("ready", 20)
+    wait_until(lambda: task.endpoint.requests, 30, "the monitor's first request")
+    task.stop()
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert record["status"] == "stopped"
+    assert record["sampling"]["samples"] >= 1
+    assert record["metrics"]["maxMemoryUsedMB"] > 50
+
+
+@pytest.mark.parametrize(("essential", "batch_depends_on"), [(True, (MONITOR,)), (False, ())])
+def test_stop_of_a_batch_that_the_monitor_does_not_depend_on(
+    *, essential: bool, batch_depends_on: tuple[str, ...], start: Start, aws: FakeAws
+) -> None:
+    """In the stricter layout the batch is stopped first, and the monitor sees its end; without dependsOn both are."""
     task = start(
-        batch_container("--memory-mib", "50", "--until-term", depends_on=(MONITOR,)),
-        monitor_container(aws.environment(), essential=True, depends_on=()),
+        batch_container("--memory-mib", "50", "--until-term", depends_on=batch_depends_on),
+        monitor_container(aws.environment(), essential=essential, depends_on=()),
     )
     wait_for_samples(task, 3)
     task.stop()
     task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
-    assert record["exitCode"] == 143
-    assert record["status"] in {"failure", "stopped"}
+    assert (record["status"], record["exitCode"]) == ("stopped", 143)
     assert "durationMs" in record["metrics"]
+    assert task[MONITOR].facts.exit_code == 0
+
+
+def test_a_batch_that_is_killed_after_another_essential_container_has_ended(start: Start, aws: FakeAws) -> None:
+    task = start(
+        batch_container("--memory-mib", "50", "--until-term", "--ignore-term", stop_timeout_seconds=1),
+        monitor_container(aws.environment() | {"TASK_PROFILER_CONTAINER": BATCH}, depends_on=()),
+        others=(ContainerSpec(name="proxy", image=BASE_IMAGE, command=("sleep", "4")),),
+    )
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert (record["status"], record["exitCode"]) == ("stopped", 137)
     assert task[MONITOR].facts.exit_code == 0
 
 

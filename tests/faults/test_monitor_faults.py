@@ -279,6 +279,18 @@ def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoin
     assert "A line of the monitor is lost" in lost
 
 
+def test_sigterm_after_the_put_does_not_change_the_exit_code(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    """An essential batch that ends stops the task, so ECS signals a monitor that has just reported."""
+    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        wait_until(lambda: logs.lines, 30, "the put")
+        while sidecar.process.poll() is None:  # at every moment until the process is gone
+            sidecar.process.send_signal(signal.SIGTERM)
+        output, errors = sidecar.finish()
+    assert (output, problems(errors), len(logs.lines)) == ([], [], 1)
+
+
 def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs: LogApi) -> None:
     endpoint = FaultyEndpoint(FaultyTask("task-monitor-2"))
     endpoint.task.images["task-monitor-2"] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"

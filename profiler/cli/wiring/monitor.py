@@ -8,7 +8,7 @@ from typing import BinaryIO, TextIO
 from profiler.cli.wiring.collectors import batch_processes, requested_tags, task_collectors
 from profiler.cli.wiring.ecs import metadata_source
 from profiler.collectors.base import LiveReadings
-from profiler.core.background import run_with_timeout
+from profiler.core.background import BackgroundCall
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
@@ -25,7 +25,11 @@ from profiler.sources.linux.host import Host, read_host, read_instance, read_own
 
 
 def run_monitor(stop: SignalHandler) -> int:
-    """Monitor the task this process runs in; the exit code is 0 in every foreseen case."""
+    """Monitor the task this process runs in.
+
+    The exit code is 0 in every foreseen case. It is 1 if the monitor itself failed, so that a restart policy of the
+    container restarts it. ECS ignores the exit code of a container that is not essential.
+    """
     try:
         settings = read_settings(os.environ)
     except TaskProfilerError as error:
@@ -63,7 +67,12 @@ def run_monitor(stop: SignalHandler) -> int:
         contributors=(*collectors.all, *requested_tags(settings, clock)),
         notes=swap.notes,
     )
-    delivery = Delivery(CloudWatchLogsSink(connect, clock), StreamSink(_unbuffered(sys.stdout)), log, run_with_timeout)
+    delivery = Delivery(
+        CloudWatchLogsSink(connect, clock),
+        StreamSink(_unbuffered(sys.stdout)),
+        log,
+        lambda seconds, put: BackgroundCall(put, clock, seconds),
+    )
     loop = MonitorLoop(
         settings,
         observation,
@@ -74,8 +83,7 @@ def run_monitor(stop: SignalHandler) -> int:
         batch_listeners=collectors.batch_listeners,
         exporter=_exporter(settings, observation, collectors.live, runtime, host),
     )
-    loop.run()
-    return 0
+    return 0 if loop.run() else 1
 
 
 def _exporter(

@@ -70,7 +70,7 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         record = _with_series(record, measured, sizes)
     peak_bytes, source = _peak(record.metrics, measured, sizes)
     verdict = out_of_memory(
-        Outcome(status=known_status(record), exit_code=record.exit_code),
+        Outcome(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         limit_hits=1 if record.likely_out_of_memory else None,  # a finding of the task stats is kept
@@ -86,6 +86,11 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
         out_of_memory_evidence=verdict.evidence,
         memory_kills=measured.kills,
     )
+
+
+def _end_ns(record: Record) -> int | None:
+    """The end of the batch; None if it was not seen, and then the record has no duration."""
+    return None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
 
 
 def _with_totals(metrics: Metrics, measured: ProcessMeasurements) -> Metrics:

@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
+from profiler.sources.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
 
 _FIRELENS_DRIVER = "awsfirelens"
 _APPLICATION_TYPE = "NORMAL"
@@ -33,7 +33,7 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
     """
     if requested is not None:
         return _select_requested(task, requested)
-    names = _candidates(task, own)
+    names = _roles(task, own).candidates
     if len(names) > 1:
         listed = ", ".join(names)
         return BatchSelection(
@@ -64,7 +64,20 @@ def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
     )
 
 
-def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str, ...]:
+def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
+    """Whether a batch that was never listed must have ended.
+
+    A task is RUNNING when all of its containers have started, so the batch has started before, and is gone. While
+    another container of the task runs, it may be the batch under another name.
+    """
+    if task.known_status not in (RUNNING, STOPPED):
+        return False
+    roles = _roles(task, own)
+    ignored = {roles.monitor, *roles.injected}
+    return all(one.is_stopped for one in _others(task, own) if one.name not in ignored)
+
+
+def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
     drivers = {container.log_driver for container in task.containers}
     # Version 3 of the endpoint does not return the driver.
     may_have_router = _FIRELENS_DRIVER in drivers or drivers == {None}
@@ -75,10 +88,13 @@ def _candidates(task: TaskMetadata, own: ContainerMetadata | None) -> tuple[str,
             firelens=None if may_have_router and container.log_driver != _FIRELENS_DRIVER else False,
             injected=container.type not in (None, _APPLICATION_TYPE),
         )
-        for container in task.containers
-        if own is None or not _is_own(container, own)
+        for container in _others(task, own)
     ]
-    return container_roles(others).candidates
+    return container_roles(others)
+
+
+def _others(task: TaskMetadata, own: ContainerMetadata | None) -> list[ContainerMetadata]:
+    return [container for container in task.containers if own is None or not _is_own(container, own)]
 
 
 def _is_own(container: ContainerMetadata, own: ContainerMetadata) -> bool:

@@ -206,7 +206,7 @@ class TaskSource(Protocol):
         """The task and the states of its containers."""
         ...
 
-    def stats(self) -> StatsReading | Unavailable:
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """The counters of every container."""
         ...
 
@@ -234,9 +234,9 @@ class TaskMetadataSource:
         body = self._endpoint.get("/task", max_seconds)
         return body if isinstance(body, Unavailable) else decode_task(body)
 
-    def stats(self) -> StatsReading | Unavailable:
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """``GET /task/stats``."""
-        body = self._endpoint.get("/task/stats")
+        body = self._endpoint.get("/task/stats", max_seconds)
         return body if isinstance(body, Unavailable) else decode_stats(body, self._device_mapper_majors)
 
     def own_container(self) -> ContainerMetadata | Unavailable:

@@ -13,6 +13,7 @@ from profiler.core.json_fields import Json, count, integer, mapping, mappings, n
 from profiler.core.timestamps import parse_ns
 from profiler.sources import Unavailable
 
+RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"
@@ -69,10 +70,12 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
     revision: str | None = None
     availability_zone: str | None = None
     launch_type: str | None = None
+    known_status: str | None = None
     desired_status: str | None = None
     vcpu_limit: float | None = None
     memory_limit_bytes: int | None = None
     pull_started_ns: int | None = None
+    execution_stopped_ns: int | None = None
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
     containers: tuple[ContainerMetadata, ...] = ()
@@ -111,10 +114,12 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         revision=text(document.get("Revision")),
         availability_zone=text(document.get("AvailabilityZone")),
         launch_type=text(document.get("LaunchType")),
+        known_status=text(document.get("KnownStatus")),
         desired_status=text(document.get("DesiredStatus")),
         vcpu_limit=number(limits.get("CPU")),
         memory_limit_bytes=_mebibytes("Limits.Memory", limits.get("Memory"), problems),
         pull_started_ns=parse_ns(document.get("PullStartedAt")),
+        execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
         ephemeral_storage_size_mib=count(storage.get("Reserved")),
         containers=tuple(container for container in parsed if container is not None),

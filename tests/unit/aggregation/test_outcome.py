@@ -8,6 +8,7 @@ from profiler.aggregation.outcome import (
     MemoryReadings,
     Outcome,
     OutOfMemory,
+    StopEvidence,
     exited_outcome,
     likely_out_of_memory,
     out_of_memory,
@@ -39,6 +40,31 @@ def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: b
     )
 
 
+@pytest.mark.parametrize(
+    ("stop", "exit_code", "finished_ns", "explains"),
+    [
+        (StopEvidence(), 143, 5, False),
+        (StopEvidence(is_task_stopping=True), 143, 5, True),
+        (StopEvidence(is_task_stopping=True), 143, None, True),
+        # Seen only after the end: an essential batch that ends by itself stops the task.
+        (StopEvidence(is_task_stopping=True), 137, 5, False),
+        (StopEvidence(is_task_stopping=True), 0, 5, False),
+        (StopEvidence(is_task_stopping=True, signalled_ns=6, execution_stopped_ns=6, seen_ns=6), 137, 5, False),
+        (StopEvidence(signalled_ns=4), 137, 5, True),
+        (StopEvidence(signalled_ns=4), 0, 5, True),
+        (StopEvidence(execution_stopped_ns=4), 0, 5, True),
+        (StopEvidence(execution_stopped_ns=5), 0, 5, False),
+        (StopEvidence(seen_ns=4), 3, 5, True),
+        (StopEvidence(seen_ns=4), 3, None, True),
+        (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
+    ],
+)
+def test_a_stop_explains_an_end_that_followed_it(
+    *, stop: StopEvidence, exit_code: int | None, finished_ns: int | None, explains: bool
+) -> None:
+    assert stop.explains(exit_code, finished_ns) is explains
+
+
 def test_a_lost_batch_has_a_last_reading_and_no_duration() -> None:
     assert unknown_outcome(7) == Outcome(status="unknown", finished_ns=7)
 
@@ -58,7 +84,8 @@ def test_a_running_batch_has_no_end() -> None:
         (KILLED, 0.7 * GIB, GIB, None, None),
         (KILLED, 0.95 * GIB, None, None, None),
         (KILLED, None, GIB, None, None),
-        (unknown_outcome(1), 0.95 * GIB, GIB, None, True),
+        (exited_outcome(None, 1, is_stop_requested=False), 0.95 * GIB, GIB, None, True),
+        (unknown_outcome(1), 0.95 * GIB, GIB, 3, None),
         (exited_outcome(0, 1, is_stop_requested=False), 0.95 * GIB, GIB, 5, False),
         (exited_outcome(1, 1, is_stop_requested=False), 0.95 * GIB, GIB, None, False),
         (exited_outcome(137, 1, is_stop_requested=True), 0.95 * GIB, GIB, 3, False),

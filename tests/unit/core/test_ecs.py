@@ -28,7 +28,9 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
     settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4)
-    assert log_target(container, task, settings) == LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    assert log_target(container, task, settings, None) == LogTarget(
+        group="/ecs/jobs", stream=stream, region="eu-west-1"
+    )
     local = Record(task_id="local", container=Container(name="etl"), status="success")
     record = apply_placement(
         local, Placement(task=task, container=container), is_named=False, started_ns=0, finished_ns=0

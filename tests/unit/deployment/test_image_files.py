@@ -29,9 +29,14 @@ def test_the_last_stage_needs_no_shell() -> None:
     """A base like Google's distroless has none."""
     stage = last_stage()
     assert "\nRUN " not in stage
-    for instruction in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
+    for instruction in ("ENTRYPOINT", "CMD"):
         (words,) = re.findall(rf"^{instruction}\b[^\[\n]*(\[.*\])$", stage, re.MULTILINE)
         assert all(isinstance(word, str) for word in json.loads(words))
+
+
+def test_the_image_has_no_health_check() -> None:
+    """A check that errs stops the task of an essential monitor."""
+    assert "HEALTHCHECK" not in DOCKERFILE
 
 
 def test_the_last_stage_does_not_run_as_root() -> None:

@@ -18,17 +18,16 @@ from profiler.monitor.reporter import Reporter
 from profiler.record.model import Gpu, Record
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host, OwnUsage
 from tests.fakes import (
     START_NS,
+    FakeCalls,
     FakeClock,
     FakeLog,
     FakeLogsSink,
-    FakeRunWithTimeout,
     FakeStdout,
     FakeStop,
     FakeTaskSource,
@@ -133,7 +132,7 @@ class World:
         self.log = FakeLog()
         self.streams = FakeLogsSink()
         self.output = FakeStdout()
-        self.budget = FakeRunWithTimeout()
+        self.budget = FakeCalls(self.clock)
         self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
         self.source = FakeTaskSource(self.clock, self._task_at, self._stats_at, OWN)
 
@@ -219,7 +218,7 @@ class World:
             batch_listeners=self.collectors,
             exporter=self.exporter,
         )
-        monitor.run()
+        self.is_sound = monitor.run()
         return self
 
     def report(self) -> dict[str, Any]:
@@ -291,13 +290,25 @@ def test_stop_after_the_batch_has_ended() -> None:
 def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
     world = World(stop_at=15.5).run()
     record = world.report()
-    assert seconds(17.5) <= world.clock.now_ns <= seconds(17.6)
+    assert seconds(17.2) <= world.clock.now_ns <= seconds(17.5)
     assert record["status"] == "stopped"
     assert record["likelyOutOfMemory"] is False
     assert "exitCode" not in record
     assert "finishedAt" not in record
-    assert record["metrics"]["durationMs"] == 17500
-    assert world.budget.seconds == [pytest.approx(22, abs=0.1)]
+    assert record["metrics"]["durationMs"] == 17250
+    assert record["metrics"]["cpuSeconds"] == 8.625
+    assert world.budget.seconds == [pytest.approx(22.25, abs=0.1)]
+
+
+def test_a_batch_stopped_before_its_first_sample_has_one() -> None:
+    record = World(stop_at=0.6).run().report()
+    assert (record["status"], record["sampling"]["samples"]) == ("stopped", 2)
+    assert record["metrics"]["cpuSeconds"] == pytest.approx(record["metrics"]["durationMs"] / 1000 * 0.5)
+
+
+def test_a_batch_that_ends_after_the_signal_is_measured_until_the_signal() -> None:
+    record = World(batch_ends=21.2, stop_at=20.9).run().report()
+    assert record["metrics"]["cpuSeconds"] == 10.45
 
 
 def slow_from(world: World, at_seconds: float, lasts: float) -> None:
@@ -322,7 +333,7 @@ def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> Non
 
 
 def test_the_task_is_asked_even_if_the_signal_was_long_ago() -> None:
-    world = World(batch_ends=16, stop_at=15.2)
+    world = World(batch_ends=15.1, stop_at=15.2)
     slow_from(world, 15, lasts=8)
     assert world.run().report()["status"] == "success"
     assert world.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
@@ -351,20 +362,31 @@ def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> No
     assert (record["status"], record["exitCode"]) == ("failure", 3)
 
 
-def test_a_put_that_the_signal_came_into_leaves_the_next_one_what_is_left() -> None:
-    world = World(batch_ends=10.5, stop_at=11.5, stop_seconds=6)
-    put = world.streams.put
-
-    def slow_put(line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        world.clock.advance(3)
-        return put(line, target)
-
-    world.streams.put = slow_put  # type: ignore[method-assign]
+def test_a_put_in_progress_does_not_stop_the_sampling_of_another_batch() -> None:
+    world = World(batch_ends=30.5)
+    world.budget.last_seconds = 20
+    web = replace(world.batch(0), name="web", docker_id="w")
+    ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(5))
     world.task_at = lambda at: replace(
-        world.usual_task(at), containers=(world.batch(at), replace(world.batch(at), name="web", docker_id="w"), OWN)
+        world.usual_task(at), containers=(world.batch(at), ended if at >= 5 else web, OWN)
     )
     world.run()
-    assert world.budget.seconds == [5, 6 - 2.5 - 1]
+    records = [json.loads(line)["record"] for _, line in world.streams.lines]
+    assert [record["container"]["name"] for record in records] == ["web", "batch"]
+    assert (records[1]["sampling"]["samples"], records[1]["sampling"]["missedTicks"]) == (30, 0)
+    assert records[1]["metrics"]["cpuSeconds"] == 15.0
+
+
+def test_a_signal_during_a_put_leaves_the_next_one_what_is_left() -> None:
+    world = World(stop_at=11.5, stop_seconds=6)
+    world.budget.last_seconds = 3
+    web = replace(world.batch(0), name="web", docker_id="w")
+    ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(10.5))
+    world.task_at = lambda at: replace(
+        world.usual_task(at), containers=(world.batch(at), ended if at >= 10.5 else web, OWN)
+    )
+    world.run()
+    assert world.budget.seconds == [5, pytest.approx(6 - 1.75 - 1)]
 
 
 @pytest.mark.parametrize(("stop_seconds", "left"), [(25, 24), (4, 3), (2, 1.5), (1, 0.75)])
@@ -390,8 +412,52 @@ def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time
 
 def test_an_end_that_shows_shortly_after_the_stop_is_waited_for() -> None:
     world = World(batch_ends=21.2, stop_at=20.1).run()
-    assert (world.report()["status"], world.report()["exitCode"]) == ("success", 0)
+    assert (world.report()["status"], world.report()["exitCode"]) == ("stopped", 0)
     assert world.clock.now_ns <= seconds(21.4)
+
+
+def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
+    """From then on the task is to stop, and has these fields."""
+    world.task_at = lambda at: (
+        replace(world.usual_task(at), desired_status="STOPPED", **fields) if at >= at_seconds else world.usual_task(at)
+    )
+
+
+@pytest.mark.parametrize(("exit_code", "status"), [(143, "stopped"), (137, "failure"), (1, "failure"), (0, "success")])
+def test_a_stop_that_is_only_seen_after_the_end_explains_sigterms_exit_code(exit_code: int, status: str) -> None:
+    """An essential batch that ends by itself, or is killed for its memory, stops the task."""
+    world = World(batch_ends=34.4, exit_code=exit_code)
+    stopping_from(world, 34.1, execution_stopped_ns=START_NS + seconds(34.41))
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == (status, exit_code)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
+def test_a_batch_that_ends_after_another_essential_container_was_stopped(exit_code: int) -> None:
+    world = World(batch_ends=34.4, exit_code=exit_code)
+    stopping_from(world, 34.1, execution_stopped_ns=START_NS + seconds(34.05))
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", exit_code)
+
+
+def test_a_stop_that_shows_when_the_batchs_stats_vanish() -> None:
+    """The task is read at once then: the agent may list the batch as running for a moment."""
+    world = World(batch_ends=34.4)
+    world.stats_at = lambda at: (
+        world.usual_stats(at) if at < 33 else replace(world.usual_stats(at), samples={}, without_stats=frozenset("b"))
+    )
+    stopping_from(world, 32.5)
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", 0)
+
+
+@pytest.mark.parametrize("exit_code", [0, 137])
+def test_a_batch_that_ends_after_the_monitors_own_signal_was_stopped(exit_code: int) -> None:
+    """Without dependsOn both are signalled at once. The signal comes while an answer is awaited."""
+    world = World(batch_ends=15.5, exit_code=exit_code, stop_at=15.2)
+    slow_from(world, 15, lasts=0.7)
+    record = world.run().report()
+    assert (record["status"], record["exitCode"]) == ("stopped", exit_code)
 
 
 def test_a_batch_stopped_before_us_counts_as_stopped() -> None:
@@ -459,6 +525,7 @@ def test_stats_of_every_ten_seconds_do_not_exclude_a_memory_kill() -> None:
 
 def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     world = World()
+    world.memory_mib = lambda _at: 1000
     world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
     world.stats_at = lambda at: (
         world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
@@ -468,7 +535,7 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     assert record["status"] == "unknown"
     assert record["finishedAt"] == "2025-11-20T00:53:39.000Z"
     assert record["metrics"]["cpuSeconds"] == 9.5
-    assert {"exitCode"}.isdisjoint(record)
+    assert {"exitCode", "likelyOutOfMemory"}.isdisjoint(record)
     assert {"durationMs", "billedDurationMs"}.isdisjoint(record["metrics"])
 
 
@@ -559,6 +626,17 @@ def test_a_put_that_fails_prints_the_report() -> None:
     assert "logs:PutLogEvents" in error
 
 
+def test_a_report_for_the_monitors_own_group_is_printed_whatever_the_monitors_name() -> None:
+    options = {"awslogs-group": "/ecs/own", "awslogs-stream": "ecs/watcher/0123"}
+    own = replace(OWN, name="watcher", log_driver="awslogs", log_options=options)
+    world = World(batch_ends=5.5, log_group="/ecs/own")
+    world.source.own = own
+    world.task_at = lambda at: replace(world.usual_task(at), containers=(world.batch(at), own))
+    (document,) = world.run().printed()
+    assert (document["record"]["logGroup"], document["record"]["logStream"]) == ("/ecs/own", "ecs/watcher/0123")
+    assert (world.streams.lines, world.log.lines) == ([], [])
+
+
 def test_several_candidates_get_a_report_each_and_one_error() -> None:
     world = World(batch_ends=10.5)
     world.others = (
@@ -586,6 +664,35 @@ def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
     assert document["record"]["container"] == {"name": "bach"}
     assert document["record"]["status"] == "unknown"
     assert any("'bach'" in error for error in world.log.events("error"))
+
+
+def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
+    """An endpoint of version 3 may list running containers only."""
+    world = World(container="batch", log_group="/ecs/jobs", log_stream="s")
+    world.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING", containers=(OWN,))
+    world.stats_at = lambda _at: StatsReading(samples={}, without_stats=frozenset(), refused={})
+    record = world.run().report()
+    assert world.clock.now_ns == seconds(2)
+    assert (record["container"], record["status"], record["family"]) == ({"name": "batch"}, "unknown", "etl")
+    assert (record["sampling"]["samples"], record["taskSize"]) == (0, {"vcpu": 1, "memoryMB": 2048})
+    assert {"startedAt", "finishedAt", "likelyOutOfMemory"}.isdisjoint(record)
+
+
+def test_while_another_container_runs_it_may_be_the_batch_under_another_name() -> None:
+    world = World(batch_ends=30.5, container="bach")
+    world.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING")
+    (document,) = world.run().printed()
+    assert (document["record"]["container"]["name"], document["record"]["status"]) == ("bach", "unknown")
+    assert world.clock.now_ns == seconds(33)
+
+
+@pytest.mark.parametrize("known_status", ["NONE", "CREATED", None])
+def test_a_batch_that_may_still_start_is_waited_for(known_status: str | None) -> None:
+    world = World(container="batch", stop_at=300.5)
+    world.task_at = lambda at: replace(world.usual_task(at), known_status=known_status, containers=(OWN,))
+    (document,) = world.run().printed()
+    assert document["record"]["status"] == "unknown"
+    assert world.clock.now_ns > seconds(300)
 
 
 @pytest.mark.parametrize("container", [None, "batch"])
@@ -740,6 +847,56 @@ def test_the_listener_receives_each_new_sample_once() -> None:
         START_NS + seconds(at) for at in range(10, 70, 10)
     ]
     assert {name for name, _ in received} == {"batch", "task-monitor"}
+
+
+def test_a_monitor_that_fails_reports_what_it_has_measured() -> None:
+    world = World(batch_ends=30.5)
+
+    def fail_later(name: str, taken: ContainerSample) -> None:
+        if name == "batch" and taken.read_ns >= START_NS + seconds(20):
+            raise KeyError("secret")
+
+    world.on_sample = fail_later
+    record = world.run().report()
+    assert not world.is_sound
+    assert record["status"] == "unknown"
+    assert {"exitCode", "finishedAt", "likelyOutOfMemory"}.isdisjoint(record)
+    assert (record["metrics"]["cpuSeconds"], record["sampling"]["samples"]) == (10.0, 20)
+    (warning,) = record["monitor"]["warnings"]
+    assert warning.startswith("The monitor failed (KeyError in tests.unit.monitor.test_loop, line ")
+    assert "secret" not in warning
+    assert world.log.events("error") == [warning]
+
+
+def test_a_monitor_that_fails_at_its_first_reading_reports_the_batch() -> None:
+    world = World(batch_ends=30.5)
+
+    def fail(_name: str, _taken: ContainerSample) -> None:
+        raise KeyError
+
+    world.on_sample = fail
+    record = world.run().report()
+    assert (record["status"], record["container"]["id"]) == ("unknown", "b")
+    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
+
+
+class BrokenCollector(FakeCollector):
+    """Fails whenever a record is built."""
+
+    def add_to_record(self, record: Record) -> Record:
+        raise ZeroDivisionError
+
+
+def test_a_report_that_cannot_be_built_is_replaced_by_one_without_measurements() -> None:
+    world = World(batch_ends=10.5, exit_code=3)
+    broken = BrokenCollector(world)
+    world.collectors = (broken,)
+    record = world.run().report()
+    assert not world.is_sound
+    assert (record["status"], record["exitCode"]) == ("failure", 3)
+    assert (record["metrics"]["durationMs"], record["monitor"]["warnings"]) == (10500, world.log.events("error")[:1])
+    assert "cpuSeconds" not in record["metrics"]
+    assert broken.calls[-1] == ("stop", 1)
 
 
 def test_who_completes_a_checkpoint_sees_its_interval() -> None:
