@@ -113,7 +113,7 @@ def test_a_sidecar_that_ecs_stops_after_the_batch_is_no_failure(
 
 
 def test_a_batch_with_a_log_router_is_known(proxy: AwsProxy, search_server: SearchServer) -> None:
-    containers = [ROUTER, ETL | FIRELENS, MONITOR]
+    containers: list[dict[str, Any]] = [ROUTER, ETL | FIRELENS, MONITOR]
     register(*containers)
     assert handler.task_stopped(ended(*containers, batch=2), LambdaContext())["status"] == "failure"
     assert only_document(search_server)["task"]["exit_code"] == 2
@@ -151,7 +151,7 @@ def test_the_order_of_the_report_and_the_event_of_such_a_task_has_no_effect(
     proxy: AwsProxy, forward: Forward, search_server: SearchServer
 ) -> None:
     """Two runs of one task id, one after the other: the report says success, the event that it failed."""
-    containers = [{"image": "x", **SIDECARS["envoy"]}, ETL, MONITOR]
+    containers: list[dict[str, Any]] = [{"image": "x", **SIDECARS["envoy"]}, ETL, MONITOR]
     register(*containers)
     payload = event(run_report(), stream=f"ecs/batch/{TASK_ID}")
     stopped = ended(*containers, batch=1)
