@@ -201,7 +201,7 @@ def test_ordinary_lines_stand_next_to_the_report(
     monkeypatch.setenv("FORWARD_LOG_LINES", "true")
     reset()
     for _ in range(2):
-        payload = event("starting", report(), "done", stream=f"ecs/batch/{TASK_ID}")
+        payload = event("starting", report(TASK_ID), "done", stream=f"ecs/batch/{TASK_ID}")
         assert forward(payload, Context())["indexed"] == 3
     hits = search(search_server, "task-logs-*", sort=["@timestamp"])["hits"]["hits"]
     assert sorted((hit["_id"], hit["_source"]["message"]) for hit in hits) == [("e0", "starting"), ("e2", "done")]
