@@ -17,7 +17,7 @@ comma := ,
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
+.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show i
 test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults (COVERAGE=1: with coverage)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
+
+fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
+	$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),$$(( $(or $(MINUTES),10) * 60 ))) $(if $(SEED),--seed $(SEED))
 
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
 	$(BIN)/pytest tests/e2e
@@ -201,7 +204,7 @@ $(ACTIONLINT):
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants
 	@$(VENV)-mutants/bin/pip install --quiet --disable-pip-version-check --editable . \
-	  mutmut==3.8.1 hypothesis pytest pytest-timeout
+	  mutmut==3.8.1 hypothesis pytest pytest-randomly pytest-timeout
 	@touch $@
 
 $(VENV)-release/.made: pyproject.toml

@@ -1,9 +1,10 @@
 """A simulated task metadata endpoint: N containers whose counters increase with the clock.
 
-    python -m benchmarks.endpoint CONTAINERS
+    python -m benchmarks.endpoint CONTAINERS [PERIOD]
 
 The program prints the address of the endpoint and serves until stdin is closed. The line ``end`` on stdin ends the
 batch container with exit code 0. The documents have the size of real ones (about 3 kB per container, cgroup v1).
+The stats are new with each request, or every PERIOD seconds (10 on Fargate).
 """
 
 import json
@@ -34,11 +35,15 @@ _KERNEL_MEMORY_KEYS = [
 
 
 class Task:
-    """The documents of a task with a monitor, a batch and other containers."""
+    """The documents of a task with a monitor, a batch and other containers.
 
-    def __init__(self, containers: int, network_mode: str = "bridge") -> None:
+    The stats are refreshed every ``stats_period_seconds``, or with each request if that is 0.
+    """
+
+    def __init__(self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0) -> None:
         self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
         self.network_mode = network_mode
+        self.stats_period_seconds = stats_period_seconds
         self.started = time.time()
         self.ended: float | None = None
         self.stats_reads = 0
@@ -100,6 +105,8 @@ class Task:
 
     def _sample(self, name: str) -> dict[str, object]:
         now = time.time()
+        if self.stats_period_seconds:
+            now -= (now - self.started) % self.stats_period_seconds
         cpu = {"total_usage": int((now - self.started) * 4e8), "percpu_usage": [1, 2], "usage_in_kernelmode": 3}
         memory = {key: 1_000_000 + index for index, key in enumerate(_KERNEL_MEMORY_KEYS)}
         blocks = [
@@ -143,7 +150,8 @@ def serve(task: Task) -> ThreadingHTTPServer:
             }
             document = documents.get(self.path, task.stats)()
             body = json.dumps(document).encode()
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+            head += f"Date: {self.date_time_string()}\r\nContent-Length: {len(body)}\r\n\r\n"
             self.wfile.write(head.encode() + body)
 
         def log_message(self, format: str, *args: object) -> None:
@@ -161,7 +169,7 @@ def timestamp(seconds: float) -> str:
 
 def main() -> None:
     """Serve until stdin is closed."""
-    task = Task(int(sys.argv[1]))
+    task = Task(int(sys.argv[1]), stats_period_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 0)  # noqa: PLR2004
     server = serve(task)
     print(f"http://127.0.0.1:{server.server_address[1]}/v4/own", flush=True)
     for line in sys.stdin:

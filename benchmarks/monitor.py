@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,8 @@ _WARM_UP_SECONDS = 4
 _GROUP = "/ecs/bench"
 # Containers of the task -> (maximum share of a core in percent, maximum memory peak in MiB).
 _TARGETS = {3: (0.15, 32.0), 20: (0.30, None), 100: (0.80, None)}
+_FARGATE_PERIOD_SECONDS = 10
+_MAX_FARGATE_RATIO = 0.5
 _LATENCY_SECONDS = {"polled": 2.5, "sigterm": 2.0}
 _SHUTDOWN_NAMES = {
     "polled": "batch exit to report, detected by polling at 1 Hz",
@@ -66,10 +68,10 @@ class Shutdown:
 
 
 @contextmanager
-def run_endpoint(containers: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def run_endpoint(containers: int, stats_period_seconds: float = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the endpoint. Yields its address and its process; ``end`` on stdin ends the batch."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.endpoint", str(containers)],
+        [sys.executable, "-m", "benchmarks.endpoint", str(containers), str(stats_period_seconds)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -129,6 +131,20 @@ def measure_monitor(
     """Measure the monitor of a task with this number of containers."""
     with run_endpoint(containers) as (address, _), run_monitor(address, aws, extra_environment) as process:
         return measure_steady_state(process.pid, seconds)
+
+
+def measure_fargate_ratio(seconds: float, aws: FakeAws) -> float:
+    """The CPU time with stats that change every 10 s, relative to stats that change every second.
+
+    Both monitors run at the same time.
+    """
+    with ExitStack() as stack:
+        pids = []
+        for period_seconds in (_FARGATE_PERIOD_SECONDS, 0):
+            address, _ = stack.enter_context(run_endpoint(3, period_seconds))
+            pids.append(stack.enter_context(run_monitor(address, aws)).pid)
+        fargate, usual = measure_steady_states(pids, seconds)
+    return fargate.cpu_percent / usual.cpu_percent
 
 
 def measure_baseline(containers: int, seconds: float) -> SteadyState:
@@ -243,6 +259,14 @@ def main(arguments: Sequence[str]) -> None:
             figures += steady_figures(containers, ours, baseline)
             if program is not None:
                 figures += telegraf_figures(containers, ours, measure_telegraf(program, containers, options.seconds))
+        figures.append(
+            Figure(
+                name="CPU with Fargate's stats every 10 s, relative to every second, 3 containers",
+                value=measure_fargate_ratio(max(options.seconds, 2 * _FARGATE_PERIOD_SECONDS), aws),
+                unit="×",
+                at_most=_MAX_FARGATE_RATIO,
+            )
+        )
         for trigger in _SHUTDOWN_NAMES:
             figures += shutdown_figures(trigger, measure_shutdown(trigger, aws))
     print_and_save(BenchmarkResult(title="Monitor", figures=tuple(figures)), options.json)

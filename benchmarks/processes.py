@@ -89,7 +89,8 @@ def measure(count: int, ticks: int) -> Cost:
         source = ContainerProcesses(_CONTAINER_ID, time.monotonic_ns)
 
         def tick() -> None:
-            moment = ReadingContext(incarnation=_CONTAINER_ID, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+            now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+            moment = ReadingContext(docker_id=_CONTAINER_ID, incarnation=1, monotonic_ns=now_ns, wall_ns=wall_ns)
             batch_processes.add(source.read(), None, None, moment)
 
         before_mib = resident_mib()

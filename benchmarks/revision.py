@@ -1,6 +1,6 @@
 """Compare the monitor with the monitor of another revision. Both run at the same time.
 
-    python -m benchmarks.revision 1c553c7 [--seconds 60] [--pairs 3] [--json FILE]
+    python -m benchmarks.revision 1c553c7 [--seconds 60] [--pairs 3] [--stats-period 10] [--json FILE]
 
 Monitors that run one after the other differ by more than a few percent on a machine that does other work, too.
 Each pair starts one monitor of each revision on an endpoint of its own, and both are measured over the same seconds.
@@ -61,12 +61,14 @@ def check_out(revision: str) -> Iterator[Path]:
             subprocess.run((git, "worktree", "remove", "--force", path), cwd=_ROOT, check=True)
 
 
-def measure_pair(folders: Sequence[Path], containers: int, seconds: float, aws: FakeAws) -> Pair:
+def measure_pair(
+    folders: Sequence[Path], containers: int, seconds: float, aws: FakeAws, stats_period_seconds: float = 0
+) -> Pair:
     """Run one monitor out of each folder at the same time."""
     with ExitStack() as stack:
         pids = []
         for folder in folders:
-            address, _ = stack.enter_context(run_endpoint(containers))
+            address, _ = stack.enter_context(run_endpoint(containers, stats_period_seconds))
             pids.append(stack.enter_context(run_monitor(address, aws, folder=folder)).pid)
         ours, other = measure_steady_states(pids, seconds, _WARM_UP_SECONDS)
     return Pair(ours, other)
@@ -100,6 +102,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("revision", help="the other revision, as git names it")
     parser.add_argument("--seconds", type=float, default=60, help="duration of each measurement")
     parser.add_argument("--pairs", type=int, default=3, help="number of measurements for each number of containers")
+    parser.add_argument(
+        "--stats-period", type=float, default=0, help="seconds between new stats, 10 on Fargate; 0: none"
+    )
     parser.add_argument("--containers", type=int, nargs="+", default=[3, 20])
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
@@ -107,9 +112,9 @@ def main(arguments: Sequence[str]) -> None:
     with fake_aws() as aws, check_out(options.revision) as other:
         for containers in options.containers:
             pairs = [
-                measure_pair((_ROOT, other), containers, options.seconds, aws)
+                measure_pair((_ROOT, other), containers, options.seconds, aws, options.stats_period)
                 if number % 2 == 0
-                else _swapped(measure_pair((other, _ROOT), containers, options.seconds, aws))
+                else _swapped(measure_pair((other, _ROOT), containers, options.seconds, aws, options.stats_period))
                 for number in range(options.pairs)
             ]
             found += figures(containers, pairs)

@@ -102,7 +102,7 @@ _OVERVIEW = Row(
         ),
         Panel(
             title="CPU utilization",
-            description="CPU time as a share of the limit. At 100 %, the container waits for CPU.",
+            description="CPU time as a share of the task's vCPUs, else of the instance. At 100 % it waits for CPU.",
             unit="percentunit",
             queries=(
                 Query(

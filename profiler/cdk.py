@@ -63,8 +63,7 @@ class TaskMonitor:
         batch = self._batch(task_definition)
         driver = batch.log_driver_config
         options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
-        names_batch = {CONTAINER_VARIABLE: batch.container_name} if self._container is not None else {}
-        environment = names_batch | self._environment
+        environment = {CONTAINER_VARIABLE: batch.container_name} | self._environment
         if options and self._log_group is None:
             kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
             logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=kept)
@@ -95,9 +94,7 @@ class TaskMonitor:
         image = self._image or ecs.ContainerImage.from_ecr_repository(
             ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
         )
-        documented = MonitorContainer(
-            image="", batch=Container(name=batch.container_name), has_batch_variable=False, uses_gpu=self._gpu
-        )
+        documented = MonitorContainer(image="", batch=Container(name=batch.container_name), uses_gpu=self._gpu)
         monitor = task_definition.add_container(
             MONITOR_NAME,
             image=image,
@@ -123,6 +120,7 @@ def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefiniti
         service="logs",
         resource="log-group",
         resource_name=f"{options['awslogs-group']}:log-stream:{stream}",
+        region=options.get("awslogs-region"),
         arn_format=ArnFormat.COLON_RESOURCE_NAME,
     )
     statement = iam.PolicyStatement(actions=["logs:PutLogEvents"], resources=[arn])

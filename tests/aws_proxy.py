@@ -1,7 +1,7 @@
 """A proxy before moto: throttles, refuses, cuts lists into pages, and answers what moto does not know."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -33,6 +33,8 @@ class AwsProxy(FakeHttpServer):
         throttled_share: Every so-many-th request is throttled; 0 for none.
         page_size: The most items in a page of a list; None for all, as moto answers.
         answers: The answers to operations that moto does not know.
+
+    ``before`` is called with each operation and its body before moto gets it: what others do meanwhile.
     """
 
     def __init__(
@@ -50,15 +52,19 @@ class AwsProxy(FakeHttpServer):
         self.answers = dict(answers or {})
         self.failing: set[str] = set()
         self.throttling: set[str] = set()
+        self.refused: set[str] = set()
+        self.deleted: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
         self.throttled = 0
+        self.before: Callable[[str, bytes], None] = lambda _operation, _body: None
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
         path, _, query = request.path.partition("?")
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or f"{request.command} {path}"
         self.operations.append(operation)
         self.bodies.append((operation, body))
+        self.before(operation, body)
         is_json = "json" in request.headers.get("Content-Type", "json")  # IAM's errors are XML
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
             self.throttled += 1
@@ -66,13 +72,21 @@ class AwsProxy(FakeHttpServer):
         if operation in self.throttling:
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
-        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
-            return _error("ClientException", "Too many concurrent attempts to create a new revision")
+        refusal = self._refusal(operation, body)
+        if refusal is not None:
+            return refusal
         if operation in self.answers:
             return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(self.answers[operation]).encode()
         if self._page_size is not None and operation in _LISTS:
             return self._page(request, operation, body, query)
         return self._passed(request, request.path, body)
+
+    def _refusal(self, operation: str, body: bytes) -> Answer | None:
+        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
+            return _error("ClientException", "Too many concurrent attempts to create a new revision")
+        if operation == "DescribeTaskDefinition" and json.loads(body)["taskDefinition"] in self.deleted:
+            return _error("ClientException", "Unable to describe task definition.")
+        return _error("AccessDeniedException", "not authorized") if operation in self.refused else None
 
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}

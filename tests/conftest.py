@@ -4,11 +4,23 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A busy machine is slow: a property is about values, never about time.
-settings.register_profile("task-profiler", deadline=None)
-settings.load_profile("task-profiler")
+# The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
+# for other examples with new seeds.
+settings.register_profile(
+    "same-examples", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "new-examples",
+    deadline=None,
+    database=None,
+    max_examples=250,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("same-examples")
 
 # Python ignores these two itself; subprocess resets both in the processes it starts.
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}

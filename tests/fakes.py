@@ -127,8 +127,10 @@ class FakeLogsSink:
     failure: DeliveryFailure | None = None
     error: Exception | None = None
     lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
+    last_cause: str = "it throttles"
 
-    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
+    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+        assert seconds > 0
         if self.error is not None:
             raise self.error
         if self.failure is None:
@@ -147,6 +149,9 @@ class FakeStdout:
         if self.failure is None:
             self.lines.append(line)
         return self.failure
+
+    def keep(self, line: bytes) -> DeliveryFailure | None:
+        return self.write(line)
 
 
 @dataclass

@@ -99,7 +99,7 @@ def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0,
             reasons=("1 run used at most 3.2 GB of memory (sampled).",),
         ),
         processes=(
-            Process(name="python", count=4, cpu_seconds=1240.1, max_memory_used_mb=2980),
+            Process(name="python", count=4, cpu_seconds=1240.1, max_memory_used_mb=2980, max_memory_used_processes=4),
             Process(name="gzip", cpu_seconds=41.2, max_memory_used_mb=12),
         ),
         series=series(119, 3310, started_ns),

@@ -107,7 +107,7 @@ def report_document(
     written = parse_datetime(report.time)
     if written is None:
         return InvalidReport(
-            f"The report's time {report.time[:40]!r} is not an RFC 3339 time of the years 1970 to 9999."
+            f"The report's time {report.time[:40]!r} is not an RFC 3339 time of the years 1970 to 2200."
         )
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_datetime(record.started_at)

@@ -37,7 +37,7 @@ _TASK_STREAM = re.compile(
 )
 _US_PER_MS = 1000
 _MS_PER_SECOND = 1000
-_MAX_TIMESTAMP_MS = 253_402_300_799_999  # the last millisecond of year 9999
+_MAX_TIMESTAMP_MS = 7_289_654_399_999  # the last millisecond of year 2200
 _WHITESPACE = " \t\r\n"
 _MAX_SHOWN_LENGTH = 100
 
@@ -212,7 +212,7 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
     if event.id in (None, "") or len(str(event.id).encode()) > MAX_ID_BYTES:
         return InvalidReport(f"The log event has no id of at most {MAX_ID_BYTES} bytes.")
     if event.timestamp is None or not 0 <= event.timestamp <= _MAX_TIMESTAMP_MS:
-        return InvalidReport("The log event has no timestamp of the years 1970 to 9999.")
+        return InvalidReport("The log event has no timestamp of the years 1970 to 2200.")
     seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
     fields: dict[str, object] = {

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.outcome import Outcome, exited_outcome, out_of_memory, running_outcome, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
@@ -21,6 +21,8 @@ from profiler.record.model import (
     PeakSource,
     Record,
     TaskSize,
+    known_peak_source,
+    may_have_missed_a_kill,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -42,17 +44,16 @@ class ResourceLimits(Struct, frozen=True, kw_only=True):
 def container_limits(
     container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, host: Host
 ) -> ResourceLimits:
-    """The container's own limit, else the task's, else the machine's.
+    """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
 
-    A container's CPU limit has no effect if the task's is lower. The memory limit in the stats
-    is used unless it stands for "unlimited".
+    A container's ``cpu`` is a share and limits nothing. The memory limit in the stats is used unless it stands for
+    "unlimited".
     """
-    vcpu_limits = [limit for limit in (container.vcpu_limit, task.vcpu_limit) if limit is not None]
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
     if memory_bytes is None and usage is not None and usage.memory_limit_bytes:
         largest_bytes = host.memory_bytes if host.memory_bytes is not None else _UNLIMITED_BYTES
         memory_bytes = usage.memory_limit_bytes if usage.memory_limit_bytes <= largest_bytes else None
-    return ResourceLimits(vcpu=min(vcpu_limits, default=host.vcpu), memory_bytes=memory_bytes)
+    return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
 
 
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
@@ -147,9 +148,17 @@ def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
 
 
 def build_other_container(
-    container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, now_ns: int, host: Host
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    usage: ContainerUsage | None,
+    now_ns: int,
+    host: Host,
+    *,
+    clock_shift_ns: int = 0,
 ) -> OtherContainer:
     """A container of the task other than the batch.
+
+    ``clock_shift_ns`` is by how much the wall clock was set since its start.
 
     In awsvpc mode every container has the network counters of the task. They are left out here
     because the batch's metrics contain them.
@@ -158,8 +167,10 @@ def build_other_container(
         end = exited_outcome(container.exit_code, container.finished_ns, is_stop_requested=False)
     else:
         end = running_outcome(now_ns)
+    end = with_clock_shift(end, container.started_ns, clock_shift_ns)
     numbers = replace(
         usage_metrics(usage, container_limits(container, task, usage, host)),
+        vcpu_share=as_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
     if container.shares_network:
@@ -204,8 +215,9 @@ def build_batch_record(
         end,
         memory_max_bytes=usage.memory_max_bytes if usage else None,
         memory_size_bytes=sizes.memory_bytes,
+        peak_source=known_peak_source(record.metrics),
         limit_hits=usage.memory_limit_hits if usage else None,
-        is_end_covered=usage is not None and usage.memory_readings.reach(end.until_ns),
+        may_have_missed_a_kill=may_have_missed_a_kill(record),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 
@@ -213,6 +225,7 @@ def build_batch_record(
 def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: Outcome) -> Metrics:
     return replace(
         measured,
+        vcpu_share=as_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
         billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
         init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
@@ -228,6 +241,7 @@ def _identity(container: ContainerMetadata) -> Container:
         arn=container.arn,
         image=container.image,
         image_digest=container.image_digest,
+        restarts=container.restart_count or None,
     )
 
 

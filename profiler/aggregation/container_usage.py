@@ -1,24 +1,36 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
-from msgspec import Struct
+from collections.abc import Sequence
 
-from profiler.aggregation.outcome import MemoryReadings
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.statistics import RELATIVE_ERROR, MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.sources.linux.host import Host
 
 # A first step shorter than this fraction of the usual one is merged with the next. At the first sample the counter
 # includes work of the container runtime from before the start, which would be a high rate over a short step.
 _MIN_FIRST_STEP_FRACTION = 0.5
-# Stats are at most 20 s old (EC2; 10 s on Fargate). A sample does not represent the memory before that, when the
-# endpoint was unavailable or the monitor was not running yet.
-_MAX_STATS_AGE_NS = 20 * NS_PER_SECOND
-# A larger difference between a step of ``read`` and the same step on the monotonic clock means that the wall clock
-# was set. This is far above the age of any stats (at most 20 s).
+# Stats are refreshed every 20 s at least (EC2; every 10 s on Fargate).
+_MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
+# A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
+# wall clock explains, means that it was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
+# A step of up to this many sampling intervals is no hole in the readings.
+_REGULAR_STEP = 1.05
+# Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
+_MAX_LATENESS_NS = 60 * NS_PER_SECOND
+# How far above the capacity of its time the CPU time of a new container may be: its start is not known to the tick.
+_NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
+# No machine has more memory. The usage is possible up to this multiple of the machine's.
+_MAX_MEMORY_BYTES = 2**46
+_MEMORY_MARGIN = 1.5
+_UNKNOWN_MACHINE = Host()
 _NETWORK = ("rx", "tx")
 _BLOCKS = ("read", "write")
 
@@ -52,26 +64,30 @@ class ContainerUsage:
 
     The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between
     two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
-    with an unchanged ``read`` is a duplicate. After a jump of the wall clock, the counters continue and
-    this one step is left out of the rates.
+    with an unchanged ``read`` is a duplicate. A known step of the wall clock is corrected; after an unknown one,
+    the counters continue and this one step is left out of the rates. Values that the machine cannot reach are left out
+    and counted in ``impossible``.
 
     ``last_vcpu`` is the vCPU of the last known step.
 
     Args:
         nominal_step_ns: The sampling interval.
         series_points: Half the largest number of steps of the time series; 0 for none.
+        machine: The machine, which limits what is possible.
     """
 
-    def __init__(self, nominal_step_ns: int, series_points: int = 0) -> None:
+    def __init__(self, nominal_step_ns: int, series_points: int = 0, machine: Host = _UNKNOWN_MACHINE) -> None:
         self._nominal_step_ns = nominal_step_ns
         self._series_points = series_points
+        self._machine = machine
         self._clock_shift_ns = 0
         self._run = _UsageWindow()
         self._interval: _UsageWindow | None = _UsageWindow()
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
         self._steps_ms = TimeWeightedStatistics()
-        self._carried_ns = 0
+        # The time since the last known CPU time (None if unknown), and CPU time that was not counted yet.
+        self._carried_ns: int | None = 0
         self._carried_cpu_ns = 0
         self._docker_id: str | None = None
         self._received_ns: int | None = None
@@ -81,8 +97,7 @@ class ContainerUsage:
         self.last_read_ns: int | None = None
         self.samples = 0
         self.duplicates = 0
-        self.replacements = 0
-        self.memory_readings = MemoryReadings()
+        self.impossible = 0
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = TimeWeightedMean()
         self.memory_max_at_ns: int | None = None
@@ -98,7 +113,10 @@ class ContainerUsage:
         docker_id: str,
         received_ns: int,
         started_ns: int | None,
+        attempt_started_ns: int | None = None,
+        is_new: bool = True,
         shares_network: bool = False,
+        wall_shifts_ns: Sequence[int] = (),
     ) -> bool:
         """Add a sample.
 
@@ -106,10 +124,13 @@ class ContainerUsage:
             sample: The sample.
             docker_id: The container's current Docker id.
             received_ns: Monotonic time at which the sample was received.
-            started_ns: The container's start; None if it is unknown, or if the counters may be older (a container
-                that was restarted in place).
+            started_ns: The start of the run; None if it is unknown.
+            attempt_started_ns: The last start of a container that was restarted.
+            is_new: Whether the counters were 0 at the start of the run; they may be older if the container was
+                restarted in place before.
             shares_network: Whether the network counters are those of the task (awsvpc). They continue when
                 a container is replaced.
+            wall_shifts_ns: By how much the wall clock was set since ``started_ns`` in all, after each time.
 
         Returns:
             False if the sample is a duplicate.
@@ -117,14 +138,35 @@ class ContainerUsage:
         if sample.read_ns == self.last_read_ns and docker_id == self._docker_id:
             self.duplicates += 1
             return False
-        if self._docker_id not in (None, docker_id):
+        sample = self._without_impossible_memory(sample)
+        is_first = self.last_read_ns is None
+        if is_first:
+            self._clock_shift_ns = wall_shifts_ns[-1] if wall_shifts_ns else 0
+            if self._series_points:
+                start_ns = sample.read_ns if started_ns is None else started_ns
+                self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points)
+        step_ns = self._step(sample, received_ns, started_ns, wall_shifts_ns)
+        attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
+        if self._docker_id not in (None, docker_id) and self._could_be_new(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
-        if self._series_points and self.series is None:
-            start_ns = sample.read_ns if started_ns is None else started_ns
-            self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points)
-        step_ns = self._step(sample, received_ns, started_ns)
-        self._add_cpu(sample, step_ns, counts_from_start=self.last_read_ns is None and started_ns is not None)
-        self._add_memory(sample, step_ns)
+        cpu_ns = self._possible_cpu_ns(sample, step_ns, received_ns, is_new=is_new)
+        if cpu_ns is None:
+            carried_ns = self._carried_ns
+            self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
+        else:
+            self._add_cpu(cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
+        if not is_first and step_ns is not None:
+            self._steps_ms.add(step_ns / NS_PER_MS, 1)
+        self._add_memory(sample, attempt_ns)
+        self._add_traffic(sample)
+        self.max_pids = max_known(self.max_pids, sample.pids)
+        self.samples += 1
+        self.last_read_ns = sample.read_ns
+        self._received_ns = received_ns
+        self._docker_id = docker_id
+        return True
+
+    def _add_traffic(self, sample: ContainerSample) -> None:
         for name, value in (
             ("rx", sample.network_rx_bytes),
             ("tx", sample.network_tx_bytes),
@@ -133,48 +175,89 @@ class ContainerUsage:
         ):
             if value is not None:
                 self._counters[name].add(value)
-        if self.last_read_ns is not None and step_ns is not None:
-            self._steps_ms.add(step_ns / NS_PER_MS, 1)
-        self.max_pids = max_known(self.max_pids, sample.pids)
-        self.samples += 1
-        self.last_read_ns = sample.read_ns
-        self._received_ns = received_ns
-        self._docker_id = docker_id
-        return True
 
     def _restart_counters(self, *, shares_network: bool) -> None:
-        self.replacements += 1
-        self.memory_readings = MemoryReadings()
         self._cpu_ns.restart()
         for name, counter in self._counters.items():
             if not (shares_network and name in _NETWORK):
                 counter.restart()
 
-    def _step(self, sample: ContainerSample, received_ns: int, started_ns: int | None) -> int | None:
+    def _step(
+        self, sample: ContainerSample, received_ns: int, started_ns: int | None, wall_shifts_ns: Sequence[int]
+    ) -> int | None:
         """The length of the step that ends at this sample; None if it is unknown."""
         if self.last_read_ns is None or self._received_ns is None:
-            first_ns = sample.read_ns - started_ns if started_ns is not None else 0
+            first_ns = sample.read_ns - self._clock_shift_ns - started_ns if started_ns is not None else 0
             return first_ns if first_ns > 0 else None
         step_ns = sample.read_ns - self.last_read_ns
-        own_step_ns = received_ns - self._received_ns
-        if abs(step_ns - own_step_ns) > _CLOCK_JUMP_NS:
-            self._clock_shift_ns += step_ns - own_step_ns
+        excess_ns = step_ns - (received_ns - self._received_ns)
+        if wall_shifts_ns:
+            # A sample can have been taken before the clock was set, and arrive after it: the likeliest shift counts.
+            changes_ns = [shift_ns - self._clock_shift_ns for shift_ns in wall_shifts_ns]
+            change_ns = min(0, *changes_ns, key=lambda change_ns: abs(excess_ns - change_ns))
+            step_ns, excess_ns = step_ns - change_ns, excess_ns - change_ns
+            self._clock_shift_ns += change_ns
+        if abs(excess_ns) > _CLOCK_JUMP_NS:
+            self._clock_shift_ns += excess_ns
             return None
         return step_ns if step_ns > 0 else None
 
-    def _add_cpu(self, sample: ContainerSample, step_ns: int | None, *, counts_from_start: bool) -> None:
-        if sample.cpu_ns is None:
+    def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
+        """The part of the step after the container was restarted; the whole step without a restart in it."""
+        if step_ns is None or attempt_started_ns is None:
+            return step_ns
+        attempt_ns = sample.read_ns - attempt_started_ns
+        return attempt_ns if 0 < attempt_ns < step_ns else step_ns
+
+    def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
+        """Whether the CPU time of a new container can be from its start on: agents may continue its counters."""
+        if sample.cpu_ns is None or attempt_ns is None or self._machine.vcpu is None:
+            return True
+        return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
+
+    def _without_impossible_memory(self, sample: ContainerSample) -> ContainerSample:
+        sizes = (sample.memory_used_bytes, sample.memory_cache_bytes, sample.memory_usage_peak_bytes)
+        machine_bytes, limit_bytes = self._machine.memory_bytes or _MAX_MEMORY_BYTES, sample.memory_limit_bytes or 0
+        largest_bytes = _MEMORY_MARGIN * machine_bytes
+        if limit_bytes > machine_bytes and limit_bytes <= _MAX_MEMORY_BYTES:
+            largest_bytes = _MEMORY_MARGIN * limit_bytes
+        if max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= largest_bytes:
+            return sample
+        self.impossible += 1
+        used, cache, peak = (size if size is not None and size <= largest_bytes else None for size in sizes)
+        return replace(sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak)
+
+    def _possible_cpu_ns(
+        self, sample: ContainerSample, step_ns: int | None, received_ns: int, *, is_new: bool
+    ) -> int | None:
+        """The CPU time, unless all CPUs of the machine together cannot have provided its growth."""
+        if sample.cpu_ns is None or self._machine.vcpu is None:
+            return sample.cpu_ns
+        growth_ns = self._cpu_ns.growth(sample.cpu_ns)
+        if growth_ns is None:
+            growth_ns = sample.cpu_ns if is_new and step_ns is not None else 0
+        own_step_ns = 0 if self._received_ns is None else received_ns - self._received_ns
+        time_ns = max(step_ns or 0, own_step_ns) + (self._carried_ns or 0) + _MAX_LATENESS_NS
+        if growth_ns <= self._machine.vcpu * time_ns:
+            return sample.cpu_ns
+        self.impossible += 1
+        return None
+
+    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, attempt_ns: int | None, *, is_new: bool) -> None:
+        is_from_start = is_new and self._cpu_ns.total is None
+        growth_ns = self._cpu_ns.add(cpu_ns)
+        if growth_ns is None and is_from_start:
+            growth_ns = cpu_ns
+        elif growth_ns == cpu_ns and attempt_ns != step_ns:  # reset: nothing is known of the time before the start
+            step_ns, self._carried_ns = attempt_ns, 0
+        carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
+        self._carried_ns = self._carried_cpu_ns = 0
+        if growth_ns is None or step_ns is None or carried_ns is None:
             return
-        growth_ns = self._cpu_ns.add(sample.cpu_ns)
-        if growth_ns is None and counts_from_start:
-            growth_ns = sample.cpu_ns
-        if growth_ns is None or step_ns is None:
-            return
-        step_ns, growth_ns = step_ns + self._carried_ns, growth_ns + self._carried_cpu_ns
-        if counts_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns:
+        step_ns, growth_ns = step_ns + carried_ns, growth_ns + carried_cpu_ns
+        if is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns:
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
-        self._carried_ns = self._carried_cpu_ns = 0
         vcpu = growth_ns / step_ns
         for window in self._windows():
             window.vcpu.add(vcpu, step_ns)
@@ -182,7 +265,7 @@ class ContainerUsage:
             window.covered_ns += step_ns
         self.last_vcpu, self._ended_step_ns = vcpu, step_ns
         if self.series is not None:
-            end_ns = sample.read_ns - self._clock_shift_ns
+            end_ns = read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
@@ -192,20 +275,30 @@ class ContainerUsage:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
-        self.memory_readings.add(sample.read_ns)
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
-        # A first value with an unknown step counts for one tick, so that it is not lost.
-        weight_ns = self._nominal_step_ns
-        if step_ns is not None:
-            weight_ns = min(step_ns, max(_MAX_STATS_AGE_NS, self._nominal_step_ns))
+        held_ns = self._held(step_ns)
+        # A value with an unknown step counts for one tick, so that it is not lost.
+        weight_ns = held_ns or self._nominal_step_ns
         for window in self._windows():
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
         if sample.memory_cache_bytes is not None:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
         if self.series is not None:
-            held_ns = 0 if step_ns is None else weight_ns
-            self.series.add_memory(sample.read_ns - self._clock_shift_ns, sample.memory_used_bytes, held_ns=held_ns)
+            at_ns = sample.read_ns - self._clock_shift_ns
+            self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
+
+    def _held(self, step_ns: int | None) -> int:
+        """The time before a reading of the memory for which it counts: at most the usual step, 0 if unknown.
+
+        Before that, the endpoint was unavailable, or the monitor was not running yet.
+        """
+        if step_ns is None or step_ns <= _REGULAR_STEP * self._nominal_step_ns:
+            return step_ns or 0
+        usual_ns = min((self._steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)
+        if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
+            return step_ns
+        return max(round(usual_ns * (1 - RELATIVE_ERROR)), self._nominal_step_ns)
 
     def take_ended_step_ns(self) -> int:
         """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""

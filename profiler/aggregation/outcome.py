@@ -1,18 +1,15 @@
 """How a run ended: its status, its end, and whether it probably ran out of memory."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.model import OutOfMemoryEvidence, Status
+from profiler.record.model import OutOfMemoryEvidence, PeakSource, Status
 
 _SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
 _SIGTERM_EXIT_CODE = 143  # 128 + SIGTERM, which ECS sends to stop a container
-_LIKELY_FRACTION = 0.9
-_UNLIKELY_FRACTION = 0.5
-# Sampled memory counts as low until the end from this many readings on, if the last one is this close to the end.
-# Later, or between rarer readings, a batch has the time to fill its limit unseen.
-_MIN_READINGS = 3
-_MAX_UNOBSERVED_NS = 3 * NS_PER_SECOND
+# The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.
+_AT_LIMIT_FRACTION = 0.9
+_AT_LIMIT_FRACTION_WITH_HITS = 0.7
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -33,30 +30,19 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return self.status == "unknown" and self.exit_code is None and self.until_ns is None
 
 
-class MemoryReadings:
-    """The number and the last time of the memory readings of one run."""
-
-    __slots__ = ("_count", "_last_ns")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._last_ns = 0
-
-    def add(self, read_ns: int) -> None:
-        """Count a reading, taken at ``read_ns`` (wall clock)."""
-        self._count += 1
-        self._last_ns = read_ns
-
-    def reach(self, end_ns: int | None) -> bool:
-        """Whether there are at least three readings, the last one within 3 s of the end; False if that is unknown."""
-        return end_ns is not None and self._count >= _MIN_READINGS and abs(end_ns - self._last_ns) <= _MAX_UNOBSERVED_NS
-
-
 class OutOfMemory(Struct, frozen=True, kw_only=True):
     """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None
+
+
+def with_clock_shift(end: Outcome, started_ns: int | None, shift_ns: int) -> Outcome:
+    """Correct the durations by what the wall clock was set since the start."""
+    if not shift_ns or end.until_ns is None or started_ns is None:
+        return end
+    until_ns = end.until_ns - shift_ns
+    return end if until_ns < started_ns else replace(end, until_ns=until_ns)
 
 
 class StopEvidence(Struct, frozen=True, kw_only=True):
@@ -128,54 +114,44 @@ def _status(exit_code: int | None, *, is_stop_requested: bool) -> Status:
     return "success" if exit_code == 0 else "failure"
 
 
-def likely_out_of_memory(
-    end: Outcome,
-    *,
-    memory_max_bytes: float | None,
-    memory_size_bytes: float | None,
-    limit_hits: int | None,
-    is_end_covered: bool,
-) -> bool | None:
-    """Whether the kernel probably killed the batch for lack of memory; None if unknown.
-
-    True if the exit code is 137 or unknown, no stop was requested, and the memory used reached 90 %
-    of the limit or the kernel counted hits of the limit. A sampled peak between 50 % and 90 % gives
-    None: memory can grow from there to the limit within one sampling period. A lower peak gives None,
-    too, if the exit code is unknown or the measurement of the peak does not cover the end (``is_end_covered``).
-    A batch that has vanished gives None in any case.
-    """
-    if end.status == "running" or end.has_vanished:
-        return None
-    if end.status == "stopped" or end.exit_code not in (None, _SIGKILL_EXIT_CODE):
-        return False
-    if limit_hits:
-        return True
-    if memory_size_bytes is None or memory_max_bytes is None:
-        return None
-    share = memory_max_bytes / memory_size_bytes
-    if share >= _LIKELY_FRACTION:
-        return True
-    is_excluded = is_end_covered and end.exit_code is not None and share < _UNLIKELY_FRACTION
-    return False if is_excluded else None
-
-
 def out_of_memory(
     end: Outcome,
     *,
     memory_max_bytes: float | None,
     memory_size_bytes: float | None,
-    limit_hits: int | None,
-    is_end_covered: bool,
+    peak_source: PeakSource | None,
+    limit_hits: int | None = None,
     memory_kills: int | None = None,
+    may_have_missed_a_kill: bool = False,
 ) -> OutOfMemory:
-    """As :func:`likely_out_of_memory`, but a kill that the kernel counted (``memory_kills``) is decisive."""
+    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
+
+    Args:
+        end: How the batch ended.
+        memory_max_bytes: The peak of the memory in use.
+        memory_size_bytes: The limit.
+        peak_source: How the peak was measured.
+        limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
+            this is no evidence.
+        memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
+        may_have_missed_a_kill: Whether the exit code says too little: the usage reached the limit unseen, where a child
+            may have been killed, or the batch was restarted after an end that was not seen.
+    """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    likely = likely_out_of_memory(
-        end,
-        memory_max_bytes=memory_max_bytes,
-        memory_size_bytes=memory_size_bytes,
-        limit_hits=limit_hits,
-        is_end_covered=is_end_covered,
+    if end.status == "running" or end.has_vanished:
+        return OutOfMemory()
+    share = None
+    if memory_max_bytes is not None and memory_size_bytes:
+        share = memory_max_bytes / memory_size_bytes
+    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
+    is_unexplained = end.status != "stopped" and end.exit_code in (None, _SIGKILL_EXIT_CODE)
+    if is_unexplained and share is not None and share >= at_limit:
+        return OutOfMemory(likely=True, evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit")
+    is_excluded = (
+        end.exit_code not in (None, _SIGKILL_EXIT_CODE)
+        or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
+        or memory_kills == 0
     )
-    return OutOfMemory(likely=likely, evidence="exit-137-at-limit" if likely else None)
+    is_open = may_have_missed_a_kill and memory_kills is None
+    return OutOfMemory(likely=False if is_excluded and not is_open else None)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from profiler.record.model import SlowdownBounds
 
 # The sizes, in vCPU, for which the record gives bounds: those of Fargate.
-VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16)
+VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 # A task uses all of a size from this share of it on, and exceeds it above the inverse margin.
 _REACHED = 0.95
 _EXCEEDED = 1.05

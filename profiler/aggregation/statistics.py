@@ -161,14 +161,17 @@ class MonotonicCounter:
 
     def add(self, value: int) -> int | None:
         """Add the counter's next value; returns the increase since the last one (None for the first)."""
-        last = self._last
+        growth = self.growth(value)
+        if self._last is not None and value < self._last:
+            self._before_reset += self._last
         self._last = value
-        if last is None:
+        return growth
+
+    def growth(self, value: int) -> int | None:
+        """The increase that :meth:`add` would return."""
+        if self._last is None:
             return None
-        if value < last:
-            self._before_reset += last
-            return value
-        return value - last
+        return value if value < self._last else value - self._last
 
     def restart(self) -> None:
         """The counter was reset to 0, even if its next value is above the last one."""

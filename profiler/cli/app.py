@@ -108,6 +108,9 @@ def run_command_line() -> None:
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 prints the help itself
+            click.echo(error.format_message(), err=True)
+            sys.exit(error.exit_code)
         _fail(error.format_message(), error.exit_code)
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:

@@ -12,6 +12,7 @@ from profiler.cli.output import UNKNOWN, encodable, warn, write_out
 from profiler.cli.text import Column, Line, Span, table, table_width, write_lines
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.model import Distribution, Metrics, Number, Record
 from profiler.record.units import format_duration, format_memory
@@ -22,9 +23,9 @@ _ID_LENGTH = 8
 _AT_LEAST = "≥"
 _COLUMNS = (
     Column("Run"),
-    Column("Started"),
+    Column("Started", folds=True),
     Column("Family", folds=True),
-    Column("Result"),
+    Column("Result", folds=True),
     Column("Time", is_right=True),
     Column("CPU", is_right=True),
     Column("Memory", is_right=True),
@@ -51,13 +52,16 @@ def command(options: SourceOptions, last: int, as_json: bool) -> None:
     clock = SystemClock()
     wanted = run_filter(options, clock)
     source = open_source(options, os.environ, clock)
-    chosen = list(islice(source.runs(wanted), last))
+    runs = source.runs(wanted)
+    chosen = list(islice(runs, last))
+    has_more = next(runs, None) is not None
     for note in source.notes:
         warn(note)
-    if chosen:
-        _print(chosen, as_json=as_json)
-    else:
-        warn(no_run_sentence(source, wanted))
+    if not chosen:
+        raise TaskProfilerError(no_run_sentence(source, wanted))
+    _print(chosen, as_json=as_json)
+    if has_more:
+        warn(f"There are more runs than the {last} newest, which are shown: --last N shows N of them.")
 
 
 def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:

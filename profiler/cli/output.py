@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 UNKNOWN = "-"
+STANDARD_OUTPUT = "-"  # as the name of a file
 _STDOUT = 1
 
 

@@ -35,8 +35,8 @@ _GAP = 2
 _COLUMNS = (
     Column("Family", folds=True),
     Column("Runs", is_right=True),
-    Column("Current"),
-    Column("Recommended"),
+    Column("Current", folds=True),
+    Column("Recommended", folds=True),
     Column("Saving", is_right=True),
 )
 _SIZES_COLUMNS = (

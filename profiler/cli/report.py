@@ -11,7 +11,7 @@ import click
 
 from profiler import __version__
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
-from profiler.cli.output import printable, warn
+from profiler.cli.output import STANDARD_OUTPUT, printable, warn, write_out
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.cli.wiring.prices import price_overrides
 from profiler.core.clock import Clock, SystemClock
@@ -61,7 +61,7 @@ _MAX_POINTS = 1_500_000
     metavar="FILE",
     default="task-report.html",
     show_default=True,
-    help="The file to write or replace.",
+    help="The file to write or replace; - is standard output.",
 )
 @source_options
 @click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest of these runs.")
@@ -74,6 +74,8 @@ def command(options: SourceOptions, out: str, last: int | None, run_id: str | No
     """
     if not out:
         raise UsageError("--output is empty: name a file or leave the option out.")
+    if opens and out == STANDARD_OUTPUT:
+        raise UsageError("--open needs a file: name one by --output.")
     assets = _assets()
     clock = SystemClock()
     runs = _read_runs(options, clock, last, run_id)
@@ -86,10 +88,14 @@ def command(options: SourceOptions, out: str, last: int | None, run_id: str | No
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
     text = render_page(data.text, assets, title=printable(title))
+    page = text.encode("utf-8", errors="replace")
     path = Path(out)
-    size_bytes = _write(path, text)
-    shown = data.runs if run_id is None else 1
-    click.echo(f"{path}: {format_count(shown, 'run')}, {format_memory(size_bytes / _BYTES_PER_MB)}")
+    if out == STANDARD_OUTPUT:
+        write_out(page)
+    else:
+        _write(path, page)
+        shown = data.runs if run_id is None else 1
+        click.echo(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
@@ -161,12 +167,10 @@ def _steps_of_lines(run: PastRun) -> tuple[Step, ...]:
     return of_checkpoints if len(of_checkpoints) > len(of_record) else of_record
 
 
-def _write(path: Path, text: str) -> int:
-    data = text.encode("utf-8", errors="replace")
+def _write(path: Path, page: bytes) -> None:
     try:
-        write_atomically(path, data, mode=_FILE_MODE)
+        write_atomically(path, page, mode=_FILE_MODE)
     except OSError as error:
         raise TaskProfilerError(
             f"{path} cannot be written ({error.strerror}): name another file by --output."
         ) from error
-    return len(data)

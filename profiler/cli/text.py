@@ -1,5 +1,6 @@
 """Lines of styled text for a terminal. rich is not needed for them, and its import takes longer than the command."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -145,26 +146,42 @@ def table(
     cells = [[_harmless(cell) for cell in row] for row in (title, *rows)]
     widths = [max(len(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
-        _narrow(widths, [column.folds for column in columns], width - gap * (len(columns) - 1))
+        longest_words = [max(_longest_word(row[place].text) for row in cells) for place in range(len(columns))]
+        _narrow(widths, longest_words, [column.folds for column in columns], width - gap * (len(columns) - 1))
     return [one for row in cells for one in _aligned(columns, row, widths, " " * gap)]
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, _Fold().split(text)), default=0)
+
+
+class _Fold(textwrap.TextWrapper):
+    """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
+
+    wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
+
+    def split(self, text: str) -> list[str]:
+        """Split a text into parts that stay whole."""
+        return self._split(text)
 
 
 def _harmless(cell: str | Span) -> Span:
     return Span(printable(cell)) if isinstance(cell, str) else Span(printable(cell.text), cell.style)
 
 
-def _narrow(widths: list[int], folds: Sequence[bool], available: int) -> None:
-    """Take the missing width from the widest columns that fold."""
-    while sum(widths) > available:
-        foldable = [place for place in range(len(widths)) if folds[place] and widths[place] > _MIN_COLUMN_WIDTH]
-        if not foldable:
-            return
-        widths[max(foldable, key=widths.__getitem__)] -= 1
+def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[bool], available: int) -> None:
+    """Take the missing width from the widest columns that fold, and break words only if nothing else is left."""
+    for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
+        while sum(widths) > available:
+            foldable = [place for place in range(len(widths)) if folds[place] and widths[place] > least[place]]
+            if not foldable:
+                break
+            widths[max(foldable, key=widths.__getitem__)] -= 1
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
     folded = [
-        textwrap.wrap(cell.text, width, break_on_hyphens=False) if len(cell.text) > width else [cell.text]
+        _Fold(width).wrap(cell.text) if len(cell.text) > width else [cell.text]
         for cell, width in zip(row, widths, strict=True)
     ]
     for number in range(max(map(len, folded))):

@@ -7,6 +7,7 @@ addition; :class:`Collectors` lists who does what. A :class:`RecordContributor` 
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.clock import Clock, Ticker
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.model import Record
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
 _STOP_SECONDS = 1.5
+_MAX_REASON_CHARS = 200
 
 
 class RecordContributor(Protocol):
@@ -149,20 +151,47 @@ def with_source(record: Record, name: str | None, warnings: Sequence[str] = ()) 
     return record
 
 
+class ThreadFailure(Struct, frozen=True):
+    """The error that ended a thread, and when (wall clock)."""
+
+    at_ns: int
+    reason: str
+
+    def sentence(self, what: str) -> str:
+        """A warning for the record; ``what`` the thread collected."""
+        return (
+            f"The collection of {what} stopped at {format_ms(self.at_ns)} because of an error in the profiler "
+            f"({self.reason}): the values end there."
+        )
+
+
 class StoppableThread:
     """A daemon thread that is started once, asked to stop, and waited for until a deadline.
+
+    ``failure`` is set when an error has ended the thread.
 
     Args:
         name: The thread's name.
         run: Runs in the thread and returns soon after ``is_stopping`` is True.
         wake: Cuts a wait of ``run`` short; called from other threads.
+        clock: Stamps a failure.
     """
 
-    def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None]) -> None:
+    def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
         self._wake = wake
-        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._run = run
+        self._clock = clock
+        self._thread = threading.Thread(target=self._run_to_end, name=name, daemon=True)
         self.is_started = False
         self.is_stopping = False
+        self.failure: ThreadFailure | None = None
+
+    def _run_to_end(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001  whatever it is, the other numbers go on and the record names it
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            self.failure = ThreadFailure(self._clock.wall_ns(), text[:_MAX_REASON_CHARS])
 
     def start(self) -> None:
         """Start the thread and return at once. Only the first call does anything, and only before a stop."""
@@ -251,8 +280,9 @@ class PeriodicReader:
         self._waiter = waiter
         self._clock = clock
         self._interval_ns = interval_ns
-        self._thread = StoppableThread(name, self._run, waiter.wake)
+        self._thread = StoppableThread(name, self._run, waiter.wake, clock)
         self._is_final_requested = False
+        self._has_ended = False
         self._first_done = threading.Event()
         self._final_done = threading.Event()
 
@@ -260,6 +290,11 @@ class PeriodicReader:
     def is_started(self) -> bool:
         """Whether :meth:`start` was called."""
         return self._thread.is_started
+
+    @property
+    def failure(self) -> ThreadFailure | None:
+        """The error that ended the readings."""
+        return self._thread.failure
 
     def start(self) -> None:
         """Start the thread and return at once."""
@@ -270,8 +305,13 @@ class PeriodicReader:
         return self._first_done.wait(max_seconds)
 
     def final_reading(self, max_seconds: float) -> bool:
-        """Take one complete reading now and wait for it; returns False if it was not done in time."""
+        """Take one complete reading now and wait for it; returns False if it was not done in time.
+
+        Returns True at once after the thread has ended: there is nothing to wait for.
+        """
         self._final_done.clear()
+        if self._has_ended:
+            return True
         self._is_final_requested = True
         self._waiter.wake()
         return self._final_done.wait(max_seconds)
@@ -281,6 +321,17 @@ class PeriodicReader:
         return self._thread.stop(max_seconds)
 
     def _run(self) -> None:
+        with ExitStack() as at_end:
+            at_end.callback(self._end_waits)
+            at_end.callback(self._close)
+            self._read_on_grid()
+
+    def _end_waits(self) -> None:
+        self._has_ended = True
+        self._first_done.set()
+        self._final_done.set()
+
+    def _read_on_grid(self) -> None:
         ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
         next_tick_ns, is_after_event = 0, False
         while not self._thread.is_stopping:
@@ -296,6 +347,3 @@ class PeriodicReader:
             if now_ns >= next_tick_ns:
                 next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
             is_after_event = self._waiter.wait((next_tick_ns - now_ns) / NS_PER_SECOND)
-        self._close()
-        self._first_done.set()
-        self._final_done.set()

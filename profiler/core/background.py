@@ -77,6 +77,8 @@ class WakeEvent:
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()  # select(2) fails for descriptors above 1023
+        self._poll.register(self.descriptor, select.POLLIN)
 
     def close(self) -> None:
         """Close the descriptor. No thread may wait for it any more."""
@@ -93,5 +95,5 @@ class WakeEvent:
 
     def wait(self, seconds: float) -> None:
         """Wait until the timeout or until the event is set, and reset it."""
-        if select.select([self.descriptor], [], [], seconds)[0]:
+        if self._poll.poll(1000 * max(seconds, 0)):
             self.clear()

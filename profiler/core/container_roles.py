@@ -108,9 +108,10 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     """
     is_listed = any(one.name == requested for one in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)
+    chosen = frozenset(candidates)
     by_name = (one.name for one in containers if one.name == MONITOR_NAME)
     by_command = (one.name for one in containers if one.starts_monitor)
-    by_image = (one.name for one in containers if one.may_be_monitor and one.name not in candidates)
+    by_image = (one.name for one in containers if one.may_be_monitor and one.name not in chosen)
     return ContainerRoles(
         monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
         injected=_names([one for one in containers if _is_injected(one)]),

@@ -34,6 +34,18 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
         return None
 
 
+def create_private_folders(folder: str) -> None:
+    """Create a folder and the missing ones above it, accessible for this user only. Raises OSError."""
+    missing = []
+    current = os.path.join(os.getcwd(), folder)
+    while not os.path.exists(current):
+        missing.append(current)
+        current = os.path.dirname(current)
+    for path in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+
 def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
     """Replace the contents of a file with ``data``, entirely or not at all.
 

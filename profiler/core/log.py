@@ -3,9 +3,11 @@
 structlog takes 7 MiB of memory, so it is imported with the first line. Most monitors never log one.
 """
 
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import msgspec
+
+from profiler.core.output import Output
 
 
 class Log(Protocol):
@@ -25,10 +27,11 @@ class Log(Protocol):
 
 
 class JsonLog:
-    """Writes one JSON object per line to ``stream``, which must be unbuffered."""
+    """Writes one JSON object per line. After lines were dropped, the next one has their number (``lines_dropped``)."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._dropped_before = 0
 
     def info(self, event: str, **fields: object) -> None:
         """Log at level info."""
@@ -45,19 +48,32 @@ class JsonLog:
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
         import structlog  # see the module's docstring
 
+        dropped = self._output.dropped
+        if dropped > self._dropped_before:
+            fields = {**fields, "lines_dropped": dropped - self._dropped_before}
         logger = structlog.wrap_logger(
-            structlog.BytesLogger(self._stream),
+            _Lines(self._output),
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 structlog.processors.JSONRenderer(serializer=_serialize),
             ],
         )
-        try:
-            getattr(logger, level)(event, **fields)
-        except (OSError, ValueError):
-            # A full disk or a closed pipe: there is no other place to report it.
-            return
+        getattr(logger, level)(event, **fields)
+        if self._output.dropped == dropped:  # this line was not
+            self._dropped_before = dropped
+
+
+class _Lines:
+    """The end of structlog's chain. A line that cannot be written is lost: there is no other place to report it."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def msg(self, line: bytes) -> None:
+        self._output.write(line + b"\n")
+
+    info = warning = error = msg
 
 
 def _serialize(event: dict[str, object], **_options: object) -> bytes:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from socket import socket
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MAX_WAIT_SECONDS = 24 * 3600  # poll(2) takes at most 2^31 milliseconds; a wait may end early
 
 
 class SignalHandler:
@@ -29,11 +30,16 @@ class SignalHandler:
         self._monotonic_ns = monotonic_ns
         self.requested_ns: int | None = None
         self._pipe: tuple[int, int] | None = None
+        self._poll = select.poll()  # select(2) fails for descriptors above 1023
+        self._source_poll = self._poll
+        self._watched: tuple[int, bool] | None = None
         self._has_ended_wait = False
 
     def install(self) -> None:
         """Handle the signals from now on. Only the main thread may call this."""
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll.register(self._pipe[0], select.POLLIN)
+        self._watched = None
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
@@ -45,7 +51,7 @@ class SignalHandler:
     def wait(self, seconds: float) -> bool:
         """Wait until the timeout or a stop request; returns True if a stop was requested."""
         if self.requested_ns is None and seconds > 0:
-            select.select(self._signals(), [], [], seconds)
+            self._poll.poll(_milliseconds(seconds))
         return self.requested_ns is not None
 
     def wait_readable(self, source: "socket", seconds: float) -> bool:
@@ -54,12 +60,16 @@ class SignalHandler:
         A stop request ends one wait: the present one, or the next one if it came in between. The caller can then
         shorten the timeout.
         """
-        watched: list[socket | int] = [source]
-        if not self._has_ended_wait:
-            watched += self._signals()
-        readable = select.select(watched, [], [], seconds)[0]
+        watched = (source.fileno(), self._has_ended_wait)
+        if watched != self._watched:  # the same connection is waited for again and again
+            self._watched, self._source_poll = watched, select.poll()
+            self._source_poll.register(source, select.POLLIN)
+            if self._pipe is not None and not self._has_ended_wait:
+                self._source_poll.register(self._pipe[0], select.POLLIN)
+        ready = self._source_poll.poll(_milliseconds(seconds))
         self._has_ended_wait = self.requested_ns is not None
-        return source in readable
+        return any(descriptor == watched[0] for descriptor, _ in ready)
 
-    def _signals(self) -> list[int]:
-        return [self._pipe[0]] if self._pipe else []
+
+def _milliseconds(seconds: float) -> float:
+    return 1000 * min(max(seconds, 0), _MAX_WAIT_SECONDS)

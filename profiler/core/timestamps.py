@@ -11,7 +11,7 @@ NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
 
 _US_PER_MS = 1000
-_MIN_YEAR = 1970
+_MIN_YEAR, _MAX_YEAR = 1970, 2200
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -20,7 +20,7 @@ def parse_ns(text: object) -> int | None:
 
     Returns:
         Nanoseconds since 1970; None for anything else, including year 1, which Docker writes for "never", and every
-        other time before 1970.
+        other time before 1970 or after 2200.
     """
     match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -41,7 +41,7 @@ def parse_datetime(text: str | None, *, default_zone: tzinfo | None = None) -> d
         default_zone: the time zone of a time without one; None: such a time is not accepted.
 
     Returns:
-        The time in UTC; None if ``text`` is not a time, or is outside the years 1970 to 9999.
+        The time in UTC; None if ``text`` is not a time, or is outside the years 1970 to 2200.
     """
     try:
         moment = datetime.fromisoformat(text or "")
@@ -50,7 +50,7 @@ def parse_datetime(text: str | None, *, default_zone: tzinfo | None = None) -> d
         moment = moment.astimezone(UTC) if moment.tzinfo is not None else moment
     except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo is not None and moment.year >= _MIN_YEAR else None
+    return moment if moment.tzinfo is not None and _MIN_YEAR <= moment.year <= _MAX_YEAR else None
 
 
 def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:

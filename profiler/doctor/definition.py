@@ -3,7 +3,9 @@
 The findings are those of :mod:`profiler.doctor.task` that a task definition can answer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
 
 from profiler.core.ecs import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
@@ -27,15 +29,58 @@ from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sources.ecs.batch import select_batch
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor, unreachable_notes
+from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
 from profiler.taskdef.containers import Container, find_monitor, read_containers, task_memory_mb
+from profiler.taskdef.revisions import difference
 
 _MONITOR = "monitor"
+SCHEDULES = "schedules"
 _VISIBLE_PIDS = ("task", "host")
 _GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
+
+
+class PinnedSchedule(Struct, frozen=True, kw_only=True):
+    """A schedule or rule that starts one revision (``family:revision``), also after a new one is registered."""
+
+    title: str
+    revision: str
+    definition: Mapping[str, object]
+
+
+def schedule_findings(
+    definition: Mapping[str, object], revision: str, pinned: Iterable[PinnedSchedule], move_command: str
+) -> Iterator[Finding]:
+    """Whether the schedules of a family start the revision that is checked.
+
+    Args:
+        definition: The definition that is checked.
+        revision: Its ``family:revision``.
+        pinned: The schedules that are pinned to a revision of the family.
+        move_command: The command that moves those whose revision differs by the monitor alone.
+    """
+    for one in pinned:
+        if one.revision == revision:
+            yield ok(SCHEDULES, f"The {one.title} starts {revision}.")
+        elif _has_monitor(one.definition):
+            yield note(SCHEDULES, f"The {one.title} is pinned to {one.revision}, and does not start {revision}.")
+        else:
+            is_other = difference(one.definition, definition) == "other"
+            reason = f"Move it yourself, because {one.revision} differs from {revision} by more than the monitor."
+            yield problem(
+                SCHEDULES,
+                f"The {one.title} is pinned to {one.revision}, which has no monitor, so its runs have no report.",
+                reason if is_other else f"Move it: {move_command}.",
+            )
+
+
+def _has_monitor(definition: Mapping[str, object]) -> bool:
+    try:
+        return find_monitor(read_containers(definition)) is not None
+    except TaskProfilerError:  # another program's container has the monitor's name
+        return False
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
@@ -56,6 +101,8 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         yield from _without_monitor(definition, containers, add_command, default_image)
         return
     yield from _form_findings(definition, monitor, add_command)
+    for text in architecture_notes(definition, monitor.image or ""):
+        yield note(_MONITOR, text)
     settings = _settings(monitor)
     yield from settings_findings(settings.problems)
     task = _as_task(definition, containers)

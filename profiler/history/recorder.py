@@ -1,49 +1,55 @@
 """Adds a run to the history. Determines the history's file and how many runs it keeps.
 
-sqlite3 and pathlib are imported only when the run is added: they would delay the start of every command.
+While the run lasts, it is written down in a file of its own (:mod:`profiler.history.journal`) every 1 to 60 s.
+
+sqlite3 is imported only when the run is added: it would delay the start of every command. Paths are texts, because
+pathlib is slow to import.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
+from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.timestamps import parse_ns
-from profiler.history.timeline import Timeline
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.history.journal import RunJournal, WrittenRun, running_folder
+from profiler.history.timeline import Point, Timeline, encode_points
+from profiler.record.json_line import encode_line
 from profiler.record.model import Report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEFAULT_RUNS = 10_000
 _MAX_DIGITS = 9
+# A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000 points takes some 30 ms.
+_MAX_LOST_SHARE = 0.1
+_MIN_PAUSE_NS, _MAX_PAUSE_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
+# The end of a run waits at most this long for a write in progress.
+_MAX_WRITE_SECONDS = 0.5
 _RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
 
 
-def history_path(option: str | None, environment: Mapping[str, str]) -> "Path":
+def history_path(option: str | None, environment: Mapping[str, str]) -> str:
     """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
 
     Raises:
         TaskProfilerError: if none of them, nor HOME, is set.
     """
-    from pathlib import Path  # see the module's docstring
-
     if option is not None:
         if not option:
             raise UsageError("--history is empty: name a file or leave the option out.")
-        return Path(option)
+        return option
     named = environment.get("TASK_PROFILER_HISTORY")
     if named:
-        return Path(named)
+        return named
     # The XDG base directory specification requires that relative paths are ignored.
-    data, home = Path(environment.get("XDG_DATA_HOME", "")), Path(environment.get("HOME", ""))
-    if not data.is_absolute():
-        if not home.is_absolute():
+    data, home = environment.get("XDG_DATA_HOME", ""), environment.get("HOME", "")
+    if not data.startswith("/"):
+        if not home.startswith("/"):
             raise TaskProfilerError(
                 "The history has no place because HOME is not set: name a file by --history or TASK_PROFILER_HISTORY."
             )
-        data = home / ".local" / "share"
-    return data / "task-profiler" / "history.sqlite3"
+        data = f"{home}/.local/share"
+    return f"{data.rstrip('/')}/task-profiler/history.sqlite3"
 
 
 def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
@@ -66,13 +72,48 @@ class HistoryRecorder:
         self._option = option
         self._environment = environment
         self._clock = clock
+        self._journal: RunJournal | None = None
+        self._journal_call: BackgroundCall[bool] | None = None
+        self._journal_began_ns: int | None = None
+        self._journal_due_ns: int | None = 0
         self.timeline = Timeline()
+
+    def keep_so_far(self, build_report: Callable[[], Report]) -> None:
+        """Write down the run so far, if this is due, for the case that this process is killed.
+
+        A thread writes, because a file system may hang. A failure has no effect: the end adds the run to the history.
+        """
+        now_ns = self._clock.monotonic_ns()
+        if self._journal_due_ns is None or now_ns < self._journal_due_ns or self._is_writing():
+            return
+        if self._journal_began_ns is None:
+            self._journal_began_ns = now_ns
+        pause_ns = round((now_ns - self._journal_began_ns) * _MAX_LOST_SHARE)
+        self._journal_due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
+        try:
+            report = build_report()
+            line = encode_line(report)
+        except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
+            self._journal_due_ns = None
+            return
+        if self._journal is None:
+            try:
+                folder = running_folder(history_path(self._option, self._environment))
+            except TaskProfilerError:
+                folder = ""
+            if not folder or runs_to_keep(self._environment)[0] == 0:
+                self._journal_due_ns = None
+                return
+            self._journal = RunJournal(folder, report.record.task_id)
+        journal = self._journal
+        self._journal_call = BackgroundCall(lambda: self._write(journal, line, report), self._clock, _MAX_WRITE_SECONDS)
 
     def add(self, line: bytes, report: Report) -> tuple[str, ...]:
         """Add the run. Returns sentences about what failed; a failure affects nothing but the entry."""
         max_runs, warning = runs_to_keep(self._environment)
         failure = self._add_to_history(line, report, max_runs) if max_runs else None
         missing = None if failure is None else f"This run is not in the history. {failure}"
+        self._end_journal()
         return tuple(sentence for sentence in (warning, missing) if sentence is not None)
 
     def _add_to_history(self, line: bytes, report: Report, max_runs: int) -> str | None:
@@ -83,7 +124,27 @@ class HistoryRecorder:
             return str(error)
         except ImportError as error:
             return f"This Python has no SQLite ({error}): use --no-history, or another Python."
+        store = HistoryStore(path, self._clock)
+        refused = store.add(line, self._points(report), max_runs=max_runs)
+        if refused is not None:
+            return refused.reason
+        store.add_abandoned_runs()
+        return None
+
+    def _points(self, report: Report) -> tuple[Point, ...]:
         started_ns = parse_ns(report.record.started_at)
-        points = () if started_ns is None else self.timeline.points(started_ns)
-        refused = HistoryStore(path, self._clock).add(line, points, max_runs=max_runs)
-        return None if refused is None else refused.reason
+        return () if started_ns is None else self.timeline.points(started_ns)
+
+    def _write(self, journal: RunJournal, line: bytes, report: Report) -> bool:
+        with suppress(OSError):
+            journal.write(WrittenRun(line, encode_points(self._points(report))))
+        return True
+
+    def _is_writing(self) -> bool:
+        return self._journal_call is not None and self._journal_call.result_so_far() is None
+
+    def _end_journal(self) -> None:
+        """Remove the file. If its thread hangs, the next profiler removes it: the run is in the history already."""
+        if self._journal is not None and self._journal_call is not None and self._journal_call.result():
+            with suppress(OSError):
+                self._journal.remove()

@@ -9,17 +9,20 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.files import create_private_folders
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.history.journal import abandoned_runs, running_folder
 from profiler.history.timeline import Point, decode_points, encode_points
 from profiler.record.model import Report, decode
 from profiler.sinks import DeliveryFailure
+
+FilePath = str | os.PathLike[str]
 
 _LOCK_TIMEOUT_SECONDS = 5
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
@@ -52,8 +55,8 @@ _INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPE
 class HistoryDatabase:
     """Opens the history's file. Every failure is a TaskProfilerError that says what to do."""
 
-    def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-        self._path = path
+    def __init__(self, path: FilePath, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._path = os.fspath(path)
         self._clock = clock
         self._migrations = migrations
 
@@ -89,10 +92,10 @@ class HistoryDatabase:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        if not stat.S_ISREG(self._path.stat().st_mode):
+        if not stat.S_ISREG(os.stat(self._path).st_mode):
             raise TaskProfilerError(f"{self._path} is not a file: name another with --history.")
         # SQLite never takes an absolute path for a URI or one of its special names.
-        with closing(sqlite3.connect(self._path.absolute(), isolation_level=None)) as connection:
+        with closing(sqlite3.connect(os.path.join(os.getcwd(), self._path), isolation_level=None)) as connection:
             yield connection
 
     def _begin_write(self, connection: sqlite3.Connection, deadline_ns: int) -> None:
@@ -109,7 +112,7 @@ class HistoryDatabase:
     def _version(self, connection: sqlite3.Connection) -> int:
         """The file's version, 0 if it is empty. Raises for files of other programs and of newer versions."""
         # SQLite treats a file of a few bytes as empty, and pads an incomplete last page.
-        if self._path.stat().st_size % _query_int(connection, "PRAGMA page_size"):
+        if os.stat(self._path).st_size % _query_int(connection, "PRAGMA page_size"):
             raise TaskProfilerError(f"{self._path} {_describe_corruption('it ends in the middle of a page')}")
         version = _query_int(connection, "PRAGMA user_version")
         ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
@@ -143,19 +146,18 @@ class HistoryDatabase:
             ) from error
 
 
-def _is_missing(path: Path) -> bool:
+def _is_missing(path: str) -> bool:
     """Whether nothing has this name. A dangling link exists; a folder without search permission raises OSError."""
     try:
-        path.lstat()
+        os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
     return False
 
 
-def _create_private(path: Path) -> None:
+def _create_private(path: str) -> None:
     """Create the file and missing folders, accessible for this user only."""
-    for folder in reversed([folder for folder in path.absolute().parents if not folder.exists()]):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    create_private_folders(os.path.dirname(os.path.join(os.getcwd(), path)))
     with suppress(FileExistsError):
         # Only a missing file is opened: closing a file that SQLite has open in this process would release its locks.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -199,22 +201,30 @@ class StoredRun(Struct, frozen=True, kw_only=True):
 class HistoryStore:
     """One history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
 
-    def __init__(self, path: Path, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    def __init__(self, path: FilePath, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._path = os.fspath(path)
         self._file = HistoryDatabase(path, clock, migrations)
         self.unreadable_count = 0
 
     def add(self, line: bytes, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
         """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again."""
+        return self._add(line, encode_points(points), max_runs)
+
+    def add_abandoned_runs(self) -> None:
+        """Add the runs whose profiler was killed, as far as they were written down. A failure leaves them for later."""
+        for run in abandoned_runs(running_folder(self._path)):
+            try:
+                so_far = run.so_far
+                failure = None if so_far is None else self._add(so_far.line, so_far.points, max_runs=None)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                failure = None
+            if failure is None:
+                run.remove()
+
+    def _add(self, line: bytes, points: bytes, max_runs: int | None) -> DeliveryFailure | None:
         report = decode(line)
         record = report.record
-        row = (
-            record.task_id,
-            _start(report),
-            record.family,
-            record.status,
-            line.decode(),
-            encode_points(points).decode(),
-        )
+        row = (record.task_id, _start(report), record.family, record.status, line.decode(), points.decode())
         try:
             with self._file.write_transaction() as connection:
                 connection.execute(
@@ -222,12 +232,13 @@ class HistoryStore:
                     " ON CONFLICT (task_id, started_at) DO NOTHING",
                     row,
                 )
-                connection.execute(
-                    "DELETE FROM run WHERE id IN (SELECT id FROM run"
-                    " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
-                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
-                    (*row[:2], max_runs - 1),
-                )
+                if max_runs is not None:
+                    connection.execute(
+                        "DELETE FROM run WHERE id IN (SELECT id FROM run"
+                        " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
+                        " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                        (*row[:2], max_runs - 1),
+                    )
         except TaskProfilerError as error:
             return DeliveryFailure(str(error))
         return None

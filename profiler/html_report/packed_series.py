@@ -114,14 +114,16 @@ def pack_column(column: Sequence[float | None], width: int) -> PackedColumn:
     """Pack the values of one column. A value that is negative or not finite counts as not measured."""
     values = [value if value is not None and 0 <= value < math.inf else None for value in column]
     maximum = round_significant(max((value for value in values if value is not None), default=0), _MAXIMUM_DIGITS)
-    levels = len(_DIGITS) ** width - 1
-    scale = levels / maximum if maximum > 0 else 0
+    top = len(_DIGITS) ** width - 1
     to_text = _TABLE.__getitem__ if width == _COARSE else _three_digits
     missing = _MISSING * width
-    # The maximum is rounded, so that the largest value may be a little above it.
+    if not maximum:
+        return maximum, "".join(missing if value is None else to_text(0) for value in values)
+    # The maximum is rounded, so that the largest value may be a little above it. The division comes first: the
+    # reciprocal of a tiny maximum is infinite.
     text = "".join(
         [
-            missing if value is None else to_text(level if (level := round(value * scale)) < levels else levels)
+            missing if value is None else to_text(level if (level := round(value / maximum * top)) < top else top)
             for value in values
         ]
     )

@@ -147,9 +147,16 @@ def _shared_stream(stream: str, task_id: str) -> str:
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:
-    """Name, arguments, number, CPU seconds and peak memory in MB of each."""
+    """Name, arguments, number, CPU seconds, peak memory in MB, and the number of processes that held it."""
     return [
-        [one.name, one.arguments, one.count, round_to(one.cpu_seconds), round_to(one.max_memory_used_mb, digits=1)]
+        [
+            one.name,
+            one.arguments,
+            one.count,
+            round_to(one.cpu_seconds),
+            round_to(one.max_memory_used_mb, digits=1),
+            one.max_memory_used_processes,
+        ]
         for one in processes
     ]
 

@@ -39,9 +39,10 @@ def _row(advice: Advice) -> dict[str, Any]:
     return without_none(
         {
             "family": advice.family,
-            "current": None if choice.current is None else _size(choice.current),
+            "current": None if choice.current is None or choice.current == TaskSize() else _size(choice.current),
             "size": _size(choice.size),
             "changes": choice.changes,
+            "fits": choice.is_right and advice.risk is None,
             "saving": choice.saving_percent,
             "risk": advice.risk,
             "runsPerMonth": round_to(runs_per_month(advice.evidence)),

@@ -51,7 +51,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
-    """The limits of the container and the task where ECS has them, else ``sizes`` or those of the host."""
+    """The sizes of the task and the container where ECS has them, else ``sizes`` or those of the host."""
     known = container_limits(placement.container, placement.task, None, Host())
     return ResourceLimits(
         vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
@@ -88,6 +88,7 @@ def apply_placement(
             record.metrics,
             init_duration_ms=span_ms(task.pull_started_ns, started_ns),
             billed_duration_ms=billed_ms(task.pull_started_ns, finished_ns),
+            vcpu_share=as_number(own.vcpu_share),
             ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
             ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
         ),
@@ -134,7 +135,8 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``was_memory_read_to_end`` is True if the samples of the memory reach the end.
+    ``survivors`` are the names of the
+    processes that still ran at the end.
     """
 
     span: RunSpan
@@ -146,9 +148,9 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
-    was_memory_read_to_end: bool = False
     has_block_io: bool
     processes: tuple[Process, ...] = ()
+    survivors: tuple[str, ...] = ()
 
 
 def resolve_peak(
@@ -256,15 +258,50 @@ def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits
         if end.exit_code == 0:
             return OutOfMemory()
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    return out_of_memory(
+    found = out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
-        limit_hits=None,
-        is_end_covered=observed.peak.source == "kernel"
-        or observed.memory_kills is not None
-        or observed.was_memory_read_to_end,
+        peak_source=observed.peak.source,
         memory_kills=observed.memory_kills,
+    )
+    return OutOfMemory() if found.likely is False and may_have_failed_to_allocate(observed.ending) else found
+
+
+def may_have_failed_to_allocate(ending: CommandExit) -> bool:
+    """Whether the command failed under a limit of its allocations: it may have lacked memory without a kill."""
+    return ending.exit_code != 0 and ending.allocation_limit_bytes is not None
+
+
+class RunSoFar(Struct, frozen=True, kw_only=True):
+    """The measurements of a command that runs. ``read_ns`` is the last reading (wall clock); None before the first."""
+
+    started_ns: int
+    read_ns: int | None
+    usage: ContainerUsage
+    cpu_ns: int
+    peak_bytes: int | None
+    processes: tuple[Process, ...] = ()
+    labels: Mapping[str, str] = {}
+
+
+def build_unfinished_record(
+    identity: RunIdentity, so_far: RunSoFar, sizes: ResourceLimits, sampling: Sampling, monitor: Monitor
+) -> Record:
+    """The record of a command whose end the profiler did not see: it ends with the last reading, without a duration."""
+    peak = MemoryPeak(size_bytes=so_far.peak_bytes, source=None if so_far.peak_bytes is None else "sampled")
+    metrics = with_peak(usage_metrics(so_far.usage, sizes), peak.size_bytes, peak.source, sizes)
+    cpu_seconds = round(so_far.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+    return replace(
+        _base_record(identity, "unknown", None),
+        labels=so_far.labels or None,
+        started_at=format_ms(so_far.started_ns),
+        finished_at=None if so_far.read_ns is None else format_ms(so_far.read_ns),
+        sampling=sampling,
+        metrics=metrics if so_far.read_ns is None else replace(metrics, cpu_seconds=cpu_seconds),
+        processes=so_far.processes,
+        monitor=monitor,
+        series=None if so_far.usage.series is None else so_far.usage.series.values(),
     )
 
 
@@ -279,7 +316,7 @@ def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int,
     )
 
 
-def _base_record(identity: RunIdentity, status: Status, exit_code: int) -> Record:
+def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -> Record:
     return Record(
         task_id=identity.task_id,
         family=identity.family,

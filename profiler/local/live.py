@@ -22,6 +22,7 @@ _MIN_TERMINAL_ROWS = 6
 _MIN_TERMINAL_COLUMNS = 30
 _BAR_WIDTH = 30
 _PERCENT = 100
+_GIB = 1024 * MIB
 
 _SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
 _CLEAR_LINE = "\x1b[2K"
@@ -80,10 +81,12 @@ def render(
 ) -> list[str]:
     """The two lines, not wider than the terminal; an unknown value is a dash."""
     vcpu = vcpu_between(before, sample)
-    memory_mb = None if sample.memory_used_bytes is None else sample.memory_used_bytes / MIB
-    size_mb = None if sizes.memory_bytes is None else sizes.memory_bytes / MIB
+    unit, digits = ("MB", 0) if (sizes.memory_bytes or 0) < _GIB else ("GB", 2)  # one unit for both numbers
+    per_unit = MIB if unit == "MB" else _GIB
+    memory = None if sample.memory_used_bytes is None else sample.memory_used_bytes / per_unit
+    memory_size = None if sizes.memory_bytes is None else sizes.memory_bytes / per_unit
     seconds = max(sample.read_ns - started_ns, 0) // 1_000_000_000
-    processes = "" if sample.pids is None else f"{sample.pids} threads"
+    threads = "" if sample.pids is None else f"{sample.pids} thread{'' if sample.pids == 1 else 's'}"
     table = Table.grid(padding=(0, 1))
     table.add_row(
         "CPU",
@@ -92,7 +95,7 @@ def render(
         f"{seconds // 60}:{seconds % 60:02d}",
     )
     table.add_row(
-        "memory", _progress_bar(memory_mb, size_mb), _format_with_limit(memory_mb, size_mb, "MB", 0), processes
+        "memory", _progress_bar(memory, memory_size), _format_with_limit(memory, memory_size, unit, digits), threads
     )
     console = Console(
         file=StringIO(), force_terminal=True, width=columns, color_system="standard", legacy_windows=False
@@ -110,8 +113,12 @@ def _progress_bar(value: float | None, size: float | None) -> ProgressBar:
 
 def _format_with_limit(value: float | None, size: float | None, unit: str, digits: int) -> str:
     shown = "-" if value is None else f"{value:,.{digits}f}"
-    limit = "" if size is None else f" of {size:,.{digits if size < 1 else 0}f}"
+    limit = "" if size is None else f" of {_without_zeros(f'{size:,.{digits}f}')}"
     return f"{shown}{limit} {unit}"
+
+
+def _without_zeros(decimal: str) -> str:
+    return decimal.rstrip("0").rstrip(".") if "." in decimal else decimal
 
 
 def _reserve_rows(terminal: Terminal, *, first: bool) -> str:

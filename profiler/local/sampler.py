@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.outcome import MemoryReadings
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.base import DeviceCollector, take_readings
 from profiler.core.optional_math import max_known
@@ -105,7 +104,9 @@ class CommandSampler:
         self._read_ns = started_ns
         self._reported_cpu_ns = 0
         self.processes: tuple[ProcessReading, ...] = ()
+        self.survivors: tuple[str, ...] = ()
         self.max_processes = 0
+        self.last_read_ns: int | None = None
         self.cpu_ns = 0
 
     @property
@@ -123,6 +124,7 @@ class CommandSampler:
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
+        self.last_read_ns = read_ns
         tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
@@ -136,9 +138,10 @@ class CommandSampler:
         )
 
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
-        """The counters after the command's end; ``cpu_ns`` is final."""
+        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
         leftover = self._tree.read()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
+        self.survivors = tuple(process.name for process in leftover if process.rss_bytes is not None)
         return ContainerSample(
             read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns), read_ns)
         )
@@ -176,7 +179,6 @@ class SampleBuffer:
     ) -> None:
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand(vcpu_size)
-        self.memory_readings = MemoryReadings()  # those of the usage include the last one at the end, if it is merged
         self.failures = 0
         self._interval_ns = interval_ns
         self._started_ns = started_ns
@@ -189,8 +191,6 @@ class SampleBuffer:
             return
         self._flush()
         self._pending = sample, received_ns
-        if sample.memory_used_bytes is not None:
-            self.memory_readings.add(sample.read_ns)
 
     def add_devices(self, collectors: Sequence[DeviceCollector], now_ns: int) -> None:
         """Add the devices' readings since the last call to the time series, once it has begun."""

@@ -4,11 +4,14 @@ The run ends with the command's first process. Nothing here writes to the standa
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from profiler import __version__
+from profiler.aggregation.build_record import ResourceLimits
+from profiler.aggregation.container_usage import ContainerUsage
 from profiler.collectors.base import (
     Collectors,
     final_readings,
@@ -24,11 +27,14 @@ from profiler.local.build_record import (
     RunFacts,
     RunIdentity,
     RunObservation,
+    RunSoFar,
     RunSpan,
     build_not_started_record,
     build_run_record,
     build_sampling,
+    build_unfinished_record,
     effective_sizes,
+    may_have_failed_to_allocate,
     report,
     resolve_peak,
 )
@@ -36,10 +42,10 @@ from profiler.local.labels import merge_labels
 from profiler.local.launch import StartFailure, Words, shorten_name
 from profiler.local.prepared_run import PreparedRun, StartedRun
 from profiler.local.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
-from profiler.local.supervisor import Supervisor, become_subreaper
-from profiler.record.model import Monitor, Report
+from profiler.local.supervisor import CommandExit, Supervisor, become_subreaper
+from profiler.record.model import Monitor, Process, Record, Report, Sampling
+from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
-from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample
@@ -52,6 +58,13 @@ _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
 )
 _PLACEMENT_TIMEOUT_SECONDS = 1.0
+_PROFILER_WAS_KILLED = (
+    "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
+    "run on."
+)
+_MAX_NAMES_SHOWN = 5
+# A command that ends sooner costs no file.
+_FIRST_WRITE_NS = NS_PER_SECOND // 10
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 OnSample = Callable[[ContainerSample], None]
@@ -79,6 +92,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
         prices: The prices of the settings.
         series_points: Half the largest number of steps of the time series; 0 for none.
         pause: Called before the profiler stops because the terminal stopped the command.
+        keep_so_far: Writes down the report of the run so far, if that is due, for the case that the profiler is killed.
     """
 
     find_labels: Callable[[], Mapping[str, str]]
@@ -87,6 +101,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     prices: PriceOverrides = PriceOverrides()
     series_points: int = DEFAULT_SERIES_POINTS
     pause: Callable[[], None] = lambda: None
+    keep_so_far: Callable[[Callable[[], Report]], None] = lambda _: None
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
@@ -162,7 +177,22 @@ class _Session:
         samples = SampleBuffer(self._interval_ns, started.started_wall_ns, sizes.vcpu, context.series_points)
         totals = ProcessTotals()
         ticker = Ticker(started.started_ns, self._interval_ns)
-        while not supervisor.wait_until_exit(self._next_tick(ticker)):
+
+        def build_report_so_far() -> Report:
+            return self._report_so_far(
+                source,
+                samples,
+                processes=totals.top(),
+                missed=ticker.missed,
+                sizes=sizes,
+                labels=labels,
+                collectors=context.collectors,
+            )
+
+        has_ended = supervisor.wait_until_exit(started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2))
+        if not has_ended:
+            context.keep_so_far(build_report_so_far)
+        while not (has_ended or supervisor.wait_until_exit(self._next_tick(ticker))):
             now_ns = self._clock.monotonic_ns()
             sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns, supervisor.reaped.blocks)
             samples.add(sample, now_ns)
@@ -170,18 +200,34 @@ class _Session:
             totals.add(source.processes)
             if not isinstance(sample, Unavailable):
                 on_sample(sample)
+            context.keep_so_far(build_report_so_far)
         finished_ns = self._clock.monotonic_ns()
         finished_wall_ns = self._clock.wall_ns()
         ending = supervisor.finish()
         samples.finish(source.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns), finished_ns)
+        span = RunSpan(
+            started_ns=started.started_wall_ns,
+            finished_ns=finished_wall_ns,
+            duration_ns=finished_ns - started.started_ns,
+        )
+        observed = self._observation(span, ending, source, samples, totals.top())
+        final_readings(context.collectors.all)
+        samples.add_devices(context.collectors.devices, finished_ns)
+        facts = RunFacts(placement=None if placement_call is None else placement_call.result(), labels=labels)
+        return self._finished(observed, samples.failures, ticker.missed, facts, context)
+
+    def _observation(
+        self,
+        span: RunSpan,
+        ending: CommandExit,
+        source: CommandSampler,
+        samples: SampleBuffer,
+        processes: tuple[Process, ...],
+    ) -> RunObservation:
         group_peak = source.group_peak()
-        memory_kills = prepared.own_cgroup.oom_kills()
-        observed = RunObservation(
-            span=RunSpan(
-                started_ns=started.started_wall_ns,
-                finished_ns=finished_wall_ns,
-                duration_ns=finished_ns - started.started_ns,
-            ),
+        memory_kills = self._prepared.own_cgroup.oom_kills()
+        return RunObservation(
+            span=span,
             ending=ending,
             usage=samples.usage,
             demand=samples.demand,
@@ -191,19 +237,49 @@ class _Session:
                 ending,
                 group_peak,
                 had_several_processes=source.max_processes > 1,
-                floor_bytes=prepared.floor_bytes,
+                floor_bytes=self._prepared.floor_bytes,
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
-            was_memory_read_to_end=samples.memory_readings.reach(self._read_ns(finished_ns)),
             shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
-            processes=totals.top(),
+            processes=processes,
+            survivors=source.survivors,
             has_block_io=proc.read("/proc/self/io") is not None,
         )
-        final_readings(context.collectors.all)
-        samples.add_devices(context.collectors.devices, finished_ns)
-        facts = RunFacts(placement=None if placement_call is None else placement_call.result(), labels=labels)
-        return self._finished(observed, samples.failures, ticker.missed, facts, context)
+
+    def _report_so_far(
+        self,
+        source: CommandSampler,
+        samples: SampleBuffer,
+        *,
+        processes: tuple[Process, ...],
+        missed: int,
+        sizes: ResourceLimits,
+        labels: Mapping[str, str],
+        collectors: Collectors,
+    ) -> Report:
+        so_far = RunSoFar(
+            started_ns=self._started.started_wall_ns,
+            read_ns=source.last_read_ns,
+            usage=samples.usage,
+            cpu_ns=source.cpu_ns,
+            peak_bytes=source.peak_bytes,
+            processes=processes,
+            labels=labels,
+        )
+        record = build_unfinished_record(
+            self._identity,
+            so_far,
+            sizes,
+            self._sampling(samples.usage, samples.failures, missed),
+            _monitor((*self._warnings, _PROFILER_WAS_KILLED)),
+        )
+        return report(with_contributions(record, collectors.all), self._clock.wall_ns())
+
+    def _sampling(self, usage: ContainerUsage, failures: int, missed: int) -> Sampling:
+        own = self._prepared.own_cgroup
+        sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)
+        return build_sampling(usage, sources, interval_ns=self._interval_ns, failures=failures, missed=missed)
 
     def _make_sampler(self, unrelated_children: UnrelatedChildren) -> CommandSampler:
         return CommandSampler(
@@ -222,20 +298,19 @@ class _Session:
     def _finished(
         self, observed: RunObservation, failures: int, missed: int, facts: RunFacts, context: RunContext
     ) -> RunResult:
-        own = self._prepared.own_cgroup
-        sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)
-        sampling = build_sampling(
-            observed.usage, sources, interval_ns=self._interval_ns, failures=failures, missed=missed
-        )
-        children_are_lost = observed.ending.ignored_sigchld and not own.has_cpu_accounting
+        sampling = self._sampling(observed.usage, failures, missed)
+        children_are_lost = observed.ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
         conditions = ((failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
-        warnings = (*self._warnings, *(warning for applies, warning in conditions if applies))
+        warnings = (
+            *self._warnings,
+            *(warning for applies, warning in conditions if applies),
+            *_survivors_warning(observed.survivors),
+            *_allocation_warning(observed.ending),
+        )
         sizes = effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
-        record = with_recommendation(
-            with_contributions(record, context.collectors.all), context.prices, time=format_ms(now_ns)
-        )
+        record = _with_advice(with_contributions(record, context.collectors.all), context.prices, now_ns)
         startup_errors = tuple(
             collector.startup_error
             for collector in context.collectors.requirable
@@ -255,6 +330,35 @@ class _Session:
         """The kills since the start in the group in which this process was started."""
         before, now = self._prepared.oom_kills_before, self._prepared.cgroups.oom_kills()
         return None if now is None or before is None else max(now - before, 0)
+
+
+def _with_advice(record: Record, prices: PriceOverrides, now_ns: int) -> Record:
+    """Add cost and recommendation, if there is evidence: a sample, a lack of memory, the size of a task, or a GPU."""
+    is_sampled = record.metrics.vcpu_used is not None
+    if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
+        return record
+    from profiler.sizing.advice import with_recommendation  # not for the shortest runs
+
+    return with_recommendation(record, prices, time=format_ms(now_ns))
+
+
+def _survivors_warning(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    counts = Counter(names).most_common()
+    shown = [name if count == 1 else f"{name} ×{count}" for name, count in counts[:_MAX_NAMES_SHOWN]]
+    more = ["…"] if len(counts) > _MAX_NAMES_SHOWN else []
+    what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
+    listed = ", ".join([*shown, *more])
+    return (f"{what} still running when the command ended ({listed}): the record does not cover what happened then.",)
+
+
+def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
+    limit_bytes = ending.allocation_limit_bytes
+    if limit_bytes is None or not may_have_failed_to_allocate(ending):
+        return ()
+    limit = f"a limit of {limit_bytes // MIB} MB for its address space or data (ulimit)"
+    return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
 def _monitor(warnings: tuple[str, ...]) -> Monitor:

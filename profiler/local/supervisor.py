@@ -55,6 +55,7 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
     ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
     if the command did not wait for its children, so that the kernel discarded their CPU time.
+    ``allocation_limit_bytes`` is the limit (``ulimit -v``, ``-d``) of its first process at the end; None without one.
     """
 
     exit_code: int
@@ -62,6 +63,7 @@ class CommandExit(Struct, frozen=True, kw_only=True):
     was_only_process: bool
     ignored_sigchld: bool
     reaped: ReapedUsage
+    allocation_limit_bytes: int | None = None
 
 
 def become_subreaper() -> bool:
@@ -112,6 +114,7 @@ class Supervisor:
     def finish(self) -> CommandExit:
         """Reap the ended command and all orphans that have ended."""
         had_children, ignored_sigchld = self._zombie_children_state()
+        limit_bytes = proc.parse_allocation_limit(proc.read(f"/proc/{self.pid}/limits") or b"")
         _, status, used = os.wait4(self.pid, 0)
         self._add_usage(used)
         self._reap_others()
@@ -123,6 +126,7 @@ class Supervisor:
             was_only_process=not (had_children or ignored_sigchld or self._orphans),
             ignored_sigchld=ignored_sigchld,
             reaped=self.reaped,
+            allocation_limit_bytes=limit_bytes,
         )
 
     def _zombie_children_state(self) -> tuple[bool, bool]:

@@ -13,7 +13,7 @@ from profiler.core.ecs import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, aw
 from profiler.core.log import Log
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LineSink
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks.cloudwatch_logs import LogTarget, not_accepted
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _ARRIVED = "arrived"
@@ -27,8 +27,13 @@ class OwnStream(LogTarget, frozen=True, kw_only=True):
 class StreamSink(Protocol):
     """Puts a line into a log stream."""
 
-    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        """Put the line; returns the failure, or None on success."""
+    @property
+    def last_cause(self) -> str:
+        """Why the last attempt failed, as part of a sentence."""
+        ...
+
+    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+        """Put the line within about ``seconds``; returns the failure, or None on success."""
         ...
 
 
@@ -71,20 +76,21 @@ class Delivery:
         self._streams = streams
         self._own_output = own_output
         self._log = log
+        self._can_print = True
         self._start_call = start_call
         self._puts: list[_Put] = []
 
     def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
         """Start to put the line into its log stream within ``seconds``; print it if that cannot be done."""
         if isinstance(target, OwnStream):
-            self.print(line)
+            self._print_report(line)
         elif isinstance(target, DeliveryFailure):
             self._print_instead(line, target)
         elif seconds <= 0:
             reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
             self._print_instead(line, DeliveryFailure(reason))
         else:
-            self._puts.append(_Put(line, seconds, self._start_call(seconds, lambda: self._put(line, target))))
+            self._puts.append(_Put(line, seconds, self._start_call(seconds, lambda: self._put(line, target, seconds))))
 
     def print_failed(self) -> None:
         """Print the lines whose put has failed by now, without waiting."""
@@ -100,26 +106,31 @@ class Delivery:
     def _conclude(self, put: _Put) -> None:
         result = put.call.result()
         if result is None:
-            result = DeliveryFailure(
-                f"CloudWatch Logs did not accept the line within {put.seconds:.3g} s, the rest of the stop budget: "
-                "it throttles, or the task has no route to it."
-            )
+            result = not_accepted(put.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):
             self._print_instead(put.line, result)
 
     def _print_instead(self, line: bytes, failure: DeliveryFailure) -> None:
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")
-        self.print(line)
+        self._print_report(line)
+
+    def _print_report(self, line: bytes) -> None:
+        failure = self._own_output.keep(line)
+        if failure is not None:
+            self._log.error(f"The report is not printed: {failure.reason}")
 
     def print(self, line: bytes) -> None:
-        """Write a line to the monitor's own output; a failure is logged."""
+        """Write a line to the monitor's own output. The log shows when that fails, and when it succeeds again."""
         failure = self._own_output.write(line)
-        if failure is not None:
-            self._log.error(f"A line of the monitor is lost: {failure.reason}")
+        if failure is not None and self._can_print:
+            self._log.error(f"Lines of the monitor are lost: {failure.reason}")
+        elif failure is None and not self._can_print:
+            self._log.info("Standard output takes lines again.")
+        self._can_print = failure is None
 
-    def _put(self, line: bytes, target: LogTarget) -> PutResult:
+    def _put(self, line: bytes, target: LogTarget, seconds: float) -> PutResult:
         try:
-            return self._streams.put(line, target) or _ARRIVED
+            return self._streams.put(line, target, seconds) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
             return DeliveryFailure(f"The put to CloudWatch Logs failed ({type(error).__name__}: {error}).")
 

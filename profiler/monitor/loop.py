@@ -261,8 +261,9 @@ class MonitorLoop:
     def _report_unfinished(self, *, task_seen: bool) -> None:
         task = self._observation.task
         if task is None:
+            reason = self._observation.task_problem or "it was not asked"
             self._log.error(
-                "The task metadata endpoint never answered, so there is nothing to report: "
+                f"The task metadata endpoint never showed the task ({reason}), so there is nothing to report: "
                 "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
             )
             return

@@ -9,10 +9,13 @@ from profiler.collectors.base import DeviceCollector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.record.units import MIB, format_count
 from profiler.sources import SourceHealth, Unavailable
 from profiler.sources.ecs.client import TaskSource
 from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
+from profiler.sources.ecs.restarts import Restarts
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.sources.linux.host import Host
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
@@ -25,7 +28,7 @@ class BatchLoad:
     """What concerns a batch beyond the usage of its container.
 
     ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
-    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else what bounds the container.
+    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
     """
 
     def __init__(self, vcpu_size: float | None) -> None:
@@ -44,7 +47,7 @@ class Observation:
         interval_ns: The sampling interval.
         on_sample: Receives the container's name and each sample that is not a duplicate.
         series_points: Half the largest number of steps of a batch's time series; 0 for none.
-        host_vcpu: The vCPUs of the host, which bound a task without limits.
+        host: The machine, which bounds a task without limits and the values that are possible.
         devices: The collectors of devices.
     """
 
@@ -57,14 +60,17 @@ class Observation:
         on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None,
         *,
         series_points: int = 0,
-        host_vcpu: float | None = None,
+        host: Host,
         devices: Sequence[DeviceCollector] = (),
     ) -> None:
         self._source = source
         self._series_points = series_points
-        self._host_vcpu = host_vcpu
+        self._host = host
+        self._restarts = Restarts()
+        self._shift_at_start_ns: dict[str, int] = {}
         self._devices = devices
         self._watched: Collection[str] = ()
+        self._watched_names: frozenset[str] = frozenset()
         self._on_sample = on_sample
         self._clock = clock
         self._interval_ns = interval_ns
@@ -78,7 +84,8 @@ class Observation:
         self._logged_problems: set[str] = set()
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
-        self._current: tuple[ContainerMetadata, ...] = ()
+        self._present: list[ContainerUsage] = []
+        self._steady_until_ns: int | None = None
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
@@ -92,6 +99,11 @@ class Observation:
         return self._stats_health.failures + sum(health.failures for health in self._refused.values())
 
     @property
+    def task_problem(self) -> str | None:
+        """Why the last read of the task that failed did so; None if none has failed."""
+        return self._task_health.last_reason
+
+    @property
     def source_name(self) -> str:
         """The source's name for ``sampling.sources``."""
         return self._source.name
@@ -101,10 +113,14 @@ class Observation:
 
         ``watched`` are the containers whose end is awaited.
         """
-        self._check_clock()
         if watched and watched != self._watched:
             self._follow_only(watched)
-        reading = self._read_stats()
+            self._steady_until_ns = None
+        previous, reading = self.last_reading, self._read_stats()
+        if reading is previous and self._is_steady(watched):
+            self._add_repetition()
+            return False
+        self._steady_until_ns = None
         if isinstance(reading, Unavailable):
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
@@ -113,8 +129,35 @@ class Observation:
         self.add_device_readings()
         return refreshed
 
+    def _add_repetition(self) -> None:
+        """Add a response that is the last one again, as nine of ten are on Fargate."""
+        for usage in self._present:
+            usage.duplicates += 1
+        self.add_device_readings()
+
+    def _is_steady(self, watched: Collection[str]) -> bool:
+        """Whether the same response again means that the task need not be read."""
+        if self._steady_until_ns is None:
+            self._steady_until_ns = self._find_steady_until_ns(watched)
+        return self._clock.monotonic_ns() < self._steady_until_ns
+
+    def _find_steady_until_ns(self, watched: Collection[str]) -> int:
+        task, reading = self.task, self.last_reading
+        if reading is None or reading.refused or not self.is_own_container_settled:
+            return 0
+        if task is None or self._task_read_ns is None:
+            return 0
+        until_ns = self._task_read_ns + _TASK_PERIOD_NS
+        for name in watched:
+            container = task.container(name)
+            if container is None or container.docker_id not in reading.samples:
+                return 0
+            until_ns = min(until_ns, self._stale_at_ns(name) or until_ns)
+        return until_ns
+
     def sample(self, max_seconds: float) -> None:
         """Read the stats alone, between two ticks."""
+        self._steady_until_ns = None
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
             self._add_samples(reading)
@@ -149,6 +192,7 @@ class Observation:
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
+        self._check_clock()
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -156,23 +200,33 @@ class Observation:
             return False
         self._task_health.on_success()
         self._log_problems("/task", task.problems)
-        self.task = task
-        # Of several containers with one name (one replaced the other), only the last started one is sampled:
-        # alternating samples of both would look like restarts.
-        last_started = {container.name: task.container(container.name) for container in task.containers}
-        self._current = tuple(container for container in last_started.values() if container is not None)
+        self.task = self._restarts.join(task)
+        for container in self.task.containers:
+            if container.started_ns is not None:
+                self._shift_at_start_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
 
+    def clock_shift_ns(self, name: str) -> int:
+        """By how much the wall clock was set since the container's start was seen."""
+        jumped_ns = self._clock_jumps.jumped_ns
+        return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
+
+    def _wall_shifts_ns(self, name: str) -> tuple[int, ...]:
+        before_ns = self._shift_at_start_ns.get(name, 0)
+        return tuple(total_ns - before_ns for total_ns in self._clock_jumps.totals_ns)
+
     def warnings(self, name: str) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
         usage = self.usages.get(name)
+        container = None if self.task is None else self.task.container(name)
         sentences = (
             _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
-            _was_replaced(usage.replacements) if usage is not None and usage.replacements else None,
+            _was_restarted(container.restart_count) if container is not None and container.restart_count else None,
+            _was_impossible(usage.impossible, self._host) if usage is not None and usage.impossible else None,
         )
         return tuple(sentence for sentence in sentences if sentence is not None)
 
@@ -198,17 +252,23 @@ class Observation:
         container = task.container(name)
         if container is None or container.docker_id not in reading.samples:
             return True
+        stale_at_ns = self._stale_at_ns(name)
+        return stale_at_ns is not None and now_ns >= stale_at_ns
+
+    def _stale_at_ns(self, name: str) -> int | None:
+        """When a container whose last sample stays the same may have ended."""
         fresh_ns = self._last_fresh_ns.get(name)
-        if fresh_ns is None or now_ns - fresh_ns <= _STALE_STEPS * self._interval_ns:
-            return False
+        if fresh_ns is None:
+            return None
         usual_step_ms = self.usages[name].median_step_ms
-        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else usual_step_ms * NS_PER_MS
-        return now_ns - fresh_ns > _STALE_STEPS * usual_step_ns
+        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
+        return fresh_ns + _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
 
     def _add_samples(self, reading: StatsReading) -> None:
+        self._check_clock()  # after the reading, whose stamps can be those of a clock that was set meanwhile
         received_ns = self._clock.monotonic_ns()
-        present: list[ContainerUsage] = []
-        for container in self._current:
+        present = self._present = []
+        for container in self.task.containers if self.task is not None else ():
             sample = reading.samples.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
                 continue
@@ -216,13 +276,15 @@ class Observation:
             if usage is None:
                 usage = self.usages[container.name] = self._new_usage(container)
             present.append(usage)
-            started_ns = None if container.restart_count else container.started_ns
             if usage.add(
                 sample,
                 docker_id=container.docker_id,
                 received_ns=received_ns,
-                started_ns=started_ns,
+                started_ns=container.started_ns,
+                attempt_started_ns=container.attempt_started_ns,
+                is_new=not container.restart_count,
                 shares_network=container.shares_network,
+                wall_shifts_ns=self._wall_shifts_ns(container.name),
             ):
                 self._last_fresh_ns[container.name] = received_ns
                 self._on_sample(container.name, sample)
@@ -230,18 +292,18 @@ class Observation:
 
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
-        if self._watched and container.name not in self._watched:
-            usage = ContainerUsage(self._interval_ns)
+        if self._watched_names and container.name not in self._watched_names:
+            usage = ContainerUsage(self._interval_ns, machine=self._host)
             usage.keep_totals_only()
             return usage
-        limits = (None if self.task is None else self.task.vcpu_limit, container.vcpu_limit, self._host_vcpu)
-        self.loads[container.name] = BatchLoad(next((limit for limit in limits if limit is not None), None))
-        return ContainerUsage(self._interval_ns, self._series_points)
+        task_vcpu = None if self.task is None else self.task.vcpu_limit
+        self.loads[container.name] = BatchLoad(self._host.vcpu if task_vcpu is None else task_vcpu)
+        return ContainerUsage(self._interval_ns, self._series_points, self._host)
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """The batches are known: what only they need is dropped for all other containers."""
-        self._watched = watched
-        for name in self.loads.keys() - set(watched):
+        self._watched, self._watched_names = watched, frozenset(watched)
+        for name in self.loads.keys() - self._watched_names:
             del self.loads[name]
             self.usages[name].keep_totals_only()
 
@@ -282,13 +344,22 @@ def _clock_was_set(jumped_ns: int) -> str:
     direction = "forward" if jumped_ns > 0 else "back"
     return (
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times and durations may be off by that much, CPU seconds and memory peaks are not."
+        "times after it are off by that much; durations and rates are corrected."
     )
 
 
-def _was_replaced(count: int) -> str:
+def _was_restarted(count: int) -> str:
     times = "once" if count == 1 else f"{count} times"
+    return f"ECS restarted the container {times}: the values cover all attempts that were seen."
+
+
+def _was_impossible(count: int, host: Host) -> str:
+    size = (
+        ""
+        if host.vcpu is None or host.memory_bytes is None
+        else (f" ({host.vcpu:g} CPUs, {host.memory_bytes // MIB} MB)")
+    )
     return (
-        f"The container was replaced by a new one {times}: "
-        "start and duration cover the last container, CPU time and traffic cover all of them."
+        f"The task stats had {format_count(count, 'value')} of CPU time or memory that cannot be right on this "
+        f"machine{size}: left out."
     )

@@ -14,7 +14,7 @@ from profiler.aggregation.build_record import (
     with_devices,
 )
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.outcome import Outcome, running_outcome
+from profiler.aggregation.outcome import Outcome, running_outcome, with_clock_shift
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.base import RecordContributor, with_contributions
 from profiler.core.clock import Clock, Ticker
@@ -139,6 +139,7 @@ class Reporter:
 
     def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> Record:
         usage = self._observation.usages.get(container.name)
+        outcome = with_clock_shift(outcome, container.started_ns, self._observation.clock_shift_ns(container.name))
         record = build_batch_record(
             container, task, usage, outcome, self._host, others=self._other_containers(container, task)
         )
@@ -157,7 +158,14 @@ class Reporter:
         now_ns = self._clock.wall_ns()
         usages = self._observation.usages
         return [
-            build_other_container(container, task, usages.get(container.name), now_ns, self._host)
+            build_other_container(
+                container,
+                task,
+                usages.get(container.name),
+                now_ns,
+                self._host,
+                clock_shift_ns=self._observation.clock_shift_ns(container.name),
+            )
             for container in task.containers
             if container.name != batch.name
         ]

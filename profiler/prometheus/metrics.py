@@ -257,7 +257,12 @@ _CONTAINERS = (
     _container(
         "cpu_used_vcpus", "gauge", "Mean number of vCPU in use between the last two samples.", lambda one: one.vcpu_used
     ),
-    _container("cpu_limit_vcpus", "gauge", "CPU limit of the container.", lambda one: one.vcpu_limit),
+    _container(
+        "cpu_limit_vcpus",
+        "gauge",
+        "The vCPUs of the task, else of the instance: the most that the container can use.",
+        lambda one: one.vcpu_limit,
+    ),
     _container(
         "memory_used_bytes", "gauge", "Memory in use without reclaimable page cache.", lambda one: one.memory_used_bytes
     ),

@@ -269,6 +269,8 @@ class SnapshotBuilder:
         gpus, neuron = GpusSnapshot(), None
         for collector in self._collectors:
             latest = collector.latest()
+            if latest is None and collector.name in self._liveness:
+                sources[collector.name] = False  # it has stopped
             if isinstance(latest, GpuReadings) and self._update_liveness(
                 sources, collector.name, latest.readings, now_ns
             ):

@@ -50,7 +50,7 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
     "time": "date",
 }
 # The sizes in vCPU with a slowdown in the search document.
-SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16")
+SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16", "32")
 # The record rounds its own numbers to three digits, too.
 _MEAN_DIGITS = 3
 _NO_INTERVAL, _NO_COST, _NO_RECOMMENDATION, _NO_MONITOR = Interval(), Cost(), Recommendation(), Monitor()

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal, Protocol, TypeGuard, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 RecordType = Literal["task.report", "task.checkpoint"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
 PeakSource = Literal["kernel", "sampled"]
-OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit"]
+OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-limit"]
 Number = int | float
+_NEAR_LIMIT_FRACTION = 0.95
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as unknown. So the fields
 # below are any text for the decoder; the closed lists above are for writers.
@@ -65,7 +66,8 @@ class Metrics(_Model, frozen=True, kw_only=True):
     of the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is
     needed: usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its
     largest value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method
-    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading.
+    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading. ``vcpuSize`` is the
+    task's size, else the host's; ``vcpuShare`` is the container's own CPU share, which guarantees and never limits.
     ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 %
     of its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left
     out.
@@ -77,6 +79,7 @@ class Metrics(_Model, frozen=True, kw_only=True):
     max_memory_used_mb: Number | None = None
     init_duration_ms: Number | None = None
     vcpu_size: Number | None = None
+    vcpu_share: Number | None = None
     cpu_seconds: float | None = None
     vcpu_used: Distribution | None = None
     cpu_utilization_percent: Distribution | None = None
@@ -113,13 +116,14 @@ class Interval(_Model, frozen=True, kw_only=True):
 
 
 class Container(_Model, frozen=True, kw_only=True):
-    """The batch container."""
+    """The batch container. ``restarts`` counts its restarts in place, which ECS does by its restart policy."""
 
     name: str
     id: str | None = None
     arn: str | None = None
     image: str | None = None
     image_digest: str | None = None
+    restarts: int | None = None
 
 
 class OtherContainer(_Model, frozen=True, kw_only=True):
@@ -150,13 +154,19 @@ class Sampling(_Model, frozen=True, kw_only=True):
 
 
 class Process(_Model, frozen=True, kw_only=True):
-    """All observed processes with one name: their number, total CPU time, and largest memory peak of any of them."""
+    """All observed processes with one name: their number and their total CPU time.
+
+    ``maxMemoryUsedMB`` is their memory together at its highest moment, and ``maxMemoryUsedProcesses`` the number of
+    processes that held it. Shared memory counts once where that can be read. Records of schema 1.1 and earlier lack the
+    second: the first is then the high-water mark of the largest process.
+    """
 
     name: str
     arguments: str | None = None
     count: int | None = None
     cpu_seconds: float | None = None
     max_memory_used_mb: Number | None = None
+    max_memory_used_processes: int | None = None
 
 
 class MemoryKills(_Model, frozen=True, kw_only=True):
@@ -348,6 +358,23 @@ def known_peak_source(metrics: Metrics) -> PeakSource | None:
     return source if source is not None and _is_peak_source(source) else None
 
 
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
+
+    The kernel may then have killed a child of the batch between two samples.
+    """
+    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
+
+
+def may_have_missed_a_kill(record: "Record") -> bool:
+    """Whether a process may have been killed for memory, whatever the exit code: a child, or an earlier attempt."""
+    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
+
+
 def _is_status(word: str) -> TypeGuard[Status]:
     return word in get_args(Status)
 
@@ -371,13 +398,19 @@ def encode(report: Report) -> bytes:
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode one JSON line.
+    """Decode one JSON line. Impossible numbers and times count as missing.
 
     Raises:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
             (``msgspec.ValidationError`` is a subclass).
     """
-    return _decoder().decode(line)
+    from profiler.record.possible import (  # not for the programs that only write reports
+        decode_leniently,
+        without_impossible,
+    )
+
+    report = decode_leniently(_decoder(), line)
+    return without_impossible(report) or report
 
 
 def json_schema() -> dict[str, Any]:

@@ -49,6 +49,8 @@ from profiler.sizing.requirements import RunFacts, Task, facts_of
 _PEAK = "usage.memory.used_mb.max"
 _P95 = "usage.cpu.used.p95"
 _MEMORY_SIZE = "usage.memory.size_mb"
+_USAGE_PEAK = "usage.memory.usage_peak_mb"
+_VERDICT = "task.likely_out_of_memory"
 _TASK_MEMORY = "usage.task.memory_mb"
 _TASK_VCPU = "usage.task.vcpu_p95"
 _VCPU_SIZE = "task.size.vcpu"
@@ -150,6 +152,8 @@ def _aggregates() -> JsonObject:
         "highest": _top(_PEAK),
         "neediest": _top(_TASK_MEMORY),
         "busiest": _top(_P95),
+        # Where the usage reached the limit unseen, the record has no verdict on memory.
+        "open": {"filter": _without(_VERDICT), "aggs": {"fullest": _top(_USAGE_PEAK)}},
     }
 
 
@@ -238,7 +242,7 @@ def _measured() -> JsonObject:
 
 
 def _killed() -> JsonObject:
-    return any_of([term("task.likely_out_of_memory", value=True), term("task.out_of_memory", value=True)])
+    return any_of([term(_VERDICT, value=True), term("task.out_of_memory", value=True)])
 
 
 def _without(field: str) -> JsonObject:
@@ -320,6 +324,7 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
         return None
     newest, highest, neediest, busiest = (_run(measured[name]) for name in ("newest", "highest", "neediest", "busiest"))
     killed = _run(out_of_memory["largest"]) if out_of_memory["doc_count"] else None
+    fullest = _run(measured["open"]["fullest"]) if measured["open"]["doc_count"] else None
     records = [run for run in (newest, highest, neediest, busiest, killed) if run is not None and run.is_measured]
     others = _OtherContainers(newest)
     memory_mb = max_known(_number(measured["task_memory"]), others.with_memory(_number(measured["alone"]["memory"])))
@@ -339,6 +344,7 @@ def _evidence(window: Window, bucket: Mapping[str, Any]) -> Evidence | None:
         batch_peak_mb=next((run.peak_mb for run in records if _is_close(run.requirements.memory_mb, memory_mb)), None),
         vcpu_without_slowdown=others.largest_vcpu(measured["without_slowdown"]),
         oom_size_mb=max_known(_number(out_of_memory["size"]), killed.oom_size_mb if killed is not None else None),
+        reached_size_mb=None if fullest is None else fullest.reached_size_mb,
         peak_source="sampled"
         if measured["sampled"]["doc_count"]
         else "kernel"

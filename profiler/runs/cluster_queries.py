@@ -8,7 +8,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.model import Status
 from profiler.runs.source import RunFilter
-from profiler.search.setup import SearchServer, ServerResponse
+from profiler.search.setup import SearchServer
 
 JsonObject = dict[str, Any]
 FAMILY = "task.family"
@@ -16,6 +16,7 @@ START = "event.start"
 STATUS = "task.status"
 _STOPPED = "stopped"
 _UNKNOWN = "unknown"
+_SIGN_IN_STATUSES = frozenset({401, 403})
 
 
 def term(field: str, value: object) -> JsonObject:
@@ -101,18 +102,29 @@ REMEDY = "check URL and --prefix, and that the forwarder works"
 
 
 def search(server: SearchServer, path: str, body: object) -> Mapping[str, Any]:
-    """Search, and return the body of the response. Raises TaskProfilerError if the cluster rejects the search."""
+    """Search, and return the body of the response.
+
+    Raises TaskProfilerError if the cluster rejects the search, or something else than a cluster answers.
+    """
     response = server.request("POST", path, body)
-    if not response.ok or not isinstance(response.body, dict):
+    found = response.body if isinstance(response.body, dict) else {}
+    hits = found.get("hits")
+    rows = hits.get("hits") if isinstance(hits, dict) else None
+    if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+        return found
+    if not response.ok and ("error" in found or response.status in _SIGN_IN_STATUSES):
         raise TaskProfilerError(
-            f"The cluster rejected the search (HTTP {response.status}: {_reason(response)}): check URL, sign-in "
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(found)}): check URL, sign-in "
             "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
         )
-    return response.body
+    raise TaskProfilerError(
+        f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check the "
+        "address, and that no proxy or sign-in page answers instead."
+    )
 
 
-def _reason(response: ServerResponse) -> str:
-    error = response.body.get("error") if isinstance(response.body, dict) else None
+def _reason(body: Mapping[str, Any]) -> str:
+    error = body.get("error")
     causes = error.get("root_cause") if isinstance(error, dict) else None
     if isinstance(causes, list) and causes and isinstance(causes[0], dict):
         return str(causes[0].get("reason"))

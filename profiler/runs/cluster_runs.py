@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.record.model import SCHEMA_VERSION, Container, Metrics, Record, Report, decode
+from profiler.record.possible import without_impossible
 from profiler.record.units import as_number
 from profiler.runs.cluster_queries import (
     FAMILY,
@@ -173,13 +174,13 @@ class ClusterRuns:
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return decode(text)
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            record = _record_decoder.decode(text)
+            decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
             return Report(
                 time=_time(source),
                 type="task.checkpoint" if kind == CHECKPOINT else "task.report",
                 schema_version=SCHEMA_VERSION,
-                record=record,
+                record=without_impossible(decoded) or decoded,
             )
         self._unreadable += 1
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from profiler.core.timestamps import format_ms
+from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.history.store import HistoryStore
 from profiler.history.timeline import Point
 from profiler.record.model import Report
@@ -35,7 +35,8 @@ class LocalRuns:
             # A word that only a newer version knows counts as unknown, and is stored as it is.
             statuses=() if "unknown" in wanted.statuses else wanted.statuses,
             since=None if wanted.since_ns is None else format_ms(wanted.since_ns),
-            until=None if wanted.until_ns is None else format_ms(wanted.until_ns),
+            # Rounded up: the history compares texts with milliseconds. The filter below compares nanoseconds.
+            until=None if wanted.until_ns is None else format_ms(-(-wanted.until_ns // NS_PER_MS) * NS_PER_MS),
             run=wanted.run,
         )
         found = (PastRun(report=one.report, line=one.line) for one in stored)

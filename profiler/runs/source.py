@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -10,8 +11,10 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
 from profiler.record.model import RecordType, Report, decode, encode, known_status
+from profiler.record.possible import decode_leniently
 
 CHECKPOINT = "task.checkpoint"
+_MAX_CANDIDATES = 5
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
@@ -93,7 +96,7 @@ def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
 
 def start_ns(report: Report | ReportHead) -> int:
     """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
-    return parse_ns(report.record.started_at or report.time) or 0
+    return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
 
 
 def family_of(report: Report | ReportHead) -> str:
@@ -199,7 +202,7 @@ class RunLine(Struct, frozen=True):
 
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, _head_decoder.decode(line), number)
+    return RunLine(line, decode_leniently(_head_decoder, line), number)
 
 
 class RunLines(Struct, frozen=True):
@@ -271,9 +274,17 @@ def find_run(source: RunSource, wanted: RunFilter) -> PastRun:
         return similar[0]
     if ids:
         raise TaskProfilerError(
-            f"{len(ids)} runs in {source.place} have an id that begins with {wanted.run!r}: give more of the id."
+            f"{len(ids)} runs in {source.place} have an id that begins with {wanted.run!r}: give more of the id "
+            f"({_candidates(similar)})."
         )
     raise TaskProfilerError(no_run_sentence(source, wanted))
+
+
+def _candidates(runs: Iterable[PastRun]) -> str:
+    """The ids of the newest runs, with their families and starts."""
+    texts = {run.report.record.task_id: f"{family_of(run.report)} {run.started_at}" for run in runs}
+    shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
+    return ", ".join(shown + ["…"] * (len(texts) > _MAX_CANDIDATES))
 
 
 def _is_in_family(run: PastRun, pattern: str) -> bool:

@@ -94,7 +94,7 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
         text = f"{name} did not start." if record.started_at is None else f"{name} failed{_after(record)}."
         return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
     if record.likely_out_of_memory is False and cause is None:
-        cause = _memory_was_enough(record.metrics)
+        cause = _limit_not_reached(record.metrics)
     return Verdict(
         text=f"{name} failed with exit code {record.exit_code}{_signal(record.exit_code)}{_after(record)}.",
         evidence=cause,
@@ -128,12 +128,13 @@ def _lost(run: PastRun) -> str | None:
     return "The monitor did not see the end of the batch."
 
 
-def _memory_was_enough(metrics: Metrics) -> str | None:
+def _limit_not_reached(metrics: Metrics) -> str | None:
+    """What the measurement shows. A runtime can end for a lower limit of its own, such as a heap size."""
     used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if used_mb is None or not size_mb:
         return None
     share = "1 %" if used_mb < size_mb / _PERCENT else f"{_PERCENT * used_mb / size_mb:.0f} %"
-    return f"Memory was not the reason: at most {share} of {format_memory(size_mb)} was used."
+    return f"The memory limit was not reached: at most {share} of {format_memory(size_mb)} was used."
 
 
 def _name(record: Record) -> str:

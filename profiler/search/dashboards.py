@@ -89,7 +89,7 @@ def read_version(ui: UiServer) -> UiVersion:
     parts = str(number).split(".")
     if number is None or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
         raise TaskProfilerError(
-            f"There is no Kibana or OpenSearch Dashboards at this address (HTTP {response.status}): "
+            f"There is no Kibana or OpenSearch Dashboards at {response.address} (HTTP {response.status}): "
             "check URL and sign-in."
         )
     return UiVersion(major=int(parts[0]), minor=int(parts[1]))

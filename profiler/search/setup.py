@@ -22,10 +22,11 @@ _HTTP_NOT_FOUND = 404
 
 
 class ServerResponse(Struct, frozen=True, kw_only=True):
-    """HTTP status and parsed body of a response."""
+    """HTTP status and parsed body of a response, and the server's address for messages."""
 
     status: int
     body: Any = None
+    address: str = "this address"
 
     @property
     def ok(self) -> bool:
@@ -62,19 +63,19 @@ def install_templates(server: SearchServer, files: SetupFiles, *, prefix: str, d
     """
     engine = detect_engine(server)
     has_policy = False
-    policy = _LifecyclePolicy(server, engine)
+    policy = _LifecyclePolicy(server, engine, prefixed_name(POLICY, prefix))
     if policy.is_supported():
         if not dry_run:
             policy.put(with_index_prefix(files.policies[engine], prefix))
         has_policy = True
-        yield SetupStep(what=f"lifecycle policy {POLICY}", done=True)
+        yield SetupStep(what=f"lifecycle policy {policy.name}", done=True)
     else:
-        yield SetupStep(what=f"lifecycle policy {POLICY}: this server has no {policy.feature}", done=False)
+        yield SetupStep(what=f"lifecycle policy {policy.name}: this server has no {policy.feature}", done=False)
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(template, prefix)
         if engine == "elasticsearch" and has_policy:
-            body["template"]["settings"]["index"]["lifecycle"] = {"name": POLICY}
+            body["template"]["settings"]["index"]["lifecycle"] = {"name": policy.name}
         if not dry_run:
             _raise_unless_ok(
                 server.request("PUT", f"/_index_template/{full_name}", body), f"index template {full_name}"
@@ -88,7 +89,8 @@ def detect_engine(server: SearchServer) -> Engine:
     version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
     if not isinstance(version, dict) or "number" not in version:
         raise TaskProfilerError(
-            f"There is no Elasticsearch or OpenSearch at this address (HTTP {response.status}): check URL and sign-in."
+            f"There is no Elasticsearch or OpenSearch at {response.address} (HTTP {response.status}): check URL and "
+            "sign-in."
         )
     return "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
 
@@ -96,11 +98,12 @@ def detect_engine(server: SearchServer) -> Engine:
 class _LifecyclePolicy:
     """The lifecycle policy in the API of either engine."""
 
-    def __init__(self, server: SearchServer, engine: Engine) -> None:
+    def __init__(self, server: SearchServer, engine: Engine, name: str) -> None:
         self._server = server
         self._is_opensearch = engine == "opensearch"
         self.feature = "ISM" if self._is_opensearch else "ILM"
-        self._path = f"/_plugins/_ism/policies/{POLICY}" if self._is_opensearch else f"/_ilm/policy/{POLICY}"
+        self.name = name
+        self._path = f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
 
     def is_supported(self) -> bool:
         """Whether the server supports lifecycle policies: then it responds "policy not found" to an unknown one.
@@ -116,7 +119,7 @@ class _LifecyclePolicy:
         path = self._path
         if self._is_opensearch and existing.ok:
             path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
-        _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {POLICY}")
+        _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {self.name}")
 
 
 def with_index_prefix(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def with_index_prefix(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def prefixed_name(text: str, prefix: str) -> str:
-    """The name of an index, a pattern or a template with this prefix instead of the default."""
+    """The name of an index, a pattern, a template or a policy with this prefix instead of the default."""
     return prefix + text.removeprefix(DEFAULT_PREFIX) if text.startswith(f"{DEFAULT_PREFIX}-") else text
 
 

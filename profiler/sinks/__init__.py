@@ -15,5 +15,9 @@ class LineSink(Protocol):
     """A destination of lines."""
 
     def write(self, line: bytes) -> DeliveryFailure | None:
-        """Write one line; None means success."""
+        """Write one line, or drop it while nothing reads the output; None means success."""
+        ...
+
+    def keep(self, line: bytes) -> DeliveryFailure | None:
+        """Write one line, which is not dropped, but may be written later; None means success."""
         ...

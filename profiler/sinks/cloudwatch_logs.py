@@ -1,6 +1,6 @@
 """Puts the report into the batch container's own log stream (PutLogEvents).
 
-boto3 is imported with the first line: it takes 22 MiB, and until then the monitor shares the task's memory
+botocore is imported with the first line: it takes 22 MiB, and until then the monitor shares the task's memory
 with the batch.
 """
 
@@ -13,13 +13,14 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sinks import DeliveryFailure
 
-_CONNECT_TIMEOUT_SECONDS = 3
-_READ_TIMEOUT_SECONDS = 5
-# More than fit into any time limit for the stop: the limit ends the attempts, not their number.
-_MAX_ATTEMPTS = 12
+# The last attempt begins about this long before the time is over.
+_LAST_ATTEMPT_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS = 0.5
+_MAX_PAUSE_SECONDS = 4.0
 _MAX_MESSAGE_CHARS = 300
 _PROBE_MESSAGE = "task-profiler doctor checks whether it may write here"
 _PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
+_ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
 # AWS refuses signatures whose time is more than 5 minutes off. This error code also stands for a wrong key; only
 # the message shows that the time is the reason.
@@ -55,17 +56,62 @@ class LogsClient(Protocol):
         ...
 
 
-class CloudWatchLogsSink:
-    """Puts lines into log streams. ``connect`` creates the client of a region."""
+class TransientFailure(DeliveryFailure, frozen=True):
+    """A failure that may pass. ``reason`` is a part of a sentence.
 
-    def __init__(self, connect: Callable[[str | None], LogsClient], clock: Clock) -> None:
+    Another attempt needs new credentials if these have expired.
+    """
+
+    has_expired: bool = False
+
+
+Connect = Callable[[str | None, Callable[[str], None]], LogsClient]
+
+
+class CloudWatchLogsSink:
+    """Puts lines into log streams.
+
+    Args:
+        connect: Creates the client of a region, with fresh credentials. It gets a function to call with the cause of
+            each attempt that fails, as part of a sentence.
+        clock: The time of the lines and of the attempts.
+    """
+
+    def __init__(self, connect: Connect, clock: Clock) -> None:
         self._connect = connect
         self._clock = clock
+        self._last_cause = "nothing was answered"
 
-    def put(self, line: bytes, target: LogTarget) -> DeliveryFailure | None:
-        """Put a line by one PutLogEvents call, which botocore retries; None means that CloudWatch has stored it."""
-        answer = self._send(line.decode(), self._clock.wall_ns(), target)
-        return answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
+    @property
+    def last_cause(self) -> str:
+        """Why the last attempt failed, as part of a sentence."""
+        return self._last_cause
+
+    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+        """Put a line within about ``seconds``; None means that CloudWatch has stored it.
+
+        botocore repeats each call a few times. Its pauses grow up to 20 s, so the calls are repeated here: the last
+        one begins near the end of the time.
+        """
+        deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        client: LogsClient | None = None
+        while True:
+            try:
+                client = client or self._connect(target.region, self._note_cause)
+            except _sdk_errors() as error:
+                return _failure(error, target)
+            answer = self._send(client, line.decode(), self._clock.wall_ns(), target)
+            if not isinstance(answer, TransientFailure):
+                return answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
+            self._note_cause(answer.reason)
+            if answer.has_expired:
+                client = None
+            left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND - _LAST_ATTEMPT_SECONDS
+            if left_seconds <= 0:
+                return not_accepted(seconds, answer.reason)
+            self._clock.sleep(min(pause_seconds, left_seconds))
+            pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Check that a line could be put, without storing one; None means success.
@@ -73,40 +119,71 @@ class CloudWatchLogsSink:
         The event is so old that CloudWatch drops it, but only after it has checked the permission and
         found the log stream.
         """
-        answer = self._send(_PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
+        try:
+            client = self._connect(target.region, self._note_cause)
+        except _sdk_errors() as error:
+            return _failure(error, target)
+        answer = self._send(client, _PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
+        if isinstance(answer, TransientFailure):
+            return DeliveryFailure(f"CloudWatch Logs cannot be reached: {answer.reason}.")
         return answer if isinstance(answer, DeliveryFailure) else None
 
-    def _send(self, message: str, time_ns: int, target: LogTarget) -> Mapping[str, object] | DeliveryFailure:
-        from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
+    def _note_cause(self, cause: str) -> None:
+        self._last_cause = cause
 
+    def _send(
+        self, client: LogsClient, message: str, time_ns: int, target: LogTarget
+    ) -> Mapping[str, object] | DeliveryFailure:
         event = {"timestamp": time_ns // NS_PER_MS, "message": message}
         try:
-            return self._connect(target.region).put_log_events(
-                logGroupName=target.group, logStreamName=target.stream, logEvents=[event]
-            )
-        except ClientError as error:
-            return DeliveryFailure(_refusal(error.response.get("Error", {}), target))
-        except (BotoCoreError, OSError, ValueError) as error:
-            return DeliveryFailure(
-                f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
-            )
+            return client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=[event])
+        except _sdk_errors() as error:
+            if _error_code(error) == _ALREADY_ACCEPTED:  # an earlier attempt, whose answer was lost
+                return {}
+            return _failure(error, target)
 
 
-def connect(region: str | None, profile: str | None = None) -> LogsClient:
-    """A client that retries after throttling, 5xx responses and broken connections (botocore's standard mode)."""
-    import boto3  # see the module's docstring
-    from botocore.config import Config
+def connect(
+    region: str | None, on_failure: Callable[[str], None] = lambda _cause: None, *, profile: str | None = None
+) -> LogsClient:
+    """A client of a region, with the credentials that boto3 finds now; see :func:`logs_client.make_client`."""
+    from profiler.sinks.logs_client import make_client  # see the module's docstring
 
-    client: LogsClient = boto3.Session(profile_name=profile).client(
-        "logs",
-        region_name=region,
-        config=Config(
-            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-            read_timeout=_READ_TIMEOUT_SECONDS,
-            retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS},
-        ),
-    )
+    client: LogsClient = make_client(region, on_failure, profile)
     return client
+
+
+def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
+    """The failure after all attempts within ``seconds``, with the cause of the last one as part of a sentence."""
+    return DeliveryFailure(
+        f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop budget: {cause}."
+    )
+
+
+def _sdk_errors() -> tuple[type[Exception], ...]:
+    """What boto3's clients raise."""
+    from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
+
+    return ClientError, BotoCoreError, OSError, ValueError
+
+
+def _failure(error: Exception, target: LogTarget) -> DeliveryFailure:
+    from botocore.exceptions import ClientError  # see the module's docstring
+
+    from profiler.sinks.logs_client import cause_of, has_expired, is_transient
+
+    if is_transient(error):
+        return TransientFailure(cause_of(error), has_expired=has_expired(error))
+    if isinstance(error, ClientError):
+        return DeliveryFailure(_refusal(error.response.get("Error", {}), target))
+    return DeliveryFailure(
+        f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
+    )
+
+
+def _error_code(error: Exception) -> str | None:
+    response = getattr(error, "response", None)
+    return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
 
 
 def _refusal(error: Mapping[str, object], target: LogTarget) -> str:

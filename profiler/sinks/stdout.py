@@ -1,29 +1,23 @@
 """The monitor's standard output, which ECS forwards to the monitor's own log stream."""
 
-from typing import BinaryIO
-
+from profiler.core.output import Output
 from profiler.sinks import DeliveryFailure
 
 
-class StreamSink:
-    """Writes each line immediately, so that it is not lost if the process is killed.
+class StdoutSink:
+    """Writes each line immediately, so that it is not lost if the process is killed."""
 
-    ``stream`` must be unbuffered. Otherwise Python would retry a write that failed on a full disk when
-    it exits, and change the exit code.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, output: Output) -> None:
+        self._output = output
 
     def write(self, line: bytes) -> DeliveryFailure | None:
-        """Write one line."""
-        rest = memoryview(line + b"\n")
-        try:
-            while rest:
-                written = self._stream.write(rest)
-                if not written:
-                    return DeliveryFailure("Standard output takes no more.")
-                rest = rest[written:]
-        except (OSError, ValueError) as error:
-            return DeliveryFailure(f"Standard output cannot be written ({error}).")
-        return None
+        """Write one line; while nothing reads the output, it is dropped."""
+        return _failure(self._output.write(line + b"\n"))
+
+    def keep(self, line: bytes) -> DeliveryFailure | None:
+        """Write one line, which is not dropped: it is written as soon as the output is read."""
+        return _failure(self._output.keep(line + b"\n"))
+
+
+def _failure(reason: str | None) -> DeliveryFailure | None:
+    return None if reason is None else DeliveryFailure(f"Standard output {reason}.")

@@ -15,6 +15,8 @@ from profiler.record.model import SlowdownBounds
 from profiler.sizing.fargate import LEGAL_VCPUS
 from profiler.sizing.requirements import RunFacts
 
+# From this share of the time on in which all vCPUs were used, a task counts as saturated.
+SATURATED_PERCENT = 5
 FACTOR_DIGITS = 3
 _PERCENT_DIGITS = 3
 _NO_SLOWDOWN = SlowdownBounds(min=1, max=1)
@@ -54,6 +56,20 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
 def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
     """Return Fargate's vCPU sizes below the current one; without a current size, all."""
     return [vcpu for vcpu in LEGAL_VCPUS if current_vcpu is None or vcpu < current_vcpu]
+
+
+def larger_factor(vcpu: float, seen_vcpu: float, saturated: float | None) -> DurationFactor:
+    """Return the bounds of the duration with ``vcpu``, more than the ``seen_vcpu`` that the runs had.
+
+    Args:
+        vcpu: The larger size.
+        seen_vcpu: The size of the runs.
+        saturated: The percentage of the time in which the runs used all of it: all of this time is shortened in
+            proportion to the sizes, or none of it. None: unknown.
+    """
+    if saturated is None or saturated < SATURATED_PERCENT:
+        return SAME_DURATION
+    return DurationFactor(min=round(1 - saturated / 100 * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
 
 
 def max_factor(vcpu: float, current_vcpu: float | None) -> float:

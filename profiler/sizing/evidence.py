@@ -47,6 +47,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
         saturated_percent: The share of the time in which the runs at the current vCPU size used all of it.
         oom_size_mb: The largest memory size at which a run ran out of memory.
+        reached_size_mb: The largest at which the usage reached the limit unseen, where a child may have been killed.
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
         window_ns: Time between the starts of the first and the last run of the window, measured or not.
         peaks_mb: The batch's peaks in the order of time.
@@ -68,6 +69,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     vcpu_without_slowdown: float | None = None
     saturated_percent: float | None = None
     oom_size_mb: float | None = None
+    reached_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
     first_started_at: str | None = None
@@ -153,6 +155,7 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         vcpu_without_slowdown=max_known(*(run.requirements.vcpu for run in runs if run.slowdown is None)),
         saturated_percent=saturated_percent(runs, current_vcpu),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
+        reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),
         peak_source=_least_exact(run.peak_source for run in runs),
         stats_period_ms=max_known(*(run.stats_period_ms for run in runs)),
         first_started_at=runs[0].began,

@@ -13,7 +13,8 @@ from profiler.record.model import Cost
 from profiler.sizing.prices import PriceOverrides
 
 FARGATE: Final = "FARGATE"
-EC2: Final = "EC2"
+# ECS runs these tasks on EC2 instances, in the second case on instances that it manages. They have no price per task.
+ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
 X86: Final = "X86_64"
 PRICE_TABLE_DATE: Final = "2026-09"
 
@@ -64,6 +65,7 @@ def _sizes() -> tuple[Size, ...]:
         4: tuple(range(8 * gb, 30 * gb + 1, gb)),
         8: tuple(range(16 * gb, 60 * gb + 1, 4 * gb)),
         16: tuple(range(32 * gb, 120 * gb + 1, 8 * gb)),
+        32: (60 * gb, 120 * gb, 244 * gb),
     }
     return tuple(Size(vcpu, memory_mb) for vcpu, sizes_mb in memories_mb.items() for memory_mb in sizes_mb)
 
@@ -138,10 +140,11 @@ def run_cost(
 ) -> Cost | None:
     """Calculate billed duration × price per hour; None if no price applies.
 
-    On Fargate the price is ``hour_usd``, which ``basis`` explains in the record; on EC2 it is that of the setting.
+    On Fargate the price is ``hour_usd``, which ``basis`` explains in the record; on instances it is that of the
+    setting.
     """
-    if launch_type == EC2:
-        hour_usd, basis = overrides.hour_usd, f"{EC2} with {overrides.HOUR_NAME}"
+    if launch_type in ON_INSTANCES:
+        hour_usd, basis = overrides.hour_usd, f"{launch_type} with {overrides.HOUR_NAME}"
     elif launch_type != FARGATE:
         return None
     if billed_ms is None or hour_usd is None:

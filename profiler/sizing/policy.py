@@ -12,14 +12,12 @@ from msgspec import Struct
 
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
-from profiler.sizing.duration import SAME_DURATION, DurationFactor
+from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
-# From this share of the time on in which all vCPUs were used, a task counts as saturated.
-SATURATED_PERCENT = 5
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64
 
@@ -90,6 +88,12 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     def saving_percent(self) -> float | None:
         """Saving of a run in percent at the upper bound of its duration; negative if the new size costs more."""
         return None if self.chosen is None else self.chosen.saving_percent_at(self.factor.max)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the current size is known, and neither another one is better nor more is needed."""
+        is_known = self.current is not None and self.current != TaskSize()
+        return is_known and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
 
     @property
     def changes(self) -> bool:
@@ -164,11 +168,15 @@ def _what_if(evidence: Evidence, policy: Policy, need: MemoryNeed, known_prices:
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
-    """Add the margin. An unknown requirement is replaced by the current size, without a margin."""
+    """Add the margin. An unknown requirement is replaced by the current size, without a margin.
+
+    A size whose limit the usage reached unseen is not reduced.
+    """
     current = evidence.latest.size or TaskSize()
     memory_mb = evidence.required_memory_mb
+    needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
     return MemoryNeed(
-        memory_mb=current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100),
+        memory_mb=max(needed_mb, evidence.reached_size_mb or 0),
         above_mb=evidence.oom_size_mb or 0,
     )
 

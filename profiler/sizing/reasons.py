@@ -87,6 +87,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     oom_size_mb, required_mb = evidence.oom_size_mb, evidence.required_memory_mb
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
+    elif evidence.reached_size_mb is not None:
+        yield (
+            "The memory usage reached the limit between two samples, and a child process may have been killed there: "
+            f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
+        )
     elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= HIGH_USE_SHARE * size_mb:
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
@@ -106,11 +111,6 @@ def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     required_vcpu = evidence.required_vcpu
     if size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
         yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
-    if choice.changes and _is_limited_by_container(evidence.latest.vcpu_size, choice.size.vcpu, size):
-        yield (
-            f"The container {evidence.latest.container!r} has its own CPU limit of "
-            f"{format_vcpu(evidence.latest.vcpu_size or 0)}: check that it fits the new size."
-        )
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
@@ -120,18 +120,13 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         return
     used = f"For {percent:.0f} % of the time, the task used all of its {format_vcpu(vcpu)}"
     larger = next((option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory), None)
-    if larger is None:
+    if larger is None or larger.factor is None:
         yield f"{used}."
         return
-    least = 1 - percent / 100 * (1 - vcpu / larger.size.vcpu)
-    cost = ""
-    price = larger.price_ratio
-    if price is not None:
-        cost = f" and cost {_range(100 * price * least, 100 * price, 0)} % of today's"
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
-        f"{used}: with {format_vcpu(larger.size.vcpu)} a run would take {_range(100 * least, 100, 0)} % of today's "
-        f"time{cost}, depending on how much of its work is parallel{hint}."
+        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} as long"
+        f"{_cost_range(larger)}, depending on how much of its work is parallel{hint}."
     )
     threads = evidence.latest.max_threads
     if threads is not None and 0 < threads <= vcpu:
@@ -169,7 +164,7 @@ def _limits(choice: SizeDecision) -> Iterator[str]:
 def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     saving_percent, chosen = choice.saving_percent, choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
-        if choice.is_fargate and _is_right(choice):
+        if choice.is_fargate and choice.is_right:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -263,11 +258,6 @@ def _range(least: float, most: float, digits: int) -> str:
     """Both bounds, or one if they look the same."""
     first, last = (f"{round(value, digits) + 0.0:g}" for value in (least, most))
     return first if first == last else f"{first} to {last}"
-
-
-def _is_right(choice: SizeDecision) -> bool:
-    needs_more = choice.needs_more_vcpu or choice.needs_more_memory
-    return choice.current is not None and not choice.changes and not needs_more
 
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

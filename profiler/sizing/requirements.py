@@ -24,6 +24,7 @@ from profiler.record.model import (
     TaskSize,
     known_peak_source,
     known_status,
+    may_have_lost_a_child,
 )
 
 _MAX_PLAUSIBLE = 1e12
@@ -37,8 +38,8 @@ _WHOLE_PERCENT = 100
 class Requirements(Struct, frozen=True, kw_only=True):
     """What a task needs for one run: memory in MiB, and vCPUs as the sum of 95th percentiles.
 
-    None if the batch was not measured. ``unbounded`` lists the containers with neither measurements nor a limit of
-    their own; the sums do not include them.
+    None if the batch was not measured. ``unbounded`` lists the containers whose CPU was not measured, or that have
+    neither a measurement nor a limit of their memory; the sums do not include what is unknown.
     """
 
     memory_mb: float | None = None
@@ -52,7 +53,7 @@ def requirements_of(record: Record) -> Requirements:
     memory_mb = plausible(record.metrics.max_memory_used_mb)
     vcpu = vcpu_p95(record.metrics)
     others_memory = [_memory_mb(other, size) for other in record.containers]
-    others_vcpu = [_vcpu(other, size) for other in record.containers]
+    others_vcpu = [vcpu_p95(other.metrics or Metrics()) for other in record.containers]
     return Requirements(
         memory_mb=None if memory_mb is None else memory_mb + _sum(others_memory),
         vcpu=None if vcpu is None else vcpu + _sum(others_vcpu),
@@ -89,15 +90,6 @@ def _memory_mb(container: OtherContainer, task: TaskSize) -> float | None:
     metrics = container.metrics or Metrics()
     used_mb = plausible(metrics.max_memory_used_mb)
     return used_mb if used_mb is not None else _own_limit(plausible(metrics.memory_size_mb), task.memory_mb)
-
-
-def _vcpu(container: OtherContainer, task: TaskSize) -> float | None:
-    metrics = container.metrics or Metrics()
-    used = vcpu_p95(metrics)
-    if used is not None:
-        return used
-    # Without a task size, the vCPU size is the number of the machine's CPUs, not a limit.
-    return _own_limit(plausible(metrics.vcpu_size), task.vcpu) if task.vcpu is not None else None
 
 
 def _own_limit(limit: Number | None, task_limit: Number | None) -> float | None:
@@ -143,8 +135,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     ``peak_mb``, ``batch_vcpu`` and ``memory_p99_mb`` are the batch's own. ``slowdown`` has the bounds for each vCPU
     size at which the run would have been slower; it is None for records of schema 1.0 and without CPU measurements.
     ``saturated_percent`` is the share of the time in which the task used all of its vCPUs. ``oom_size_mb`` is the size
-    that was too small if the run ran out of memory. ``gpus_idle`` is None without GPUs that are known to belong to the
-    batch.
+    that was too small if the run ran out of memory, ``reached_size_mb`` the size at which a child may have been killed.
+    ``gpus_idle`` is None without GPUs that are known to belong to the batch.
     """
 
     key: tuple[str, str, str]
@@ -161,6 +153,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     saturated_percent: float | None = None
     out_of_memory: bool = False
     oom_size_mb: float | None = None
+    reached_size_mb: float | None = None
     peak_source: PeakSource | None = None
     stats_period_ms: int | None = None
     duration_ms: Number | None = None
@@ -194,6 +187,7 @@ def facts_of(report: Report) -> RunFacts:
         saturated_percent=_percent(metrics.vcpu_saturated_percent),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
+        reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
         peak_source=known_peak_source(metrics),
         stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
         duration_ms=plausible(metrics.duration_ms),
@@ -240,6 +234,12 @@ def _percent(value: float | None) -> float | None:
 def _bound(factor: float) -> float:
     """No run is faster with fewer vCPUs."""
     return round(min(max(factor, 1.0), _MAX_SLOWDOWN), _SLOWDOWN_DIGITS)
+
+
+def _memory_size_mb(record: Record) -> float | None:
+    """Return the memory size of the task, else the batch's limit."""
+    size = plausible_task_size(record) or TaskSize()
+    return plausible(record.metrics.memory_size_mb) if size.memory_mb is None else size.memory_mb
 
 
 def _oom_size_mb(record: Record) -> float | None:

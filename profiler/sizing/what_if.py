@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.record.model import TaskSize
-from profiler.sizing.duration import SAME_DURATION, DurationFactor
+from profiler.sizing.duration import SAME_DURATION, DurationFactor, larger_factor
 from profiler.sizing.evidence import FEW_RUNS, Evidence
 from profiler.sizing.fargate import REFERENCE_PRICES, Prices, Size
 
@@ -132,10 +132,14 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     def factor(self, vcpu: float) -> DurationFactor | None:
         """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
 
+        A larger size than the runs had shortens at most the time in which they used all of theirs.
         Runs whose reports have no slowdown (schema 1.0) are known not to be slower with at least the vCPUs that they
         used for 95 % of the time, and nothing else.
         """
         evidence = self.evidence
+        seen_vcpu = evidence.current_vcpu or evidence.latest.vcpu_size
+        if seen_vcpu and vcpu > seen_vcpu:
+            return larger_factor(vcpu, seen_vcpu, evidence.saturated_percent)
         if evidence.current_vcpu is not None and vcpu >= evidence.current_vcpu:
             return SAME_DURATION
         if not evidence.has_cpu:

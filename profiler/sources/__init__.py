@@ -9,47 +9,53 @@ from msgspec import Struct
 from profiler.core.log import Log
 
 _MAX_REASON_CHARS = 300
+_MAX_SUCCESSES_TO_RECOVER = 64
 
 
 class Unavailable(Struct, frozen=True):
     """No reading this time, with the reason in a few words.
 
-    ``timed_out`` marks timeouts, after which the source is read less often. Failures of one ``kind`` are logged as one,
-    although their reasons differ in a detail, such as the position of the first wrong byte.
+    ``timed_out`` marks timeouts, after which the source is read less often.
     """
 
     reason: str
     timed_out: bool = False
-    kind: str | None = None
 
 
 class SourceHealth:
-    """The state of one source.
+    """The state of one source. One line is logged when the source begins to fail, and one when it recovers.
 
-    It is logged when the source begins to fail, when it fails for another reason, and when it recovers.
+    The reasons of the failures in between may differ. After each recovery the next one needs twice as many reads in a
+    row, up to 64: a source that fails at every second read counts as failing.
     """
 
     def __init__(self, source: str, log: Log) -> None:
         self._source = source
         self._log = log
-        self._failure: str | None = None
+        self._is_failing = False
         self._failures_since_change = 0
+        self._successes_in_a_row = 0
+        self._successes_to_recover = 1
+        self.last_reason: str | None = None
         self.failures = 0
 
     def on_failure(self, failure: Unavailable) -> None:
         """Record a read that failed."""
         self.failures += 1
         self._failures_since_change += 1
-        reason = failure.reason[:_MAX_REASON_CHARS]
-        kind = failure.kind or reason
-        if kind != self._failure:
-            self._failure = kind
-            self._failures_since_change = 1
-            self._log.warning(f"{self._source} cannot be read and is tried again", reason=reason)
+        self._successes_in_a_row = 0
+        self.last_reason = failure.reason[:_MAX_REASON_CHARS]
+        if not self._is_failing:
+            self._is_failing = True
+            self._log.warning(f"{self._source} cannot be read and is tried again", reason=self.last_reason)
 
     def on_success(self) -> None:
         """Record a read that succeeded."""
-        if self._failure is not None:
+        if not self._is_failing:
+            return
+        self._successes_in_a_row += 1
+        if self._successes_in_a_row >= self._successes_to_recover:
             self._log.info(f"{self._source} can be read again", failures=self._failures_since_change)
-            self._failure = None
+            self._is_failing = False
             self._failures_since_change = 0
+            self._successes_to_recover = min(2 * self._successes_to_recover, _MAX_SUCCESSES_TO_RECOVER)

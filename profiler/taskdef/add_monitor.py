@@ -21,7 +21,6 @@ from profiler.taskdef.containers import (
     Container,
     MonitorContainer,
     OwnLog,
-    candidates,
     depends_on,
     find_batch,
     find_monitor,
@@ -98,6 +97,14 @@ def default_image_note(image: str) -> str:
     return f"The monitor's image is the default, {image}: name the image that you have pushed by --image."
 
 
+def log_group_note(group: str | None) -> str:
+    """The note about the log group of the monitor's own stream."""
+    return (
+        f"Create the log group {group} if it does not exist, because ECS does not start a container whose log group "
+        "is missing."
+    )
+
+
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
 ) -> AddMonitorResult:
@@ -123,7 +130,7 @@ def _with_existing_monitor(
     parts[index] = changed.container
     notes += unreachable_notes(definition, changed.container)
     if present.image != existing.image:
-        notes += _architecture_notes(definition, present.image)
+        notes += architecture_notes(definition, present.image)
     return AddMonitorResult(
         definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
@@ -160,7 +167,7 @@ def _with_new_monitor(
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
     notes += unreachable_notes(definition, own)
-    notes += _architecture_notes(definition, monitor.image)
+    notes += architecture_notes(definition, monitor.image)
     if options.image is None:
         notes.append(default_image_note(default_image))
     parts = [*_raw_containers(definition), own]
@@ -180,7 +187,6 @@ def _monitor(
     return MonitorContainer(
         image=image,
         batch=batch,
-        has_batch_variable=options.container is not None or len(candidates(others)) > 1,
         uses_gpu=any(one.uses_gpu for one in others),
         uses_neuron=batch.uses_neuron,
         own_log=_own_log(definition, batch, options),
@@ -249,7 +255,8 @@ def unreachable_notes(definition: Mapping[str, object], monitor: Mapping[str, ob
         )
 
 
-def _architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
+def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
+    """Why the monitor may not start: its image is not known to contain the task's architecture."""
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or ""
     if architecture.upper() == _ARM and "arm64" not in image:
         yield (
@@ -301,10 +308,8 @@ def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
     if own_log is None:
         return
     reason = "" if batch.log_driver == AWSLOGS else f"The batch {batch.name!r} does not log by awslogs, so the"
-    yield (
-        f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}: create the "
-        "group if it does not exist, because ECS does not start a container whose log group is missing."
-    )
+    yield f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}."
+    yield log_group_note(own_log.group)
     if own_log.region is None:
         yield (
             "The Region of the monitor's log group is not known: give it by --region, because awslogs on Fargate "

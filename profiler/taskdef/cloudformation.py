@@ -20,6 +20,11 @@ from profiler.taskdef.iac import camel_case, pascal_case
 
 _TYPE = "AWS::ECS::TaskDefinition"
 _CONTAINERS = "ContainerDefinitions"
+_RESOURCES = "Resources"
+# The sections of a template that a task definition cannot have.
+_SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
+_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*[{\[]")
+_YAML_LINE = re.compile(rb"^(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
 _REF = "Ref"
 _FUNCTION = "Fn::"
 _NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
@@ -44,8 +49,14 @@ class TemplateChange(Struct, frozen=True, kw_only=True):
 
 
 def is_template(data: bytes) -> bool:
-    """Whether this looks like a template with a task definition."""
-    return _TYPE.encode() in data
+    """Whether this is to be read as a template: text that looks like YAML, or JSON with a template's sections."""
+    if not _JSON.match(data):
+        return _YAML_LINE.search(data) is not None
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and any(section in document for section in _SECTIONS)
 
 
 def change_template(
@@ -61,21 +72,36 @@ def change_template(
         change: (definition, region) -> the change of the definition. ``region`` is the reference to the stack's Region.
 
     Raises:
-        TaskProfilerError: if the template cannot be read, or a definition cannot be changed.
+        TaskProfilerError: if the template cannot be read or has no task definition, or a definition cannot be changed.
     """
-    is_json = data.lstrip().startswith(b"{")
+    is_json = _JSON.match(data) is not None
     template = _read_json(data, source_name) if is_json else _read_yaml(data, source_name)
     before = copy.deepcopy(template)
-    resources = template.get("Resources") if isinstance(template, dict) else None
     notes: list[str] = []
-    for logical_id, resource in (resources if isinstance(resources, dict) else {}).items():
-        if isinstance(resource, dict) and resource.get("Type") == _TYPE:
-            notes += (f"{logical_id}: {note}" for note in _change_resource(str(logical_id), resource, change))
+    for logical_id, resource in _task_definitions(template, source_name, "JSON" if is_json else "YAML").items():
+        notes += (f"{logical_id}: {note}" for note in _change_resource(logical_id, resource, change))
     if template == before:
         return TemplateChange(text=data, notes=tuple(notes))
     return TemplateChange(
         text=json_style(data)(template) if is_json else _yaml_text(template, data), notes=tuple(notes)
     )
+
+
+def _task_definitions(template: Any, source_name: str, language: str) -> dict[str, dict[str, Any]]:  # noqa: ANN401
+    """The resources of the template that are task definitions. Raises TaskProfilerError if there are none."""
+    resources = template.get(_RESOURCES) if isinstance(template, dict) else None
+    if not isinstance(resources, dict):
+        raise TaskProfilerError(
+            f"{source_name} is {language} without Resources, so it is not a CloudFormation template: give a template, "
+            "or a task definition in JSON."
+        )
+    found = {str(name): one for name, one in resources.items() if isinstance(one, dict) and one.get("Type") == _TYPE}
+    if not found:
+        raise TaskProfilerError(
+            f"{source_name} is a CloudFormation template without a task definition: give the template whose Resources "
+            f"have the type {_TYPE}."
+        )
+    return found
 
 
 def _change_resource(
@@ -226,7 +252,7 @@ def _read_yaml(data: bytes, source_name: str) -> Any:  # noqa: ANN401  a templat
 
     try:
         return yaml.load(data)
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" in line {line + 1}"
         raise TaskProfilerError(f"{source_name} is not valid YAML: correct the mistake{where}.") from error

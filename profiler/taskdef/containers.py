@@ -9,8 +9,6 @@ from profiler.core.container_roles import ContainerRoles, TaskContainer, contain
 from profiler.core.ecs import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.sources.ecs.batch import select_batch
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 RESERVATION_MB = 32
 # The monitor's setting that names the log group of the report.
@@ -131,16 +129,6 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     return float(match[1]) * (_MB_PER_GB if match[2] else 1) or None
 
 
-def candidates(containers: Sequence[Container]) -> tuple[str, ...]:
-    """The containers among which the monitor would choose at run time (see :mod:`profiler.sources.ecs.batch`)."""
-    seen = tuple(
-        ContainerMetadata(name=one.name, image=one.image, log_driver=one.log_driver)
-        for one in containers
-        if one.name != MONITOR_NAME
-    )
-    return select_batch(TaskMetadata(containers=seen), requested=None, own=None).names
-
-
 def find_batch(containers: Sequence[Container], requested: str | None) -> Container:
     """The requested container, else the only essential one that AWS has not injected.
 
@@ -149,12 +137,13 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     """
     if requested is not None:
         return _named_container(containers, requested)
-    essential = _roles(containers).candidates
+    roles = _roles(containers)
+    essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
     if not essential:
-        listed = ", ".join(candidates(containers)) or "none"
+        listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one by --container."
@@ -237,13 +226,12 @@ class OwnLog(Struct, frozen=True, kw_only=True):
 class MonitorContainer(Struct, frozen=True, kw_only=True):
     """The monitor's container for a batch.
 
-    ``has_batch_variable`` is True if TASK_PROFILER_CONTAINER must name the batch. Without ``own_log``, the report is
-    written into the batch's log stream.
+    TASK_PROFILER_CONTAINER always names the batch: at run time nothing else tells it from other containers. Without
+    ``own_log``, the report is written into the batch's log stream.
     """
 
     image: str
     batch: Container
-    has_batch_variable: bool
     uses_gpu: bool = False
     uses_neuron: bool = False
     own_log: OwnLog | None = None
@@ -268,10 +256,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "memory": self.memory_mb,
             "user": self.user,
             "readonlyRootFilesystem": True,
+            "environment": [{"name": name, "value": value} for name, value in self.environment().items()],
         }
-        environment = self.environment()
-        if environment:
-            definition["environment"] = [{"name": name, "value": value} for name, value in environment.items()]
         if self.uses_neuron:
             definition["linuxParameters"] = self._neuron_access()
         if self.own_log is not None:
@@ -298,9 +284,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def environment(self) -> dict[str, str]:
         """The variables that the monitor needs."""
-        batch = {CONTAINER_VARIABLE: self.batch.name} if self.has_batch_variable else {}
         log = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        return batch | log | (_GPU_VARIABLES if self.uses_gpu else {})
+        return {CONTAINER_VARIABLE: self.batch.name} | log | (_GPU_VARIABLES if self.uses_gpu else {})
 
     def _neuron_access(self) -> dict[str, object]:
         access: dict[str, object] = {"capabilities": {"add": ["IPC_LOCK"]}}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs import AWSLOGS
+from profiler.core.ecs import AWSLOGS, CONTAINER_VARIABLE
 from profiler.taskdef.containers import DEFAULT_STREAM_PREFIX, Container, MonitorContainer
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
@@ -34,7 +34,7 @@ def monitor_container(request: ContainerRequest, *, default_region: str | None =
         options["awslogs-region"] = region
     options["awslogs-stream-prefix"] = request.stream_prefix
     batch = Container(name=request.container, log_driver=AWSLOGS, log_options=options)
-    return MonitorContainer(image=request.image, batch=batch, has_batch_variable=False).definition()
+    return MonitorContainer(image=request.image, batch=batch).definition()
 
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:
@@ -124,6 +124,7 @@ const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
   memoryLimitMiB: {monitor["memory"]},
   user: {json.dumps(monitor["user"])},
   readonlyRootFilesystem: true,
+  environment: {{ {CONTAINER_VARIABLE}: {container} }},
   logging: ecs.LogDrivers.awsLogs({{
     logGroup: logs.LogGroup.fromLogGroupName(taskDefinition, "TaskMonitorLogGroup", {group}),
     streamPrefix: {prefix},

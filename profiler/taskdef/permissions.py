@@ -54,7 +54,8 @@ def merged_policy(existing: Mapping[str, object] | None, streams: frozenset[str]
     """
     if existing is None:
         return policy(streams)
-    statements = list(mappings(existing.get("Statement")))
+    present = existing.get("Statement")
+    statements = list(mappings(present if isinstance(present, list) else [present]))  # IAM accepts one without a list
     for index, statement in enumerate(statements):
         if statement.get("Sid") == _SID:
             allowed = _listed(statement.get("Resource"))

@@ -12,6 +12,7 @@ from profiler.taskdef.containers import read_containers, task_memory_mb
 
 _CPU_UNITS = 1024
 _FARGATE = "FARGATE"
+_LAUNCH_TYPES = (_FARGATE, "MANAGED_INSTANCES", "EC2")
 _WINDOWS = "WINDOWS"
 _X86 = "X86_64"
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
@@ -28,13 +29,14 @@ class RunTarget(Struct, frozen=True, kw_only=True):
 
 def read_run_target(definition: Mapping[str, object]) -> RunTarget:
     """The platform is Fargate if the definition requires it. The default of Fargate is Linux on X86_64."""
-    compatibilities = definition.get("requiresCompatibilities")
-    is_fargate = isinstance(compatibilities, list) and _FARGATE in compatibilities
+    required = definition.get("requiresCompatibilities")
+    compatibilities = required if isinstance(required, list) else []
+    is_fargate = _FARGATE in compatibilities
     platform = mapping(definition.get("runtimePlatform"))
     system = (text(platform.get("operatingSystemFamily")) or "").upper()
     return RunTarget(
         family=text(definition.get("family")),
-        launch_type=_FARGATE if is_fargate else None,
+        launch_type=next((one for one in _LAUNCH_TYPES if one in compatibilities), None),
         cpu_architecture=(text(platform.get("cpuArchitecture")) or _X86) if is_fargate else None,
         windows=system.startswith(_WINDOWS),
     )

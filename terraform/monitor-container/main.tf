@@ -8,7 +8,8 @@ locals {
     { "awslogs-group" = var.log_group, "awslogs-stream-prefix" = var.stream_prefix },
     var.region == null ? {} : { "awslogs-region" = var.region },
   )
-  environment = [for name, value in var.settings : { name = name, value = value }]
+  settings    = merge({ "TASK_PROFILER_CONTAINER" = var.batch_container }, var.settings)
+  environment = [for name, value in local.settings : { name = name, value = value }]
   container = {
     name                   = "task-monitor"
     image                  = var.image
@@ -20,6 +21,7 @@ locals {
     memory                 = 128
     user                   = "65532"
     readonlyRootFilesystem = true
+    environment            = local.environment
     logConfiguration       = { logDriver = "awslogs", options = local.options }
   }
 }

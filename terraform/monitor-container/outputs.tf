@@ -1,4 +1,4 @@
 output "container_definition" {
   description = "An item for jsonencode() in container_definitions of aws_ecs_task_definition."
-  value       = merge(local.container, length(local.environment) == 0 ? {} : { environment = local.environment })
+  value       = local.container
 }

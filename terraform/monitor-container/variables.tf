@@ -31,7 +31,7 @@ variable "stream_prefix" {
 }
 
 variable "settings" {
-  description = "Environment variables of the monitor, such as TASK_PROFILER_CONTAINER for a task with further containers."
+  description = "Environment variables of the monitor, such as TASK_PROFILER_TAGS."
   type        = map(string)
   default     = {}
   nullable    = false

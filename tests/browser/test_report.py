@@ -379,3 +379,26 @@ def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(tmp_path:
     assert {"current", "recommended"} <= set(marks)
     tab.locator("#runs tbody button").first.click()
     assert "0.25 vCPU, 512 MB: saves 75 %" in tab.inner_text("#detail-body")
+
+
+HOST = {"memory_size_mb": 8192, "vcpu_size": 4}
+
+
+def test_only_a_known_size_that_is_enough_fits(tmp_path: Path, opened: Opener) -> None:
+    runs = {
+        "right": sized_run(0, size=(0.25, 512)),
+        "unknown": sized_run(1, size=None, metrics=HOST),
+        "killed": sized_run(2, size=None, metrics=HOST, launch_type="LOCAL", likely_out_of_memory=True),
+        "largest": sized_run(3, peak_mb=250_000, size=(32, 244 * 1024)),
+    }
+    file = tmp_path / "lines"
+    file.write_bytes(lines(replace(run, record=replace(run.record, family=name)) for name, run in runs.items()))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(file)))
+    names = tab.locator("#sizing td.family").all_inner_texts()
+    changes = tab.locator("#sizing td.change").all_inner_texts()
+    assert dict(zip(names, changes, strict=True)) == {
+        "right": "fits",
+        "unknown": "current size unknown",
+        "killed": "ran out of memory",
+        "largest": "more is needed",
+    }

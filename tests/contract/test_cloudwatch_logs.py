@@ -1,6 +1,7 @@
 """The sink against boto3 and a played CloudWatch Logs (moto), and against answers that moto does not give."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import boto3
 import botocore.exceptions
@@ -33,7 +34,7 @@ def logs(credentials: None) -> Iterator[LogsClient]:
 
 def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: LogsClient) -> None:
     sink = CloudWatchLogsSink(connect, SystemClock())
-    assert sink.put('{"report": "é"}'.encode(), TARGET) is None
+    assert sink.put('{"report": "é"}'.encode(), TARGET, 20) is None
     events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
     assert [event["message"] for event in events] == ['{"report": "é"}']
     assert abs(events[0]["timestamp"] - events[0]["ingestionTime"]) < 60_000
@@ -41,7 +42,7 @@ def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: LogsClient) ->
 
 def test_a_missing_stream_is_named(logs: LogsClient) -> None:
     missing = LogTarget(group=TARGET.group, stream="ecs/other/1", region="eu-west-1")
-    failure = CloudWatchLogsSink(connect, SystemClock()).put(b"line", missing)
+    failure = CloudWatchLogsSink(connect, SystemClock()).put(b"line", missing, 20)
     assert failure is not None
     assert "Log stream ecs/other/1 of log group /ecs/jobs does not exist" in failure.reason
 
@@ -78,12 +79,12 @@ def put(answer: Callable[[], dict[str, object]]) -> tuple[DeliveryFailure | None
     client = AnsweringClient(answer)
     regions: list[str | None] = []
 
-    def connect_to(region: str | None) -> LogsClient:
+    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> LogsClient:
         regions.append(region)
         return client
 
-    failure = CloudWatchLogsSink(connect_to, FakeClock()).put(b"line", TARGET)
-    assert regions == ["eu-west-1"]
+    failure = CloudWatchLogsSink(connect_to, FakeClock()).put(b"line", TARGET, 20)
+    assert set(regions) == {"eu-west-1"}
     return failure, client
 
 
@@ -110,15 +111,16 @@ def test_the_event_carries_the_wall_clock_in_milliseconds() -> None:
     [
         (refusal("AccessDeniedException"), "allow logs:PutLogEvents on it"),
         (refusal("ResourceNotFoundException"), "does not exist"),
-        (refusal("ThrottlingException", "Rate exceeded"), "ThrottlingException: Rate exceeded"),
+        (refusal("ThrottlingException", "Rate exceeded"), "it throttles (ThrottlingException: Rate exceeded)"),
+        (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
         (refusal("InvalidSignatureException", "Signature expired: 20261120T0 is now earlier than …"), "the clock here"),
         (refusal("InvalidSignatureException", "Signature not yet current: 20261120T1"), "the clock here"),
         (refusal("RequestTimeTooSkewed"), "the clock here"),
         (refusal("InvalidSignatureException", "The request signature we calculated"), "InvalidSignatureException"),
         (botocore.exceptions.NoCredentialsError(), "a task role"),
-        (botocore.exceptions.EndpointConnectionError(endpoint_url="https://logs"), "cannot be reached"),
+        (botocore.exceptions.EndpointConnectionError(endpoint_url="https://logs"), "within 20 s"),
         (botocore.exceptions.NoRegionError(), "cannot be reached"),
-        (OSError(101, "Network is unreachable"), "Network is unreachable"),
+        (OSError(101, "Network is unreachable"), "Network is unreachable."),
     ],
 )
 def test_a_failure_says_what_to_do(error: Exception, said: str) -> None:
@@ -151,5 +153,39 @@ def test_throttling_is_retried_by_botocore(credentials: None) -> None:
     client = connect("eu-west-1")
     config = client.meta.config  # type: ignore[attr-defined]
     assert config.retries["mode"] == "standard"
-    assert config.retries["total_max_attempts"] >= 5
     assert (config.connect_timeout, config.read_timeout) == (3, 5)
+
+
+def test_an_event_that_was_accepted_before_is_accepted() -> None:
+    failure, client = put(raising(refusal("DataAlreadyAcceptedException")))
+    assert failure is None
+    assert len(client.events) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2, 3, 7.5, 24, 120])
+def test_the_last_attempt_begins_two_seconds_before_the_end_of_the_time(seconds: float) -> None:
+    clock = FakeClock()
+    attempts: list[int] = []
+
+    def answer() -> dict[str, object]:
+        attempts.append(clock.now_ns)
+        clock.advance(0.01)
+        raise refusal("ThrottlingException", "Rate exceeded")
+
+    failure = CloudWatchLogsSink(lambda *_: AnsweringClient(answer), clock).put(b"line", TARGET, seconds)
+    assert failure is not None
+    assert f"did not accept the line within {seconds:.3g} s" in failure.reason
+    assert attempts[-1] == pytest.approx(max(seconds - 2, 0) * 1e9, abs=0.02e9)
+    assert max((later - earlier for earlier, later in pairwise(attempts)), default=0) < 5e9
+
+
+def test_expired_credentials_are_replaced() -> None:
+    """The token that a client has read is not read again by it."""
+    tokens = iter(("expired", "expired", "fresh"))
+
+    def connect_to(_region: str | None, _on_failure: Callable[[str], None]) -> LogsClient:
+        token = next(tokens)
+        return AnsweringClient(dict if token == "fresh" else raising(refusal("ExpiredTokenException")))
+
+    assert CloudWatchLogsSink(connect_to, FakeClock()).put(b"line", TARGET, 20) is None
+    assert list(tokens) == []

@@ -63,7 +63,7 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     # precpu of the document: 242770940 ns at 05:22:39.406479661
     vcpu = ((sample.cpu_ns or 0) - 242770940) / (sample.read_ns - 1740633759406479661)
     assert vcpu == pytest.approx(0.00799, abs=0.000005)
-    assert (task.vcpu_limit, exporter.vcpu_limit) == (0.25, None)
+    assert (task.vcpu_limit, exporter.vcpu_share) == (0.25, None)
     gone = task.container("nonessential")
     assert gone is not None
     assert (gone.docker_id in reading.without_stats, gone.exit_code, gone.is_stopped) == (True, 0, True)

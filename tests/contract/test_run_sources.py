@@ -192,4 +192,4 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
     path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream="none", **times)))
     done = profiler(environment, "show", "--from", str(path), "--logs")
     assert done.returncode == 1
-    assert "The log of shown cannot be read: AWS does not find it" in done.stderr
+    assert f"The log of shown cannot be read: {GROUP} has no stream none: check the retention" in done.stderr

@@ -87,7 +87,7 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
         f"task-profiler: {url} has a certificate that is not trusted: name your private CA by --ca-file FILE.\n"
     )
     done = history(url, "--ca-file", str(certificate))
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "There are no runs in the indices task-reports-*" in done.stderr
 
 

@@ -66,6 +66,18 @@ def test_as_another_user_a_peak_is_never_said_to_be_the_kernels(start: Start, aw
 
 
 @as_either_user
+def test_the_peak_is_not_above_the_kernels_mark(start: Start, aws: FakeAws, *, as_root: bool) -> None:
+    """The mark of the process is: it counts Python's own files, which another container has read first."""
+    task = start(
+        batch_container("--memory-mib", "150", "--idle-seconds", "4"),
+        monitor_container(aws.environment(), as_root=as_root),
+        pid_mode_task=True,
+    )
+    task.wait_stopped(END_SECONDS)
+    assert report_in_stream(aws, task)["metrics"]["maxMemoryUsedMB"] <= kernel_mib(task) + 0.1
+
+
+@as_either_user
 def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     turns = ("--turns", "8", "--turn-mib", "200", "--turn-seconds", "0.5")
     task = start(

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aws_cdk", reason="make iac installs the CDK")
 
-from aws_cdk import App, Stack, assertions
+from aws_cdk import App, Environment, Stack, assertions
 from aws_cdk import aws_applicationautoscaling as scaling
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
@@ -39,6 +39,13 @@ def synthesised(stack: Stack) -> tuple[dict[str, Any], Any]:
     return found["Properties"], template
 
 
+def put_statements(template: Any) -> list[Any]:
+    """The statements that allow the put of the report."""
+    policies = template.find_resources("AWS::IAM::Policy").values()
+    statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
+    return [one for one in statements if one["Action"] == "logs:PutLogEvents"]
+
+
 def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> None:
     stack = Stack(App(), "Jobs")
     scheduled_task(stack).task_definition.add_extension(
@@ -50,10 +57,21 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     added: Any = add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1"), default_image="").definition
     assert camel_case(monitor) == added["containerDefinitions"][1]
     assert monitor["LogConfiguration"] == batch["LogConfiguration"]
-    policies = template.find_resources("AWS::IAM::Policy").values()
-    statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
-    (put,) = [one for one in statements if one["Action"] == "logs:PutLogEvents"]
+    assert monitor["Environment"] == [{"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}]
+    (put,) = put_statements(template)
     assert ":log-stream:Nightly/ScheduledContainer/*" in json.dumps(put["Resource"])
+
+
+def test_the_permission_is_for_the_region_of_the_log_group() -> None:
+    stack = Stack(App(), "Jobs", env=Environment(account="111122223333", region="us-east-1"))
+    definition = ecs.FargateTaskDefinition(stack, "Definition")
+    options = {"awslogs-group": "/ecs/etl", "awslogs-region": "eu-west-1", "awslogs-stream-prefix": "ecs"}
+    logging = ecs.GenericLogDriver(log_driver="awslogs", options=options)
+    definition.add_container("etl", image=ecs.ContainerImage.from_registry("etl:26"), logging=logging)
+    definition.add_extension(TaskMonitor())
+    _, template = synthesised(stack)
+    (put,) = put_statements(template)
+    assert ":logs:eu-west-1:111122223333:log-group:/ecs/etl:log-stream:ecs/etl/*" in json.dumps(put["Resource"])
 
 
 def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream() -> None:

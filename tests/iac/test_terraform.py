@@ -57,7 +57,12 @@ output "result" {{ value = jsonencode([module.monitor.container_definition]) }}
 """,
     )
     request = ContainerRequest(image=IMAGE, container="etl", log_group="/ecs/etl", region="us-west-2")
-    expected = {**monitor_container(request), "environment": [{"name": "TASK_PROFILER_TAGS", "value": "true"}]}
+    names_batch = {"name": "TASK_PROFILER_CONTAINER", "value": "etl"}
+    assert monitor_container(request)["environment"] == [names_batch]
+    expected = {
+        **monitor_container(request),
+        "environment": [names_batch, {"name": "TASK_PROFILER_TAGS", "value": "true"}],
+    }
     assert json.loads(result) == [expected]
 
 

@@ -33,6 +33,7 @@ class Sidecar:
         *,
         network_mode: str = "bridge",
         output: int | BinaryIO = subprocess.PIPE,
+        errors: int = subprocess.PIPE,
         beside: ServedTask | None = None,
         **settings: str,
     ) -> None:
@@ -40,6 +41,7 @@ class Sidecar:
         self._server = serve(self.task) if beside is None else None
         port = None if self._server is None else self._server.server_address[1]
         self._output = output
+        self._errors = errors
         self._variables = {
             "PATH": os.environ["PATH"],
             "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{port}/v4/own" if beside is None else beside.address,
@@ -55,7 +57,7 @@ class Sidecar:
             [sys.executable, "-m", "profiler", "monitor"],
             env=self._variables,
             stdout=self._output,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
         )
 
     def kill(self) -> list[Line]:

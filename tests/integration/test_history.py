@@ -3,10 +3,12 @@
 import json
 import os
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from profiler.history.timeline import decode_points
 from profiler.record.model import decode
+from tests.waiting import wait_until
 
 _PROGRAM = (sys.executable, "-m", "profiler")
 _LIMIT_SECONDS = 60
@@ -118,6 +121,80 @@ def test_twenty_at_once_lose_none() -> None:
     assert {decode(line).record.family for line in _lines()} == {str(number) for number in range(20)}
 
 
+# --- a profiler that is killed ---------------------------------------------------------------------
+
+
+def _written(history_file: Path) -> list[bytes]:
+    return [path.read_bytes() for path in Path(f"{history_file}.running").glob("*.run")]
+
+
+@pytest.fixture
+def in_progress(history_file: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A run that has written down its first readings, and the pid of its command."""
+    words = ("run", "--name", "long", "--interval", "0.1", "--", "sh", "-c", "echo $$; exec sleep 60")
+    with subprocess.Popen((*_PROGRAM, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as profiler:
+        assert profiler.stdout is not None
+        command_pid = int(profiler.stdout.readline())
+        try:
+            wait_until(
+                lambda: any(b'"finishedAt"' in text for text in _written(history_file)), _LIMIT_SECONDS, "a reading"
+            )
+            yield profiler, command_pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(command_pid, signal.SIGKILL)
+            profiler.kill()
+
+
+def test_the_next_command_closes_the_run_of_a_killed_profiler(
+    in_progress: tuple[subprocess.Popen[bytes], int], history_file: Path
+) -> None:
+    profiler, command_pid = in_progress
+    profiler.send_signal(signal.SIGKILL)
+    profiler.wait()
+    os.kill(command_pid, 0)  # the command lives
+    (line,) = _lines()
+    record = decode(line).record
+    assert (record.family, record.status, record.exit_code) == ("long", "unknown", None)
+    assert record.metrics.duration_ms is None
+    assert record.likely_out_of_memory is None
+    assert record.started_at is not None
+    assert record.finished_at is not None
+    assert record.started_at < record.finished_at
+    assert record.metrics.max_memory_used_mb is not None
+    assert record.metrics.cpu_seconds is not None
+    assert [process.name for process in record.processes] == ["sleep"]
+    assert record.monitor is not None
+    assert "The profiler was killed" in record.monitor.warnings[0]
+    with closing(sqlite3.connect(history_file)) as connection:
+        ((text,),) = connection.execute("SELECT points FROM run").fetchall()
+    assert decode_points(text)
+    assert _written(history_file) == []
+    assert _lines() == [line]
+    assert b"ended, and how is unknown" in _profiler("show", "long").stdout
+
+
+def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(
+    in_progress: tuple[subprocess.Popen[bytes], int], history_file: Path
+) -> None:
+    profiler, command_pid = in_progress
+    _run("true", options=("--name", "short"))
+    assert [decode(line).record.family for line in _lines()] == ["short"]
+    os.kill(command_pid, signal.SIGTERM)
+    profiler.wait(_LIMIT_SECONDS)
+    assert [(record.family, record.exit_code) for record in (decode(line).record for line in _lines())] == [
+        ("short", 0),
+        ("long", 143),
+    ]
+    assert not Path(f"{history_file}.running").exists()
+
+
+def test_a_short_run_leaves_no_file(history_file: Path) -> None:
+    _run("true")
+    _run("true", options=("--no-history",))
+    assert not Path(f"{history_file}.running").exists()
+
+
 # --- trouble costs a warning ---------------------------------------------------------------------
 
 
@@ -209,21 +286,33 @@ def test_which_runs() -> None:
         ("--family", "load", "--family", "etl-a"): ["load", "etl-a"],
         ("--status", "failure"): ["load", "etl-b"],
         ("--status", "failure", "--family", "etl-*"): ["etl-b"],
-        ("--status", "stopped"): [],
     }
     for options, families in expected.items():
         assert [decode(line).record.family for line in _lines(*options)] == families
 
 
-def test_no_runs_is_no_error(history_file: Path) -> None:
+def test_no_runs_is_an_error_as_for_every_command_that_reads_runs(history_file: Path, tmp_path: Path) -> None:
     shown = _history()
-    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert (shown.returncode, shown.stdout) == (1, b"")
     assert b"task-profiler run -- CMD" in shown.stderr
     assert not history_file.exists()
     _run("true")
     shown = _history("--status", "failure")
-    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert (shown.returncode, shown.stdout) == (1, b"")
     assert len(shown.stderr.splitlines()) == 1
+    text = tmp_path / "notes.txt"
+    text.write_text("no record\n")
+    for command in ("history", "show", "recommend", "report"):
+        assert _profiler(command, "--from", str(text), cwd=tmp_path).returncode == 1
+
+
+def test_runs_that_are_not_shown_are_mentioned() -> None:
+    for _ in range(3):
+        _run("true")
+    shown = _history("--last", "2")
+    assert len(shown.stdout.splitlines()) == 3
+    assert b"There are more runs than the 2 newest" in shown.stderr
+    assert _history("--last", "3").stderr == b""
 
 
 def test_lines_that_cannot_be_read_are_counted(history_file: Path) -> None:
@@ -279,3 +368,13 @@ def test_a_bad_option_of_history(options: tuple[str, ...]) -> None:
 
 def test_help_has_an_example() -> None:
     assert b"Example: task-profiler history" in _history("--help").stdout
+
+
+def test_show_does_not_rule_memory_out_for_a_command_under_a_limit_of_its_own() -> None:
+    _run("sh", "-c", f"ulimit -v 500000; exec {sys.executable} -c 'bytearray(10**9)'")
+    shown = " ".join(_profiler("show").stdout.decode().split())
+    assert "failed with exit code 1" in shown
+    assert "a limit of 488 MB" in shown
+    assert "limit was not reached" not in shown
+    _run("sh", "-c", "exit 3")
+    assert "not the reason" not in _profiler("show").stdout.decode()

@@ -180,7 +180,7 @@ def test_an_answer_of_any_depth_is_no_dashboards() -> None:
     finally:
         server.close()
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "There is no Kibana or OpenSearch Dashboards at this address" in done.stderr
+    assert f"There is no Kibana or OpenSearch Dashboards at {server.url} (HTTP 200)" in done.stderr
 
 
 def test_without_a_console_the_dashboards_are_still_installed(played: PlayedDashboards) -> None:

@@ -80,7 +80,7 @@ def test_without_a_way_to_cloudwatch_the_report_is_printed_within_the_budget() -
         output, errors = sidecar.finish()
     assert [document["type"] for document in output] == ["task.report"]
     assert [line["level"] for line in errors] == ["error"]
-    assert "the rest of the stop budget" in errors[0]["event"]
+    assert "the rest of the stop budget: 127.0.0.1:1 refused the connection" in errors[0]["event"]
 
 
 def test_without_credentials_the_report_is_printed() -> None:
@@ -101,7 +101,7 @@ def test_a_standard_output_that_nobody_reads_changes_nothing() -> None:
         sidecar.end_batch()
         _, errors = sidecar.process.communicate(timeout=60)
     assert sidecar.process.returncode == 0
-    assert b"A line of the monitor is lost" in errors
+    assert b"Lines of the monitor are lost" in errors
     assert b"Traceback" not in errors
 
 

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from profiler.collectors.neuron import neuron_devices
 from profiler.record.model import Record, decode
 from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
@@ -34,7 +37,7 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     """neuron-monitor ends and is started anew while the command runs: neither life is counted as the command's."""
     burn = {"text": " " * 1000}
     program = install(tmp_path, [BUSY, burn, {"exit": 1}], [BUSY, STAY])
-    record, before = profiled(program, "sleep", "3")
+    record, before = profiled(program, "sleep", "3", NEURON="on")
     assert before == []
     assert record.neuron is not None
     assert record.neuron.cores[0].utilization_percent is not None
@@ -53,7 +56,7 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
 
 def test_nothing_of_it_is_left_after_the_run(tmp_path: Path) -> None:
     program = install(tmp_path, [{"ignore_sigterm": True}, BUSY, STAY])
-    profiled(program, "sleep", "1")
+    profiled(program, "sleep", "1", NEURON="on")
     (start,) = starts(program)
     assert not Path(f"/proc/{start['pid']}").exists()
 
@@ -63,6 +66,15 @@ def test_on_without_neuron_monitor_is_one_warning_on_each_side(tmp_path: Path) -
     assert record.monitor is not None
     (warning,) = record.monitor.warnings
     assert before == [f"task-profiler: {warning}"]
+
+
+@pytest.mark.skipif(bool(neuron_devices()), reason="this machine has Neuron devices")
+def test_a_program_with_the_name_is_no_device(tmp_path: Path) -> None:
+    program = install(tmp_path, [BUSY, STAY])
+    record, before = profiled(program, "sleep", "0.5")
+    assert record.neuron is None
+    assert starts(program) == []
+    assert before == []
 
 
 def test_off_starts_nothing(tmp_path: Path) -> None:

@@ -325,6 +325,37 @@ def test_what_the_command_leaves_behind_is_neither_awaited_nor_killed() -> None:
             assert output.read() == b"still here\n"
 
 
+@pytest.mark.parametrize(("code", "warns"), [("bytearray(10**9)", True), ("0", False)])
+def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_memory(code: str, *, warns: bool) -> None:
+    finished = subprocess.run(
+        (*_RUN, "--", "sh", "-c", f"ulimit -v 500000; {sys.executable} -c '{code}'"),
+        capture_output=True,
+        check=False,
+        timeout=_LIMIT_SECONDS,
+    )
+    assert (b"MemoryError" in finished.stderr) == warns
+    record = _report(finished.stderr).record
+    assert record.monitor is not None
+    assert record.exit_code == (1 if warns else 0)
+    assert record.likely_out_of_memory is (None if warns else False)
+    assert [("a limit of 488 MB" in warning) for warning in record.monitor.warnings] == ([True] if warns else [])
+
+
+def test_processes_that_outlive_the_command_are_named_once() -> None:
+    finished = subprocess.run(
+        (*_RUN, "--", "sh", "-c", "sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); exit 0"),
+        capture_output=True,
+        check=True,
+        timeout=_LIMIT_SECONDS,
+    )
+    for pid in finished.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    monitor = _report(finished.stderr).record.monitor
+    assert monitor is not None
+    (warning,) = monitor.warnings
+    assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
+
+
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a pid namespace")
 def test_works_as_the_first_process_of_a_container() -> None:
     orphans = "for i in 1 2 3; do (true &) ; done; exit 6"
@@ -548,9 +579,9 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     assert "profiler.local.session" in lines
     slow = {"click", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
     assert not slow & {*lines}
+    assert "profiler.sizing.advice" not in lines
     # The process of the command is forked between the two.
     assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.local.session")
-    assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.sizing.advice")
 
 
 def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:

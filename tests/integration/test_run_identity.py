@@ -76,12 +76,13 @@ MAX_LINE_BYTES = 64 * 1024
 WORD = "x" * 70_000
 
 
-def test_a_name_of_any_length_makes_a_line_of_no_more_than_64_kib() -> None:
-    done = subprocess.run([*RUN, "--name", WORD, "--", "true"], capture_output=True, check=False)
-    assert done.returncode == 0
-    assert len(done.stderr) < MAX_LINE_BYTES
-    record = json.loads(done.stderr)["record"]
-    assert record["family"] == record["container"]["name"] == "x" * 254 + "…"
+@pytest.mark.parametrize("length", [256, 70_000])
+def test_a_name_beyond_the_limit_is_refused_before_the_start(length: int, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    done = subprocess.run([*RUN, "--name", WORD[:length], "--", "touch", marker], capture_output=True, check=False)
+    assert (done.returncode, marker.exists()) == (2, False)
+    assert f"--name has {length} characters".encode() in done.stderr
+    assert len(done.stderr) < 400
 
 
 def test_a_command_of_any_length_that_is_not_there_is_a_sentence_and_a_line() -> None:
@@ -107,7 +108,7 @@ def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
     assert (record["logGroup"], record["logStream"]) == ("/ecs/bench", f"ecs/task-monitor/{TASK_ID}")
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
     metrics = record["metrics"]
-    assert (metrics["vcpuSize"], metrics["memorySizeMB"]) == (0.25, 512)
+    assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["memorySizeMB"]) == (1, 0.25, 512)
     assert metrics["billedDurationMs"] == 60000
 
 

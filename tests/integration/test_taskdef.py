@@ -127,6 +127,26 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: lis
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"Resources:\n  Queue:\n    Type: AWS::SQS::Queue\n", b"a CloudFormation template without a task definition"),
+        (b"Resources:\n  Task: [\n", b"is not valid YAML: correct the mistake in line 3."),
+        (b'{"family": "nightly",}', b"is not valid JSON"),
+        (b"nightly", b"is not valid JSON"),
+    ],
+)
+@pytest.mark.parametrize("command", ["add-monitor", "remove-monitor"])
+def test_a_file_without_a_task_definition_is_named_as_what_it_is(
+    tmp_path: Path, command: str, text: bytes, sentence: bytes
+) -> None:
+    file = tmp_path / "stack.yaml"
+    file.write_bytes(text)
+    done = subprocess.run([*COMMAND[:-1], command, file], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    assert sentence in done.stderr
+
+
 def test_an_empty_image_is_refused(file: Path) -> None:
     done = add_monitor(file, "--image", " ")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)

@@ -47,11 +47,15 @@ class KilledProcesses(Struct, frozen=True, kw_only=True):
 
 
 class ProcessUse(Struct, frozen=True, kw_only=True):
-    """All processes with one name: how many there were, and the largest memory peak of any of them in MiB."""
+    """All processes with one name: how many there were, and their memory in MiB at its highest moment.
+
+    ``holders`` is the number of processes that held it together.
+    """
 
     name: str
     maximum_memory_mb: float
     count: int | None = None
+    holders: int | None = None
 
 
 class UsageSeries(Struct, frozen=True, kw_only=True):
@@ -178,7 +182,12 @@ def _series(record: Record) -> UsageSeries:
 def _processes(record: Record) -> tuple[ProcessUse, ...]:
     """Return the largest processes. One process of one name is the batch itself, whose memory is known already."""
     measured = [
-        ProcessUse(name=process.name, maximum_memory_mb=process.max_memory_used_mb, count=process.count)
+        ProcessUse(
+            name=process.name,
+            maximum_memory_mb=process.max_memory_used_mb,
+            count=process.count,
+            holders=process.max_memory_used_processes,
+        )
         for process in record.processes
         if process.max_memory_used_mb is not None
     ]

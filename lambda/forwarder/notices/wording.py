@@ -221,10 +221,14 @@ def series(values: Sequence[float | None], size: float | None) -> str:
 
 
 def process(used: ProcessUse, name: str) -> str | None:
-    """Return a process with its number and its memory peak; ``name`` is its escaped name. None without a peak."""
+    """Return the processes of a name with their memory peak; ``name`` is their escaped name. None without a peak."""
     peak = memory(used.maximum_memory_mb)
-    number = "" if used.count is None or used.count <= 1 else f"{used.count}×, "
-    return None if peak is None or not name else f"{name} ({number}peak {peak})"
+    if peak is None or not name:
+        return None
+    number = 1 if used.count is None else max(used.count, 1)
+    holders = used.holders or 1
+    together = "" if number == holders else f" in {holders} of them"
+    return f"{name} ({'' if number == 1 else f'{number}×, '}peak {peak}{together})"
 
 
 def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:

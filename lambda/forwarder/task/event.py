@@ -1,7 +1,7 @@
 """Parses EventBridge's "ECS Task State Change".
 
 A value that cannot be used counts as absent, and the others are used: a wrong type, a time that is not one of the years
-1970 to 9999, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot encode, is replaced in its text.
+1970 to 2200, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot encode, is replaced in its text.
 ``StoppedTask.flaws`` names each of these values.
 """
 
@@ -114,11 +114,11 @@ class _Fields:
         return whole or None
 
     def time(self, name: str) -> datetime | None:
-        """Return a time of the years 1970 to 9999; None if it is another one or absent."""
+        """Return a time of the years 1970 to 2200; None if it is another one or absent."""
         value = self.text(name)
         moment = parse_datetime(value)
         if value is not None and moment is None:
-            self._note(name, "not a time of the years 1970 to 9999")
+            self._note(name, "not a time of the years 1970 to 2200")
         return moment
 
     def exit_code(self, name: str) -> int | None:

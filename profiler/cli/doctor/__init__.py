@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import click
 import msgspec
 
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
 from profiler.cli.wiring.aws import AwsOptions
-from profiler.collectors.neuron import find_neuron_monitor
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.driver import NvmlSource
 from profiler.collectors.nvidia.library import is_driver_present, load_binding
 from profiler.collectors.nvidia.readings import GpuReading
@@ -22,7 +21,7 @@ from profiler.doctor.findings import Finding
 from profiler.doctor.task import DoctorContext, Probes, diagnose
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, LogTarget, connect
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, Connect, LogsClient, LogTarget, connect
 from profiler.sources import Unavailable
 from profiler.sources.cgroup.container import find_container_cgroup
 
@@ -46,7 +45,11 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",
 )
 @click.option("--task", "file", metavar="FILE", help="Check the task definition in FILE instead, before its first run.")
-@click.option("--family", metavar="NAME", help="Check the latest revision of this family in ECS, or NAME:REVISION.")
+@click.option(
+    "--family",
+    metavar="NAME",
+    help="Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
+)
 @click.option("--deployed", "stack", metavar="STACK", help="Check the forwarder in this CloudFormation stack instead.")
 @click.option("--elasticsearch", "url", metavar="URL", help="With --deployed: check the index templates there, too.")
 @click.option("--url", "ui_url", metavar="URL", help="With --deployed: check the dashboards in this Kibana, too.")
@@ -80,17 +83,20 @@ def command(
         raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
     clock = SystemClock()
     if file is not None or family is not None:
-        from profiler.cli.doctor.definition import findings_of_definition  # not in the monitor's container
+        from profiler.cli.doctor.definition import (
+            findings_of_family,
+            findings_of_file,
+        )  # not in the monitor's container
 
-        findings = findings_of_definition(file, family, region, profile)
+        findings = findings_of_file(file) if file is not None else findings_of_family(family or "", region, profile)
     elif stack is not None:
         from profiler.cli.doctor.deployment import findings_of_deployment  # as above
 
         findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), cluster, clock)
     else:
 
-        def connect_to(region_of_stream: str | None) -> LogsClient:
-            return connect(region or region_of_stream, profile)
+        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:
+            return connect(region or region_of_stream, on_failure, profile=profile)
 
         findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
     problems = 0
@@ -116,7 +122,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Callable[[str | None], LogsClient]) -> Probes:
+def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
     def read_gpus() -> GpuReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
@@ -143,7 +149,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Callable[[
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
-        neuron_devices=lambda: [str(node) for node in Path("/dev").glob("neuron[0-9]*")],
+        neuron_devices=neuron_devices,
         may_put=may_put,
         read_tags=read_tags,
     )

@@ -7,39 +7,68 @@ from shlex import quote
 
 from profiler import __version__
 from profiler.cli.taskdef.definition_files import read_bytes
-from profiler.cli.taskdef.ecs import TaskDefinitions, open_clients
+from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, open_clients, revision_of
 from profiler.cli.taskdef.files import STANDARD_INPUT
-from profiler.doctor.definition import definition_findings
-from profiler.doctor.findings import Finding
+from profiler.cli.taskdef.schedules import Schedules
+from profiler.core.errors import TaskProfilerError
+from profiler.doctor.definition import SCHEDULES, PinnedSchedule, definition_findings, schedule_findings
+from profiler.doctor.findings import Finding, note
 from profiler.taskdef.cloudformation import DefinitionChange, change_template, is_template
 from profiler.taskdef.containers import default_image
-from profiler.taskdef.document import read_document
+from profiler.taskdef.document import TaskDefinitionDocument, read_document
 
 _ADD = "task-profiler taskdef add-monitor"
 
 
-def findings_of_definition(
-    file: str | None, family: str | None, region: str | None, profile: str | None
-) -> Iterator[Finding]:
-    """The findings about the definition in ``file``, else about that of ``family`` in ECS.
+def findings_of_file(file: str) -> Iterator[Finding]:
+    """The findings about the definition in a file, a template or standard input.
 
     Raises:
         TaskProfilerError: if it cannot be read.
     """
-    if file is None:
-        name = family or ""
-        data = TaskDefinitions(open_clients(region, profile)("ecs")).describe(name)
-        command = f"{_ADD} --family {quote(name.partition(':')[0])} --register"
-    else:
-        name = "standard input" if file == STANDARD_INPUT else file
-        data = sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
-        command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
-    if file is not None and is_template(data):
+    is_input = file == STANDARD_INPUT
+    name = "standard input" if is_input else file
+    data = sys.stdin.buffer.read() if is_input else read_bytes(Path(file))
+    command = f"{_ADD} {quote(file)}" + ("" if is_input else " --in-place")
+    if is_template(data):
         for definition in _definitions_of_template(data, name):
             yield from definition_findings(definition, command, default_image=default_image(None, __version__))
+    else:
+        yield from _findings(read_document(data, name), command)
+
+
+def findings_of_family(family: str, region: str | None, profile: str | None) -> Iterator[Finding]:
+    """The findings about a family's latest revision in ECS, or ``family:revision``, and its pinned schedules.
+
+    Raises:
+        TaskProfilerError: if the definition cannot be read.
+    """
+    open_client = open_clients(region, profile)
+    definitions = TaskDefinitions(open_client("ecs"))
+    document = read_document(definitions.describe(family), family)
+    command = f"{_ADD} --family {quote(family.partition(':')[0])} --register"
+    yield from _findings(document, command)
+    try:
+        pinned = tuple(_pinned_schedules(open_client, definitions, document.arn or ""))
+    except TaskProfilerError as error:
+        yield note(SCHEDULES, f"{error} Whether they start this revision is not known.")
         return
-    document = read_document(data, name)
-    yield from definition_findings(document.definition, command, default_image=default_image(document.arn, __version__))
+    revision = revision_of(document.arn or "") or family
+    yield from schedule_findings(document.definition, revision, pinned, f"{command} --update-schedules")
+
+
+def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Finding]:
+    return definition_findings(document.definition, command, default_image=default_image(document.arn, __version__))
+
+
+def _pinned_schedules(
+    open_client: OpenClient, definitions: TaskDefinitions, revision_arn: str
+) -> Iterator[PinnedSchedule]:
+    for target in Schedules(open_client("events"), open_client("scheduler")).targets():
+        if target.is_pin_of(revision_arn):
+            revision = target.pinned_revision or ""
+            document = read_document(definitions.describe(revision), revision)
+            yield PinnedSchedule(title=target.title, revision=revision, definition=document.definition)
 
 
 def _definitions_of_template(data: bytes, name: str) -> tuple[Mapping[str, object], ...]:

@@ -123,7 +123,11 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         aws = replace(aws, region=record.region)
     moments = find_moments(record, series)
     what = f"The log of {record.task_id} cannot be read"
-    with aws_errors(what, f"logs:GetLogEvents on {record.log_group}"):
+    gone = (
+        f"{record.log_group} has no stream {record.log_stream}: check the retention of the group, --region and "
+        "--profile."
+    )
+    with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = aws_client("logs", aws, os.environ)
         lines = [EMPTY, *log_lines(client, record, moments, count, None)]
     write_lines(lines, os.environ)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from profiler.cli.text import Glyphs
 from profiler.record.accelerators import idle_advice
-from profiler.record.model import Record, TaskSize
+from profiler.record.model import Record
 from profiler.record.units import format_task_size, format_vcpu
 from profiler.runs.families import FamilySource, pattern_of
 from profiler.runs.source import CHECKPOINT, PastRun, RunFilter, family_of
@@ -90,12 +90,11 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
         basis = f"(by {_runs_text(advice.evidence)})"
-        if choice.changes or choice.current is None or choice.current == TaskSize():
+        if choice.is_right and advice.risk is None and choice.current is not None:
+            yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
+        else:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
             yield from advice.reasons[1 : _MAX_REASONS + 1]
-        else:
-            current = format_task_size(choice.current.vcpu, choice.current.memory_mb)
-            yield f"keep {current} {basis}"
     gpus = idle_advice(record.gpus)
     if gpus is not None:
         yield gpus

@@ -11,9 +11,12 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.model import Record
 from profiler.runs.moments import Moment, elapsed
+from profiler.runs.runtime_messages import out_of_memory_message
 
 _REPORT_MARKER = '"type":"task.report"'
 _MS_PER_SECOND = 1000
+# A stack trace follows the message of most runtimes.
+_SEARCHED_LINES = 200
 
 
 class LogsClient(Protocol):
@@ -27,12 +30,16 @@ class LogsClient(Protocol):
 class _Place(Struct, frozen=True, kw_only=True):
     title: str
     until_ms: int
+    min_lines: int = 0
 
 
 def log_lines(
     client: LogsClient, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment, and before the end. A line is shown once.
+
+    At the end, the last message of a runtime that ran out of memory, if one of these lines, or of the last lines
+    before the end, is one.
 
     Raises TaskProfilerError if the run has no log stream.
     """
@@ -42,16 +49,19 @@ def log_lines(
         )
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
+    read: list[str] = []
     for place in _places(record, moments):
         response = client.get_log_events(
             logGroupName=record.log_group,
             logStreamName=record.log_stream,
             endTime=place.until_ms + 1,
             # One more: the report is in the same stream.
-            limit=count + 1,
+            limit=max(count + 1, place.min_lines),
             startFromHead=False,
         )
-        events = [event for event in response["events"] if _REPORT_MARKER not in event["message"]][-count:]
+        events = [event for event in response["events"] if _REPORT_MARKER not in event["message"]]
+        read += [event["message"] for event in events]
+        events = events[-count:]
         yield EMPTY
         yield line(Span(f"{INDENT}{place.title}", "dim"), "" if events else "  no lines before it")
         for event in events:
@@ -61,6 +71,10 @@ def log_lines(
                 shown.add(key)
                 at = datetime.fromtimestamp(event["timestamp"] / _MS_PER_SECOND).astimezone(zone)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+    message = out_of_memory_message(read)
+    if message is not None:
+        yield EMPTY
+        yield line(Span("The program reported that it ran out of memory: ", "warning"), message)
 
 
 def _places(record: Record, moments: Sequence[Moment]) -> Iterator[_Place]:
@@ -71,4 +85,5 @@ def _places(record: Record, moments: Sequence[Moment]) -> Iterator[_Place]:
             yield _Place(title=title, until_ms=started_ns // NS_PER_MS + round(moment.start_ms))
     finished_ns = parse_ns(record.finished_at)
     if finished_ns is not None:
-        yield _Place(title="before the end", until_ms=finished_ns // NS_PER_MS + _MS_PER_SECOND)
+        until_ms = finished_ns // NS_PER_MS + _MS_PER_SECOND
+        yield _Place(title="before the end", until_ms=until_ms, min_lines=_SEARCHED_LINES)

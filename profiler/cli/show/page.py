@@ -11,7 +11,7 @@ from profiler.cli.show.sections import Section, arrange
 from profiler.cli.text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.accelerators import gpu_totals, neuron_totals
-from profiler.record.model import Distribution, Metrics, Number, Record, Series, TaskSize
+from profiler.record.model import Distribution, Metrics, Number, Process, Record, Series, TaskSize
 from profiler.record.sparkline import sparkline
 from profiler.record.units import (
     MIB,
@@ -38,6 +38,7 @@ _PERCENT = 100
 _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
+_MAX_WARNINGS = 3
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -129,7 +130,11 @@ def _devices(record: Record, glyphs: Glyphs) -> str:
 
 
 def _launch_type(record: Record) -> str:
-    words = {"FARGATE": "Fargate", "LOCAL": "this machine" if not record.task_arn else "ECS"}
+    words = {
+        "FARGATE": "Fargate",
+        "MANAGED_INSTANCES": "Managed Instances",
+        "LOCAL": "this machine" if not record.task_arn else "ECS",
+    }
     return words.get(record.launch_type or "", record.launch_type or "")
 
 
@@ -385,7 +390,7 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         yield from _labelled("killed", text + (f": {named}" if named else ""), view)
     yield from _labelled("I/O", _io(record.metrics, view.glyphs), view)
     yield from _labelled("largest", _processes(record, view.glyphs), view)
-    for warning in () if record.monitor is None else record.monitor.warnings[:1]:
+    for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
         yield from _labelled("warning", warning, view)
 
 
@@ -404,12 +409,21 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
     for process in record.processes[:_MAX_PROCESSES]:
         count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
         values = (
-            None if process.max_memory_used_mb is None else format_memory(process.max_memory_used_mb),
+            _process_memory(process),
             None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
         )
         known = ", ".join(value for value in values if value)
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
     return glyphs.separator.join(texts)
+
+
+def _process_memory(process: Process) -> str | None:
+    """The memory at the highest moment; with the number of the processes that held it if others have the name too."""
+    if process.max_memory_used_mb is None:
+        return None
+    holders = process.max_memory_used_processes or 1
+    together = "" if process.count in (None, holders) else f" in {holders} of them"
+    return format_memory(process.max_memory_used_mb) + together
 
 
 def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:

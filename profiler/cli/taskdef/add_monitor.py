@@ -14,7 +14,13 @@ from profiler.cli.taskdef.plan import Action, Change
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
 from profiler.core.ecs import arn_part
 from profiler.core.errors import UsageError
-from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, default_image_note
+from profiler.taskdef.add_monitor import (
+    AddMonitorOptions,
+    AddMonitorResult,
+    add_monitor,
+    default_image_note,
+    log_group_note,
+)
 from profiler.taskdef.cloudformation import DefinitionChange, change_template, is_template
 from profiler.taskdef.containers import default_image, own_log_group
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
@@ -112,7 +118,9 @@ def add_monitor_(
         return 0
     if image is None:
         warn(default_image_note(f"task-profiler:{__version__} in the registry of the account"))
-    return Rollout(open_clients(region, profile), request, lambda document: _planned(document, options)).run()
+    return Rollout(
+        open_clients(region, profile), request, lambda document: _planned(document, options), image=image
+    ).run()
 
 
 def _change_text(data: bytes, name: str, options: AddMonitorOptions) -> ChangedText:
@@ -141,15 +149,18 @@ def _add_in_template(
 def _planned(document: TaskDefinitionDocument, options: AddMonitorOptions) -> Change:
     added = _add(document, options)
     image = options.image or default_image(document.arn, __version__)
+    log_group = own_log_group(added.definition, image)
     is_changed = added.definition != document.definition
+    # The plan names the default image once, and knows whether the log group exists.
+    general = {default_image_note(image), log_group_note(log_group)}
     action: Action = "up to date" if not is_changed else "update monitor" if added.has_monitor else "add monitor"
     return Change(
         action=action,
         definition=added.definition,
-        notes=tuple(note for note in added.notes if note != default_image_note(image)),
+        notes=tuple(note for note in added.notes if note not in general),
         batch=added.batch,
         streams=report_streams(added.definition, added.batch, document.arn or "", image=image),
-        log_group=own_log_group(added.definition, image),
+        log_group=log_group,
     )
 
 

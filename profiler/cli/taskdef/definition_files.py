@@ -11,15 +11,17 @@ from profiler.record.model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.policy import DeploymentTarget
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
+from profiler.taskdef.in_place import with_members
 from profiler.taskdef.resize import read_run_target, with_size
 
 _NEW_FILE_MODE = 0o644
 
 
 class DefinitionFile(Struct, frozen=True, kw_only=True):
-    """A task definition and its file."""
+    """A task definition, its file, and the file's content."""
 
     path: Path
+    data: bytes
     document: TaskDefinitionDocument
 
     @property
@@ -39,7 +41,8 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
 
 def read_definition_file(path: Path) -> DefinitionFile:
     """Read a task definition. Raises TaskProfilerError if the file cannot be read or has no task definition."""
-    return DefinitionFile(path=path, document=read_document(read_bytes(path), str(path)))
+    data = read_bytes(path)
+    return DefinitionFile(path=path, data=data, document=read_document(data, str(path)))
 
 
 def read_bytes(path: Path) -> bytes:
@@ -74,10 +77,17 @@ def write_definition(path: Path, text: bytes, *, remedy: str) -> None:
 def apply_size(file: DefinitionFile, size: TaskSize) -> str:
     """Write the size into the file and return a sentence about the result.
 
-    The file is not touched if it already has this size.
+    The file is not touched if it already has this size. Only the size changes in it; a response of ECS becomes the
+    definition in it.
     """
-    changed = with_size(file.document.definition, size)
-    if changed == file.document.definition and not file.document.is_from_ecs:
+    before = file.document.definition
+    changed = with_size(before, size)
+    if changed == before and not file.document.is_from_ecs:
         return f"{file.path} has the recommended size already."
-    write_definition(file.path, file.document.text(changed), remedy="make it writable")
+    if file.document.is_from_ecs:
+        text = file.document.text(changed)
+    else:
+        changes = {name: str(value) for name, value in changed.items() if value != before.get(name)}
+        text = with_members(file.data, changes)
+    write_definition(file.path, text, remedy="make it writable")
     return f"{file.path} has {format_task_size(size.vcpu, size.memory_mb) or '-'} now."

@@ -2,18 +2,18 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors
+from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_errors, repeating
 from profiler.core.errors import TaskProfilerError
 
 _TASKS_PER_CALL = 100
 _SERVICES_PER_CALL = 10
-_MAX_ATTEMPTS = 10
+_MAX_REPEATS = 10
 _WILDCARDS = re.compile(r"[*?\[]")
 _STATUSES = ("RUNNING", "STOPPED")  # ECS lists stopped tasks for about an hour
 
@@ -26,19 +26,17 @@ def region_of_environment(region: str | None) -> str | None:
 
 
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
-    """Return a function that makes boto3's client of a service. Throttled calls are repeated, up to ten times.
+    """Return a function that makes boto3's client of a service.
 
-    The function raises TaskProfilerError if there is no such profile or no Region.
+    Throttled calls are repeated, up to ten times unless AWS_MAX_ATTEMPTS or the profile sets another number. The
+    function raises TaskProfilerError if there is no such profile or no Region.
     """
-    from botocore.config import Config  # heavy, and only for AWS
-
-    config = Config(retries={"mode": "standard", "max_attempts": _MAX_ATTEMPTS})
     options = AwsOptions(region=region_of_environment(region), profile=profile)
 
     @cache
     def open_client(service: str) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
         with aws_errors("AWS cannot be used"):
-            return aws_client(service, options, os.environ, config)
+            return aws_client(service, options, os.environ, repeating(options, _MAX_REPEATS))
 
     return open_client
 
@@ -55,9 +53,23 @@ def translate_errors(what: str) -> Iterator[None]:
         if not isinstance(error.__cause__, ParamValidationError):
             raise
         reason = " ".join(str(error.__cause__.kwargs["report"]).split())
-        raise TaskProfilerError(
-            f"boto3 does not know all fields of the definition, so {what}: upgrade boto3 ({reason})."
-        ) from error
+        raise TaskProfilerError(f"boto3 does not know all fields, so {what}: upgrade boto3 ({reason}).") from error
+
+
+class LastBody:
+    """The unparsed body of the last response of an operation.
+
+    boto3's parsed response lacks fields that are newer than boto3. Writing it back would lose them.
+    """
+
+    def __init__(self, client: Any, operation: str) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+        self.content = b""
+        service = client.meta.service_model.service_id.hyphenize()
+        # The event has more arguments than the response.
+        client.meta.events.register_last(f"after-call.{service}.{operation}", self._keep)
+
+    def _keep(self, http_response: Any, **_: object) -> None:  # noqa: ANN401  as above
+        self.content = http_response.content
 
 
 class TaskDefinitions:
@@ -65,21 +77,13 @@ class TaskDefinitions:
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
         self._client = client
-        self._last_body = b""
-        # The event has more arguments than the response.
-        client.meta.events.register_last("after-call.ecs.DescribeTaskDefinition", self._keep_body)
-
-    def _keep_body(self, http_response: Any, **_: object) -> None:  # noqa: ANN401  as above
-        self._last_body = http_response.content
+        self._described = LastBody(client, "DescribeTaskDefinition")
 
     def describe(self, name: str) -> bytes:
-        """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed.
-
-        boto3's parsed response lacks fields that are newer than boto3. Registering it would lose them.
-        """
+        """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed."""
         with translate_errors(f"the task definition {name!r} could not be read"):
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        return self._last_body
+        return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision and return its ARN."""
@@ -87,16 +91,22 @@ class TaskDefinitions:
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])
 
-    def families(self, globs: Sequence[str]) -> tuple[str, ...]:
-        """The families with an active revision whose name matches one of the globs, in alphabetical order."""
-        found: set[str] = set()
+    def is_active(self, name: str) -> bool:
+        """Whether ``family:revision`` can be started. A deleted revision cannot be described."""
+        with translate_errors(f"the task definition {name!r} could not be read"):
+            try:
+                described = self._client.describe_task_definition(taskDefinition=name)
+            except self._client.exceptions.ClientException:
+                return False
+        return bool(described["taskDefinition"]["status"] == "ACTIVE")
+
+    def families(self, glob: str) -> frozenset[str]:
+        """The families with an active revision whose name matches the glob."""
+        prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
+        start = {"familyPrefix": prefix} if prefix else {}
         with translate_errors("the task definitions could not be listed"):
-            for glob in globs:
-                prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
-                start = {"familyPrefix": prefix} if prefix else {}
-                pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
-                found.update(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
-        return tuple(sorted(found))
+            pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
+            return frozenset(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
 
     def families_of_tasks(self, cluster: str) -> frozenset[str]:
         """The families of the tasks that ECS lists for the cluster: running, and stopped within about an hour."""
@@ -136,6 +146,12 @@ class TaskDefinitions:
 def family_of(arn: str) -> str:
     """The family of a task definition's ARN, of ``family:revision`` or of a family."""
     return arn.rpartition("/")[2].split(":", 1)[0]
+
+
+def previous_revision(arn: str) -> str:
+    """``family:revision`` of the revision that was registered before this one."""
+    family, _, revision = arn.rpartition("/")[2].partition(":")
+    return f"{family}:{int(revision) - 1}"
 
 
 def revision_of(arn: str) -> str | None:

@@ -1,21 +1,23 @@
 """The plan for many families: what changes in each, or why nothing does."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.cli.output import UNKNOWN
 from profiler.cli.taskdef.ecs import revision_of
 from profiler.cli.taskdef.schedules import ScheduledTarget
 from profiler.cli.text import Column, Line, table
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import text
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
+from profiler.taskdef.revisions import Difference, difference
 
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "left", "refused", "failed"
 ]
-_SERVICE_REASON = "A service runs it: --services includes it."
 _GAP = 2
 _COLUMNS = tuple(Column(title, folds=True) for title in ("FAMILY", "BATCH", "ACTION", "NOTES"))
 
@@ -46,86 +48,112 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan. ``change`` is None if nothing can be done, for the reason in ``notes``."""
+    """One family of the plan. ``change`` is None if nothing can be done, for the reason in ``notes``.
+
+    ``document`` is the revision that the plan starts from. ``pinned`` are the targets whose revision differs from the
+    one that the plan ends with.
+    """
 
     family: str
     action: Action
     notes: tuple[str, ...] = ()
-    revision_arn: str = ""
+    document: TaskDefinitionDocument | None = None
     change: Change | None = None
     pinned: tuple[ScheduledTarget, ...] = ()
 
     @property
+    def revision_arn(self) -> str:
+        """The ARN of the revision that the plan starts from."""
+        return (None if self.document is None else self.document.arn) or ""
+
+    @property
+    def revision(self) -> str:
+        """``family:revision`` of the revision that the plan starts from."""
+        return revision_of(self.revision_arn) or self.family
+
+    @property
+    def definition(self) -> Mapping[str, object]:
+        """The definition that the plan ends with."""
+        if self.change is not None:
+            return self.change.definition
+        return {} if self.document is None else self.document.definition
+
+    @property
     def task_role(self) -> str | None:
         """The task role of the definition."""
-        role = None if self.change is None else self.change.definition.get("taskRoleArn")
-        return role if isinstance(role, str) and role else None
+        return text(self.definition.get("taskRoleArn"))
 
 
-class Describe(Protocol):
-    """Reads a family's latest active revision."""
-
-    def __call__(self, name: str) -> bytes:
-        """Return ECS's response; raises TaskProfilerError."""
-        ...
-
-
-def plan_families(
-    families: Sequence[str],
-    describe: Describe,
-    change: Callable[[TaskDefinitionDocument], Change],
-    *,
-    targets: Sequence[ScheduledTarget],
-    of_services: frozenset[str],
-    on_family: Callable[[], None],
-) -> tuple[PlannedFamily, ...]:
-    """Plan each family. A family that cannot be read or changed gets the reason, and the others are planned.
+class Planner:
+    """Plans families. A family that cannot be read or changed gets the reason.
 
     Args:
-        families: The names of the families.
-        describe: Reads a revision.
+        describe: Returns ECS's response for a family's latest active revision, or for ``family:revision``; raises
+            TaskProfilerError.
         change: Computes the change of a definition; raises TaskProfilerError if it is refused.
         targets: All scheduled targets of the account.
-        of_services: The families of services, which are left out.
-        on_family: Called after each family.
+        image: The monitor's image, if its repository has a name of the user's own.
     """
-    planned = []
-    for family in families:
-        of_family = tuple(one for one in targets if one.family == family)
-        planned.append(_plan_family(family, describe, change, of_family, is_service=family in of_services))
-        on_family()
-    return tuple(planned)
 
+    def __init__(
+        self,
+        describe: Callable[[str], bytes],
+        change: Callable[[TaskDefinitionDocument], Change],
+        *,
+        targets: Sequence[ScheduledTarget],
+        image: str | None,
+    ) -> None:
+        self._describe = describe
+        self._change = change
+        self._targets = targets
+        self._image = image
+        self._pinned: dict[str, Mapping[str, object]] = {}
 
-def _plan_family(
-    family: str,
-    describe: Describe,
-    change: Callable[[TaskDefinitionDocument], Change],
-    targets: Sequence[ScheduledTarget],
-    *,
-    is_service: bool,
-) -> PlannedFamily:
-    if is_service:
-        return PlannedFamily(family=family, action="left", notes=(_SERVICE_REASON,))
-    try:
-        document = read_document(describe(family), family)
-    except TaskProfilerError as error:
-        return PlannedFamily(family=family, action="failed", notes=(str(error),))
-    try:
-        changed = change(document)
-    except TaskProfilerError as error:
-        return PlannedFamily(family=family, action="refused", notes=(str(error),))
-    arn = document.arn or ""
-    newest = revision_of(arn)
-    pinned = tuple(
-        one
-        for one in targets
-        if one.pinned_revision is not None and (changed.is_new_revision or one.pinned_revision != newest)
-    )
-    notes = changed.notes + tuple(f"The {one.title} is pinned to {one.pinned_revision}." for one in pinned)
-    return PlannedFamily(
-        family=family, action=changed.action, notes=notes, revision_arn=arn, change=changed, pinned=pinned
-    )
+    def plan(self, family: str, revision: str | None = None) -> PlannedFamily:
+        """Read a revision (None: the latest active one), and plan its change."""
+        try:
+            document = read_document(self._describe(revision or family), family)
+        except TaskProfilerError as error:
+            return PlannedFamily(family=family, action="failed", notes=(str(error),))
+        try:
+            changed = self._change(document)
+        except TaskProfilerError as error:
+            return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
+        planned = PlannedFamily(
+            family=family, action=changed.action, notes=changed.notes, document=document, change=changed
+        )
+        pins = tuple(self._pins(planned))
+        return replace(
+            planned, notes=(*planned.notes, *(note for _, note in pins)), pinned=tuple(target for target, _ in pins)
+        )
+
+    def pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
+        """How the revision of a pinned target differs from the one that the plan ends with.
+
+        The revision that the plan starts from differs by the monitor alone. Raises TaskProfilerError.
+        """
+        pinned = target.pinned_revision or ""
+        if planned.change is None or pinned == planned.revision:
+            return "monitor" if planned.change is not None and planned.change.is_new_revision else "none"
+        if pinned not in self._pinned:  # many schedules may start one revision, which never changes
+            self._pinned[pinned] = read_document(self._describe(pinned), pinned).definition
+        return difference(self._pinned[pinned], planned.definition, self._image)
+
+    def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
+        """The targets that are pinned to another revision, each with a note."""
+        for target in self._targets:
+            if not target.is_pin_of(planned.revision_arn):
+                continue
+            note = f"The {target.title} is pinned to {target.pinned_revision}"
+            try:
+                found = self.pin_difference(planned, target)
+            except TaskProfilerError as error:
+                yield target, f"{note}. {error}"
+                continue
+            if found == "monitor":
+                yield target, f"{note}."
+            elif found == "other":
+                yield target, f"{note}, which differs by more than the monitor: --update-schedules skips it."
 
 
 def plan_table(planned: Sequence[PlannedFamily], width: int | None) -> list[Line]:

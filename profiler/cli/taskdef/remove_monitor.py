@@ -11,6 +11,7 @@ from profiler.cli.taskdef.files import ChangedText, change_files
 from profiler.cli.taskdef.plan import Change
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
 from profiler.taskdef.cloudformation import DefinitionChange, change_template, is_template
+from profiler.taskdef.containers import own_log_group
 from profiler.taskdef.document import TaskDefinitionDocument, read_document
 from profiler.taskdef.remove_monitor import remove_monitor
 
@@ -39,7 +40,7 @@ def remove_monitor_(
     """Remove the monitor container from the task definition in FILE, and print the definition without it.
 
     The result is what add-monitor was given. --family and --cluster print a plan for the families in
-    ECS, and --register carries it out. IAM policies are not removed.
+    ECS, and --register carries it out. IAM policies and log groups are not removed.
     """
     request = RolloutRequest(
         globs=families, clusters=clusters, register=register, update_schedules=update_schedules, services=services
@@ -49,10 +50,7 @@ def remove_monitor_(
         change_files(files, lambda data, name: _change_text(data, name, image), out=out, in_place=in_place)
         return 0
     return Rollout(
-        open_clients(region, profile),
-        request,
-        lambda document: _planned(document, image),
-        has_monitor=lambda data: remove_monitor(read_document(data, "ECS").definition, image).has_monitor,
+        open_clients(region, profile), request, lambda document: _planned(document, image), image=image
     ).run()
 
 
@@ -78,8 +76,10 @@ def _remove(image: str | None, definition: Mapping[str, object], _region: Mappin
 
 def _planned(document: TaskDefinitionDocument, image: str | None) -> Change:
     removed = remove_monitor(document.definition, image)
+    log_group = own_log_group(document.definition, image)
+    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
     return Change(
         action="remove monitor" if removed.has_monitor else "no monitor",
         definition=removed.definition,
-        notes=removed.notes,
+        notes=(*removed.notes, *kept),
     )

@@ -1,27 +1,28 @@
 """The task definitions of an account: plans the change of many families, and carries the plan out on request."""
 
-import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.cli.options import Decorated
 from profiler.cli.output import warn
-from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, revision_of, translate_errors
-from profiler.cli.taskdef.plan import Change, PlannedFamily, plan_families, plan_table
+from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, previous_revision, revision_of
+from profiler.cli.taskdef.log_groups import LogGroups
+from profiler.cli.taskdef.plan import Change, PlannedFamily, Planner, plan_table
+from profiler.cli.taskdef.role_policies import attach_policy, print_policy
 from profiler.cli.taskdef.schedules import ScheduledTarget, Schedules
-from profiler.cli.text import table_width, write_lines
+from profiler.cli.text import render_lines, table_width, write_lines
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.taskdef.document import TaskDefinitionDocument
-from profiler.taskdef.permissions import POLICY_NAME, merged_policy, policy, read_policy
+from profiler.taskdef.permissions import POLICY_NAME
 
-_EXISTS = "ResourceAlreadyExistsException"
-_MISSING = "NoSuchEntity"
+_SERVICE_REASON = "A service runs it: --services includes it."
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
@@ -55,7 +56,8 @@ def rollout_options(function: Decorated) -> Decorated:
             click.option(
                 "--update-schedules",
                 is_flag=True,
-                help="With --register: move pinned targets of EventBridge rules and schedules to the new revision.",
+                help="With --register: move EventBridge rules and schedules to the new revision, if the revision that "
+                "they are pinned to differs by the monitor alone.",
             ),
         )
     ):
@@ -87,8 +89,7 @@ class Rollout:
         open_client: Makes boto3's client of a service.
         request: Which families, and what to do.
         change: Computes the change of one definition; raises TaskProfilerError if it is refused.
-        has_monitor: Whether a revision (ECS's response) has the monitor. A pinned target of a family without a new
-            revision moves only if its revision has it; None: it always moves.
+        image: The monitor's image, if its repository has a name of the user's own.
     """
 
     def __init__(
@@ -97,14 +98,15 @@ class Rollout:
         request: RolloutRequest,
         change: Callable[[TaskDefinitionDocument], Change],
         *,
-        has_monitor: Callable[[bytes], bool] | None = None,
+        image: str | None,
     ) -> None:
         self._open = open_client
         self._request = request
-        self._change = change
-        self._has_monitor = has_monitor
         self._definitions = TaskDefinitions(open_client("ecs"))
         self._schedules = Schedules(open_client("events"), open_client("scheduler"))
+        self._log_groups = LogGroups(open_client)
+        self._change = change
+        self._image = image
         self._counts: Counter[str] = Counter()
 
     def run(self) -> int:
@@ -113,42 +115,46 @@ class Rollout:
         Raises:
             TaskProfilerError: if the families cannot be listed, or if there are none.
         """
-        planned = self._plan()
+        targets = self._targets()
+        planner = Planner(self._definitions.describe, self._change, targets=targets, image=self._image)
+        planned = self._plan(planner, self._families(targets))
         request = self._request
-        if request.print_policy:
-            self._print_policy(planned)
+        if request.print_policy:  # to standard output, for a program
+            click.echo(render_lines(plan_table(planned, None), is_coloured=False, encoding="utf-8"), err=True, nl=False)
+            print_policy(planned)
         else:
             write_lines(plan_table(planned, table_width()), os.environ)
-        self._counts["failed"] += sum(one.action == "failed" for one in planned)
         if request.attach_policy:
             self._attach_policies(planned)
         if request.register:
-            with _progress("Registering", len(planned)) as advance:
-                for one in planned:
-                    self._attempt(one.family, lambda one=one: self._carry_out(one))  # type: ignore[misc]
-                    advance()
+            planned, before = self._register(planner, planned), planned
+            if request.attach_policy:
+                self._attach_policies(
+                    [one for one, old in zip(planned, before, strict=True) if one.document != old.document]
+                )
+        self._counts["failed"] += sum(one.action == "failed" for one in planned)
         if request.register or request.attach_policy:
             self._print_summary(planned)
-        return 1 if self._counts["failed"] else 0
+        return 1 if self._counts["failed"] or self._counts["unmatched"] else 0
 
-    def _plan(self) -> tuple[PlannedFamily, ...]:
-        targets = self._targets()
-        families = self._families(targets)
-        if not families:
-            raise TaskProfilerError(
-                "No task definition family with an active revision is selected: check the globs, the cluster's name "
-                "and the Region."
-            )
+    def _plan(self, planner: Planner, families: Sequence[str]) -> tuple[PlannedFamily, ...]:
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
+        planned = []
         with _progress("Reading task definitions", len(families)) as advance:
-            return plan_families(
-                families,
-                self._definitions.describe,
-                self._change,
-                targets=targets,
-                of_services=of_services,
-                on_family=advance,
-            )
+            for family in families:
+                if family in of_services:
+                    planned.append(PlannedFamily(family=family, action="left", notes=(_SERVICE_REASON,)))
+                else:
+                    planned.append(self._with_log_group_note(planner.plan(family)))
+                advance()
+        return tuple(planned)
+
+    def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
+        change = planned.change
+        if change is None or change.log_group is None or not change.is_new_revision:
+            return planned
+        note = self._log_groups.creation_note(change.log_group)
+        return planned if note is None else replace(planned, notes=(*planned.notes, note))
 
     def _targets(self) -> tuple[ScheduledTarget, ...]:
         try:
@@ -160,69 +166,127 @@ class Rollout:
             return ()
 
     def _families(self, targets: Sequence[ScheduledTarget]) -> tuple[str, ...]:
+        """The selected families. Globs that select none of them are named."""
         request = self._request
-        active = self._definitions.families(request.globs or ("*",))
-        if not request.clusters:
-            return active
         seen: set[str] = set()
         for cluster in request.clusters:
             seen |= self._definitions.families_of_tasks(cluster)
             seen |= {one.family for one in targets if one.is_in(cluster)}
-        return tuple(family for family in active if family in seen)
+        selected: set[str] = set()
+        unmatched = []
+        for glob in request.globs or ("*",):
+            families = self._definitions.families(glob)
+            matching = families & seen if request.clusters else families
+            selected |= matching
+            if not matching:
+                unmatched.append(glob)
+        where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
+        unselected = f"is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
+        if not selected:
+            raise TaskProfilerError(
+                f"No task definition family with an active revision {unselected} globs, the cluster's name and the "
+                "Region."
+            )
+        if unmatched:
+            warn(f"No task definition family with an active revision {unselected} glob and the Region.")
+            self._counts["unmatched"] = len(unmatched)
+        return tuple(sorted(selected))
 
-    def _carry_out(self, planned: PlannedFamily) -> None:
-        change = planned.change
-        if change is None:
+    def _register(self, planner: Planner, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
+        """Carry the plan out. Returns what was carried out: another plan where a definition has changed meanwhile."""
+        done = []
+        with _progress("Registering", len(planned)) as advance:
+            for one in planned:
+                done.append(self._carry_out(planner, one))
+                advance()
+        return tuple(done)
+
+    def _carry_out(self, planner: Planner, planned: PlannedFamily) -> PlannedFamily:
+        moves = planned.pinned if self._request.update_schedules else ()
+        if planned.change is None or not (planned.change.is_new_revision or moves):
+            return planned
+        try:
+            planned = self._planned_again(planner, planned)
+            planned, arn = self._register_revision(planner, planned)
+        except TaskProfilerError as error:
+            self._print_failure(planned.family, error)
+            return planned
+        for target in planned.pinned if self._request.update_schedules else ():
+            self._attempt(planned.family, lambda target=target: self._move(planner, planned, target, arn))  # type: ignore[misc]
+        return planned
+
+    def _planned_again(self, planner: Planner, planned: PlannedFamily) -> PlannedFamily:
+        """The plan from what is there at this moment, so that the new revision undoes no deployment."""
+        current = planner.plan(planned.family)
+        if current.document != planned.document:
+            self._print_new_plan(current)
+        change = current.change
+        if change is None or change.log_group is None or not change.is_new_revision:
+            return current
+        if not self._log_groups.create(change.log_group):
+            return current
+        click.echo(f"created the log group {change.log_group}")
+        return self._planned_again(planner, current)  # a throttled call may have taken its time
+
+    def _print_new_plan(self, planned: PlannedFamily) -> None:
+        notes = " ".join(self._with_log_group_note(planned).notes)
+        if planned.action == "failed":
+            warn(f"{planned.family}: {notes}")
             return
-        arn = planned.revision_arn
-        if change.is_new_revision:
-            if change.log_group is not None:
-                self._create_log_group(change.log_group)
-            arn = self._definitions.register(change.definition)
+        start = f"{planned.family} was changed meanwhile, so it is planned again from {planned.revision}"
+        click.echo(f"{start}: {planned.action} {notes}".rstrip())
+
+    def _register_revision(self, planner: Planner, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
+        """Register the new revision, and return the plan that it is from, and its ARN.
+
+        ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
+        family is then planned again from it, and registered again even without a change: the latest revision counts.
+        """
+        if planned.change is None or not planned.change.is_new_revision:
+            return planned, planned.revision_arn
+        known = {planned.revision}
+        while True:
+            arn = self._definitions.register(planned.definition)
             click.echo(f"registered {revision_of(arn)}")
             self._counts["registered"] += 1
-        if not self._request.update_schedules:
-            return
-        for target in planned.pinned:
-            if change.is_new_revision or self._follows(target):
-                self._attempt(planned.family, lambda target=target: self._move(target, arn))  # type: ignore[misc]
+            previous = previous_revision(arn)
+            if previous in known or not self._definitions.is_active(previous):
+                return planned, arn
+            known.add(revision_of(arn) or "")
+            planned = planner.plan(planned.family, previous)
+            self._print_new_plan(planned)
+            if planned.action == "failed":
+                return planned, arn
 
-    def _follows(self, target: ScheduledTarget) -> bool:
-        """Whether a pinned target moves although its family gets no new revision."""
-        if self._has_monitor is None:
-            return True
-        return self._has_monitor(self._definitions.describe(str(target.pinned_revision)))
+    def _move(self, planner: Planner, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
+        """Move a pinned target, unless it is pinned to another version of the job at this moment."""
+        current = self._schedules.read(target)
+        while current is not None and current.is_pin_of(arn):
+            found = planner.pin_difference(planned, current)
+            if found == "other":
+                self._skip(current, f"pinned to {current.pinned_revision}")
+            if found != "monitor":
+                return
+            current = self._schedules.move(current, arn)
+            if current is not None and current.pinned_revision == revision_of(arn):
+                click.echo(f"moved {current.title} to {revision_of(arn)}")
+                self._counts["moved"] += 1
+                return
+        self._skip(target, f"not pinned to a revision of {planned.family} any more")
 
-    def _move(self, target: ScheduledTarget, arn: str) -> None:
-        self._schedules.move(target, arn)
-        click.echo(f"moved {target.title} to {revision_of(arn)}")
-        self._counts["moved"] += 1
-
-    def _create_log_group(self, name: str) -> None:
-        """Create the log group of the monitor unless it exists: ECS does not start a container without it."""
-        logs = self._open("logs")
-        with translate_errors(f"the log group {name!r} was not created, so no revision was registered"):
-            try:
-                logs.create_log_group(logGroupName=name)
-            except logs.exceptions.ClientError as error:
-                if error.response["Error"]["Code"] != _EXISTS:
-                    raise
+    def _skip(self, target: ScheduledTarget, reason: str) -> None:
+        click.echo(f"{target.title} skipped: {reason}")
+        self._counts["skipped"] += 1
 
     def _attempt(self, family: str, step: Callable[[], None]) -> None:
         try:
             step()
         except TaskProfilerError as error:
-            warn(f"{family}: {error}")
-            self._counts["failed"] += 1
+            self._print_failure(family, error)
 
-    def _print_policy(self, planned: Sequence[PlannedFamily]) -> None:
-        streams = frozenset[str]().union(*(one.change.streams for one in planned if one.change is not None))
-        if not streams:
-            raise TaskProfilerError(
-                "No selected family needs a permission, because no report is put into a batch's log stream: look at "
-                "the plan without --policy."
-            )
-        click.echo(json.dumps(policy(streams), indent=2))
+    def _print_failure(self, family: str, error: TaskProfilerError) -> None:
+        warn(f"{family}: {error}")
+        self._counts["failed"] += 1
 
     def _attach_policies(self, planned: Sequence[PlannedFamily]) -> None:
         streams: dict[str, frozenset[str]] = {}
@@ -235,14 +299,9 @@ class Rollout:
             self._attempt(role, lambda role=role, wanted=wanted: self._attach_policy(iam, role, wanted))  # type: ignore[misc]
 
     def _attach_policy(self, iam: Any, role: str, streams: frozenset[str]) -> None:  # noqa: ANN401  as in ecs.py
-        with translate_errors(f"the policy of the role {role!r} was not changed"):
-            existing = _existing_policy(iam, role)
-            merged = merged_policy(existing, streams)
-            if merged == existing:
-                return
-            iam.put_role_policy(RoleName=role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(merged))
-        click.echo(f"attached the policy {POLICY_NAME} to the role {role}")
-        self._counts["attached"] += 1
+        if attach_policy(iam, role, streams):
+            click.echo(f"attached the policy {POLICY_NAME} to the role {role}")
+            self._counts["attached"] += 1
 
     def _print_summary(self, planned: Sequence[PlannedFamily]) -> None:
         actions = Counter(one.action for one in planned)
@@ -250,6 +309,7 @@ class Rollout:
         parts = {
             "registered": self._counts["registered"],
             "schedules moved": self._counts["moved"],
+            "schedules skipped": self._counts["skipped"],
             "policies attached": self._counts["attached"],
             "unchanged": kept,
             "left": actions["left"],
@@ -259,15 +319,6 @@ class Rollout:
         warn(
             f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + "."
         )
-
-
-def _existing_policy(iam: Any, role: str) -> Mapping[str, object] | None:  # noqa: ANN401  boto3 makes its clients at run time
-    try:
-        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=POLICY_NAME)["PolicyDocument"])
-    except iam.exceptions.ClientError as error:
-        if error.response["Error"]["Code"] != _MISSING:
-            raise
-        return None
 
 
 @contextmanager

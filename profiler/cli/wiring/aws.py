@@ -11,6 +11,7 @@ from profiler.core.errors import TaskProfilerError
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
 _EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired"})
 _UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
+_NOT_FOUND = "ResourceNotFoundException"
 _THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
 
 
@@ -40,6 +41,15 @@ def aws_client(
     return aws_session(options, environment).client(service, config=config)
 
 
+def repeating(options: AwsOptions, repeats: int) -> Any:  # noqa: ANN401  botocore's own
+    """A configuration that repeats throttled calls, unless AWS_MAX_ATTEMPTS or the profile limits the attempts."""
+    from botocore.config import Config  # see the module's docstring
+    from botocore.session import Session
+
+    is_configured = Session(profile=options.profile).get_config_variable("max_attempts") is not None
+    return Config() if is_configured else Config(retries={"max_attempts": repeats})
+
+
 def aws_environment(options: AwsOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that select the region and the profile in another process, which may use boto3 alone."""
     region = options.region or environment.get("AWS_REGION")
@@ -48,12 +58,13 @@ def aws_environment(options: AwsOptions, environment: Mapping[str, str]) -> dict
 
 
 @contextmanager
-def aws_errors(what: str, permission: str | None = None) -> Iterator[None]:
+def aws_errors(what: str, permission: str | None = None, *, not_found: str | None = None) -> Iterator[None]:
     """Turn an error of AWS into a sentence.
 
     Args:
         what: What could not be done, such as ``/ecs/jobs cannot be read``.
         permission: The permissions that it needs; None: the operation that failed.
+        not_found: The sentence if AWS does not find it; None: AWS's own message and what to check.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
 
@@ -61,7 +72,9 @@ def aws_errors(what: str, permission: str | None = None) -> Iterator[None]:
         yield
     except ClientError as error:
         needed = permission or f"the operation {error.operation_name}"
-        raise TaskProfilerError(f"{what}: {_refusal(error.response.get('Error', {}), needed)}") from error
+        details = error.response.get("Error", {})
+        is_missing = not_found is not None and details.get("Code") == _NOT_FOUND
+        raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, needed)}") from error
     except BotoCoreError as error:
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 
@@ -77,7 +90,7 @@ def _refusal(error: Mapping[str, Any], permission: str) -> str:
         return f"AWS refused ({code}): check the credentials, or choose others by --profile."
     if code in _THROTTLED:
         return f"AWS answered {code} ({message}): wait a minute and repeat the command."
-    if code == "ResourceNotFoundException":
+    if code == _NOT_FOUND:
         return f"AWS does not find it ({message}): check name, --region and --profile."
     return f"AWS answered {code} ({message}): check name, --region and --profile."
 

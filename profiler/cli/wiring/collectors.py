@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profiler.cli.wiring.ecs import tag_lookup
 from profiler.collectors.base import Collectors
-from profiler.collectors.neuron import find_neuron_monitor
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.library import is_driver_present
 from profiler.collectors.processes.discovery import LazyProcessCollector, SampleComparingCollector, pids_of
 from profiler.core.background import BackgroundCall
@@ -134,7 +134,10 @@ def local_collectors(
         return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
 
     interval_ns = round(interval_seconds * NS_PER_SECOND)
-    accelerators = _AcceleratorFactory(settings, environment, clock, NullLog(), interval_ns)
+    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
+    accelerators = _AcceleratorFactory(
+        settings, environment, clock, NullLog(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
+    )
     gpu, neuron = accelerators.gpu_collectors(make_scope, listener), accelerators.neuron_collectors()
     child_pids = tuple(_child_pid_getter(collector) for collector in neuron)
     return LocalCollectors(
@@ -150,13 +153,17 @@ def _child_pid_getter(collector: "NeuronCollector") -> Callable[[], int | None]:
 
 
 class _AcceleratorFactory(Struct, frozen=True):
-    """Makes the collectors of the devices that the settings ask for or, with ``auto``, that this machine has."""
+    """Makes the collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
+
+    ``has_neuron_devices`` is asked only where there is a program named neuron-monitor.
+    """
 
     settings: AcceleratorSettings
     environment: Mapping[str, str]
     clock: Clock
     log: Log
     interval_ns: int
+    has_neuron_devices: Callable[[], bool] = lambda: True
 
     def gpu_collectors(
         self, make_scope: "Callable[[], GpuScope]", listener: "GpuListener | None" = None
@@ -189,7 +196,7 @@ class _AcceleratorFactory(Struct, frozen=True):
         if self.settings.neuron == "off":
             return ()
         program = find_neuron_monitor(self.environment.get("PATH"))
-        if program is None and self.settings.neuron == "auto":
+        if self.settings.neuron == "auto" and not (program is not None and self.has_neuron_devices()):
             return ()
         from profiler.collectors.neuron.collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.process import neuron_period_seconds

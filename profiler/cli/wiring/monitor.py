@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import BinaryIO, TextIO
+from collections.abc import Iterator, Sequence
 
 from profiler.cli.wiring.collectors import batch_processes, requested_tags, task_collectors
 from profiler.cli.wiring.ecs import metadata_source
@@ -12,6 +11,7 @@ from profiler.core.background import BackgroundCall
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
+from profiler.core.output import Output, standard_outputs
 from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.delivery import Delivery
@@ -20,7 +20,7 @@ from profiler.monitor.observation import Observation
 from profiler.monitor.reporter import Reporter, SwapTracker
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
-from profiler.sinks.stdout import StreamSink
+from profiler.sinks.stdout import StdoutSink
 from profiler.sources.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 
 
@@ -37,7 +37,8 @@ def run_monitor(stop: SignalHandler) -> int:
         return error.exit_code
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    log = JsonLog(_unbuffered(sys.stderr))
+    stdout, stderr = standard_outputs()
+    log = JsonLog(stderr)
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
@@ -51,7 +52,7 @@ def run_monitor(stop: SignalHandler) -> int:
         interval_ns,
         processes.on_sample,
         series_points=settings.series_points,
-        host_vcpu=host.vcpu,
+        host=host,
         devices=collectors.devices,
     )
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
@@ -65,14 +66,9 @@ def run_monitor(stop: SignalHandler) -> int:
         host=host,
         read_own_usage=read_own_usage,
         contributors=(*collectors.all, *requested_tags(settings, clock)),
-        notes=swap.notes,
+        notes=lambda task: (*swap.notes(task), *_output_notes(stdout, stderr)),
     )
-    delivery = Delivery(
-        CloudWatchLogsSink(connect, clock),
-        StreamSink(_unbuffered(sys.stdout)),
-        log,
-        lambda seconds, put: BackgroundCall(put, clock, seconds),
-    )
+    delivery = _delivery(stdout, clock, log)
     loop = MonitorLoop(
         settings,
         observation,
@@ -83,7 +79,28 @@ def run_monitor(stop: SignalHandler) -> int:
         batch_listeners=collectors.batch_listeners,
         exporter=_exporter(settings, observation, collectors.live, runtime, host),
     )
-    return 0 if loop.run() else 1
+    is_done = loop.run()
+    stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
+    stdout.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
+    return 0 if is_done else 1
+
+
+def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
+    return Delivery(
+        CloudWatchLogsSink(connect, clock),
+        StdoutSink(stdout),
+        log,
+        lambda seconds, put: BackgroundCall(put, clock, seconds),
+    )
+
+
+def _output_notes(stdout: Output, stderr: Output) -> Iterator[str]:
+    """Sentences about lines that were dropped."""
+    named = {stdout: "standard output"} | ({} if stderr is stdout else {stderr: "standard error"})
+    for output, name in named.items():
+        if output.dropped:
+            lines = "1 line was" if output.dropped == 1 else f"{output.dropped} lines were"
+            yield f"The monitor's {name} was not read for a while (a log driver that hangs?): {lines} dropped."
 
 
 def _exporter(
@@ -109,7 +126,3 @@ def _exporter(
     return PrometheusExporter(
         settings.prometheus_port, builder, runtime.clock, runtime.log, hold_ns=hold_ns(interval_ns)
     )
-
-
-def _unbuffered(stream: TextIO) -> BinaryIO:
-    return open(stream.fileno(), "wb", buffering=0, closefd=False)

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
@@ -87,9 +88,11 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
     from profiler.runs.local_history import LocalRuns
 
     path = history_path(file, environment)
+    store = HistoryStore(path, clock)
+    store.add_abandoned_runs()
     if file is not None and not os.path.lexists(path):
         raise TaskProfilerError(f"There is no history file {path}: check --history.")
-    return LocalRuns(path, HistoryStore(path, clock))
+    return LocalRuns(Path(path), store)
 
 
 def _cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:

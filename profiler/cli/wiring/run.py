@@ -15,10 +15,13 @@ from profiler.cli.run_options import RunOptions
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
+from profiler.core.output import Output
 from profiler.local.labels import parse_labels
+from profiler.local.launch import MAX_NAME_CHARS
 from profiler.local.prepared_run import prepare_run
 
-_STDERR = 2
+# The exit code waits at most this long for a reader of the report, which is in the history, too.
+_MAX_OUTPUT_SECONDS = 5.0
 
 
 def run_command(options: RunOptions) -> int:
@@ -33,6 +36,10 @@ def run_command(options: RunOptions) -> int:
         raise UsageError("--interval must be a number of seconds.")
     if options.name is not None and not options.name.strip():
         raise UsageError("--name is empty: give the run a name or leave the option out.")
+    if options.name is not None and len(options.name) > MAX_NAME_CHARS:
+        raise UsageError(
+            f"--name has {len(options.name)} characters, but a family has at most {MAX_NAME_CHARS}: use a shorter name."
+        )
     if options.history_file is not None and (options.no_history or not options.history_file):
         raise UsageError("--history needs a file name, and excludes --no-history: leave one of them out.")
     own_labels = parse_labels(options.labels)
@@ -44,19 +51,21 @@ def run_command(options: RunOptions) -> int:
         gc.freeze()  # the modules are no garbage
         gc.enable()
         finished = session.run(prepared)
+    stderr = session.stderr
     if finished.startup_error is not None:
-        _write_all(_STDERR, f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
-    _warn((*session.problems, *finished.warnings))
+        stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
+    _warn(stderr, (*session.problems, *finished.warnings))
     line, printed = session.lines(finished.report)
-    _write_report(printed + b"\n", descriptor, options.output)
-    _warn(session.add_to_history(line, finished.report))
+    _write_report(printed + b"\n", descriptor, options.output, stderr)
+    _warn(stderr, session.add_to_history(line, finished.report))
     session.stop_collectors()
+    stderr.drain(_MAX_OUTPUT_SECONDS)
     return finished.exit_code
 
 
-def _warn(sentences: Iterable[str]) -> None:
+def _warn(stderr: Output, sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        _write_all(_STDERR, f"task-profiler: {printable(sentence)}\n".encode())
+        stderr.write(f"task-profiler: {printable(sentence)}\n".encode())
 
 
 def _open_output(path: str) -> int:
@@ -71,21 +80,11 @@ def _open_output(path: str) -> int:
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
 
 
-def _write_report(line: bytes, descriptor: int | None, path: str | None) -> None:
+def _write_report(line: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
     """Write the line to the file, else to stderr. A failure does not change the exit code."""
     if descriptor is not None:
-        reason = _write_all(descriptor, line)
+        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(line)
         if reason is None:
             return
-        _write_all(_STDERR, f"task-profiler: --output {path} cannot be written ({reason}).\n".encode(errors="replace"))
-    _write_all(_STDERR, line)
-
-
-def _write_all(descriptor: int, data: bytes) -> str | None:
-    """Write all data. Returns the reason if that fails."""
-    while data:
-        try:
-            data = data[os.write(descriptor, data) :]
-        except OSError as error:
-            return error.strerror or str(error)
-    return None
+        stderr.write(f"task-profiler: --output {path} {reason}.\n".encode(errors="replace"))
+    stderr.keep(line)

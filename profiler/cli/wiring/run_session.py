@@ -11,6 +11,7 @@ from profiler.cli.wiring.collectors import local_collectors
 from profiler.cli.wiring.ecs import task_lookup
 from profiler.collectors.base import stop_collectors
 from profiler.core.clock import Clock
+from profiler.core.output import Output
 from profiler.history.recorder import HistoryRecorder
 from profiler.local.labels import build_default_labels, git_commit, runner_labels
 from profiler.local.prepared_run import PreparedRun
@@ -28,16 +29,17 @@ _STDERR = 2
 class RunSession:
     """The run of one command, with the real sources and sinks.
 
-    ``problems`` are sentences about invalid settings.
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
     """
 
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
         self._request = RunRequest(
             argv=options.words, family=options.name, interval_seconds=options.interval_seconds, labels=labels
         )
+        self.stderr = Output(_STDERR)
         self._output_format = options.output_format
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock) if options.live else None
+        self._view = _live_view(clock, self.stderr) if options.live else None
         gpu_listener = None if self._recorder is None else self._recorder.timeline.add_gpu
         found = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
         prices, price_problems = read_price_settings(os.environ)
@@ -49,6 +51,7 @@ class RunSession:
             prices=prices,
             series_points=series_points,
             pause=self._view.close if self._view is not None else lambda: None,
+            keep_so_far=(lambda _: None) if self._recorder is None else self._recorder.keep_so_far,
         )
         settings_problems = (*price_problems, *series_problems)
         self.problems = (*found.problems, *((problems_message(settings_problems),) if settings_problems else ()))
@@ -109,7 +112,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _live_view(clock: Clock) -> "LiveView | None":
+def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
     """Create the view for ``--live``; None if standard error is not a terminal."""
     if not os.isatty(_STDERR):
         return None
@@ -126,10 +129,7 @@ def _live_view(clock: Clock) -> "LiveView | None":
         return Terminal(columns=size.columns, rows=size.lines)
 
     def write(text: str) -> None:
-        try:
-            os.write(_STDERR, text.encode())
-        except OSError:
-            return  # The terminal has closed; command and report go on.
+        stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
 
     sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
     return LiveView(measure, write, sizes, clock.wall_ns())

@@ -163,7 +163,7 @@ def _request(session: requests.Session, method: str, url: str, path: str, **opti
         content: Any = response.json()
     except (requests.JSONDecodeError, RecursionError):
         content = None
-    return ServerResponse(status=response.status_code, body=content)
+    return ServerResponse(status=response.status_code, body=content, address=without_password(url))
 
 
 def without_password(url: str) -> str:

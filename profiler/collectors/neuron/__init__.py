@@ -21,3 +21,13 @@ def find_neuron_monitor(search_path: str | None, exists: Callable[[str], bool] =
     folders = [folder for folder in (search_path or "").split(os.pathsep) if folder.startswith("/")]
     candidates = (NEURON_MONITOR, *(f"{folder.rstrip('/')}/neuron-monitor" for folder in folders))
     return next(filter(exists, candidates), None)
+
+
+def neuron_devices(folder: str = "/dev") -> tuple[str, ...]:
+    """The device nodes that the Neuron driver has created."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  only names are needed
+    except OSError:
+        return ()
+    nodes = (name for name in names if name.startswith("neuron") and name.removeprefix("neuron").isdecimal())
+    return tuple(sorted(f"{folder}/{name}" for name in nodes))

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.base import with_source
+from profiler.collectors.base import ThreadFailure, with_source
 from profiler.collectors.neuron.reports import NeuronReport
 from profiler.collectors.neuron.usage import NeuronReadings, NeuronUsage
 from profiler.core.log import Log
@@ -36,6 +36,11 @@ class NeuronSource(Protocol):
     @property
     def pid(self) -> int | None:
         """The process id of neuron-monitor while it runs."""
+        ...
+
+    @property
+    def failure(self) -> ThreadFailure | None:
+        """The error that ended the source's thread."""
         ...
 
     def start(self) -> None:
@@ -84,6 +89,10 @@ class NeuronCollector:
         """The process id of neuron-monitor while it runs."""
         return None if self._source is None else self._source.pid
 
+    @property
+    def _failure(self) -> ThreadFailure | None:
+        return None if self._source is None else self._source.failure
+
     def start(self) -> None:
         """Start neuron-monitor in the source's thread."""
         if self._source is None:
@@ -101,16 +110,23 @@ class NeuronCollector:
             self._source.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """Return the record with ``neuron`` if devices were reported, and with a warning if required ones were not."""
+        """Return the record with ``neuron`` if devices were reported, and with a warning if required ones were not.
+
+        After an error has ended the reports, checkpoints have no ``neuron``.
+        """
+        failure = self._failure
+        stopped = () if failure is None else (failure.sentence("Neuron values"),)
+        if stopped and record.status == "running":
+            return with_source(record, None, stopped)
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
         if neuron is not None:
             record = replace(record, neuron=neuron)
         warnings = () if self.startup_error is None or self.has_data else (self.startup_error,)
-        return with_source(record, self.name if self.has_data else None, warnings)
+        return with_source(record, self.name if self.has_data else None, (*warnings, *stopped))
 
     def latest(self) -> NeuronReadings | None:
-        """Return the devices at the last report; None before the first."""
-        return self._usage.latest()
+        """Return the devices at the last report; None before the first, and after an error has ended the reports."""
+        return self._usage.latest() if self._failure is None else None
 
     def take_readings(self, into: DeviceReadings) -> None:
         """Add the cores' utilization since the last call."""

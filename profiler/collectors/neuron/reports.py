@@ -120,7 +120,7 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     try:
         document = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Unavailable(f"it printed a line that is not a JSON object: {error}", kind="not a JSON object")
+        return Unavailable(f"it printed a line that is not a JSON object: {error}")
     if document == wire.Document():
         return Unavailable("it printed a JSON object that is not a report")
     return _ReportParser().report(document)

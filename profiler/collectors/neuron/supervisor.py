@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.base import StoppableThread
+from profiler.collectors.base import StoppableThread, ThreadFailure
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.process import (
     MAX_LINE_BYTES,
@@ -163,11 +163,16 @@ class NeuronMonitorSource:
         process = self._process
         return None if process is None else process.pid
 
+    @property
+    def failure(self) -> ThreadFailure | None:
+        """The error that ended the thread."""
+        return None if self._thread is None else self._thread.failure
+
     def start(self) -> None:
         """Start the thread and return at once. Only the first call does anything."""
         if self._thread is None and self._stop_deadline_ns is None:
             wake = self._wake = WakeEvent()
-            self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set)
+            self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:

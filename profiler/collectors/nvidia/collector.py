@@ -1,7 +1,8 @@
 """Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -49,13 +50,14 @@ class DriverHealth:
         self._read_error: str | None = None
         self._is_final_reading_missing = False
 
-    def call_started(self) -> None:
-        """A call into the driver begins."""
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call into the driver."""
         self._busy_since_ns = self._clock.monotonic_ns()
-
-    def call_ended(self) -> None:
-        """The call has returned."""
-        self._busy_since_ns = None
+        try:
+            yield
+        finally:
+            self._busy_since_ns = None
 
     def on_success(self) -> None:
         """A reading succeeded."""
@@ -199,17 +201,27 @@ class GpuCollector:
             self._reader.stop(max_seconds - first_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """Return the record with ``gpus``, and with ``gpuScope`` if they are not known to be the batch's."""
+        """Return the record with ``gpus``, and with ``gpuScope`` if they are not known to be the batch's.
+
+        After an error has ended the readings, checkpoints have no ``gpus``.
+        """
+        failure = self._reader.failure
+        stopped = () if failure is None else (failure.sentence("GPU values"),)
+        if stopped and record.status == "running":
+            return with_source(record, None, stopped)
         with self._lock:
             selection = resolve(self._scope.selection_for(record.container.name), self._usage.facts())
             gpus = self._usage.gpus(selection.selectors)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
         if gpus:
             record = replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
-        return with_source(record, self.name if self.has_data else None, self._warnings(matches_none=matches_none))
+        warnings = (*self._warnings(matches_none=matches_none), *stopped)
+        return with_source(record, self.name if self.has_data else None, warnings)
 
     def latest(self) -> GpuReadings | None:
-        """Return the GPUs at the last reading; None before the first."""
+        """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
+        if self._reader.failure is not None:
+            return None
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
@@ -238,17 +250,15 @@ class GpuCollector:
         return True
 
     def _close_source(self) -> None:
-        self._driver_health.call_started()
-        self._source.close()
-        self._driver_health.call_ended()
+        with self._driver_health.call():
+            self._source.close()
 
     def tick(self, *, counters: bool = False) -> None:
         """Take one reading. The slow counters are included with ``counters``, else every 10 s for each GPU."""
         now_ns = self._clock.monotonic_ns()
         with_counters = counters or now_ns >= self._counters_due_ns
-        self._driver_health.call_started()
-        reading = self._source.read(counters=with_counters)
-        self._driver_health.call_ended()
+        with self._driver_health.call():
+            reading = self._source.read(counters=with_counters)
         if isinstance(reading, Unavailable):
             self._on_failure(reading)
             return

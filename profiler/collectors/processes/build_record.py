@@ -30,6 +30,7 @@ from profiler.record.model import (
     Sampling,
     Series,
     known_status,
+    may_have_missed_a_kill,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 from profiler.sources.cgroup.hierarchy import GroupPeak
@@ -69,23 +70,19 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
     if _is_finer(measured.usage, record.sampling):
         record = _with_series(record, measured, sizes)
     peak_bytes, source = _peak(record.metrics, measured, sizes)
+    metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     verdict = out_of_memory(
         Outcome(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
-        limit_hits=1 if record.likely_out_of_memory else None,  # a finding of the task stats is kept
-        is_end_covered=record.likely_out_of_memory is False
-        or source == "kernel"
-        or measured.usage.memory_readings.reach(parse_ns(record.finished_at)),
+        peak_source=source,
         memory_kills=None if measured.kills is None else measured.kills.count,
+        may_have_missed_a_kill=may_have_missed_a_kill(replace(record, metrics=metrics)),
     )
-    return replace(
-        record,
-        metrics=with_peak(record.metrics, peak_bytes, source, sizes),
-        likely_out_of_memory=verdict.likely,
-        out_of_memory_evidence=verdict.evidence,
-        memory_kills=measured.kills,
-    )
+    record = replace(record, metrics=metrics, memory_kills=measured.kills)
+    if record.likely_out_of_memory and not verdict.likely:
+        return record  # by hits of the limit, which only the task stats have
+    return replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
 
 
 def _end_ns(record: Record) -> int | None:

@@ -102,44 +102,72 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
 
 class _TrackedContainer:
-    """The sources of one batch container in its current incarnation, and its aggregates over all of them."""
+    """The sources of one batch container, and its aggregates over all its restarts.
+
+    The number of the incarnation rises with each new container and with each new control group of the same one.
+    """
 
     def __init__(self, batch: BatchProcesses) -> None:
         self.batch = batch
         self.duty_cycle = DutyCycle(_MAX_CPU_FRACTION)
         self.docker_id = ""
-        self.incarnation = ""
+        self.incarnation = 0
         self.started_ns: int | None = None
+        self.is_new = True
         self.source: ProcessSource | None = None
         self.group: CgroupSource | None = None
+        self.is_group_gone = False
         self.attempts_left = 0
         self.main_pid: int | None = None
+        self.group_main_pid: int | None = None
 
     def begin(self, container: ContainerMetadata, docker_id: str, machine: ProcessAccess) -> None:
-        """Open the sources of a container if it is a new one or was restarted."""
-        incarnation = f"{docker_id}/{container.restart_count}"
-        if incarnation == self.incarnation:
+        """Open the sources of a container if it is a new one. A restart in place shows in its control group."""
+        if docker_id == self.docker_id:
             return
+        if not self.docker_id:
+            self.started_ns, self.is_new = container.started_ns, not container.restart_count
         self.close()
-        self.docker_id, self.incarnation = docker_id, incarnation
-        self.started_ns = None if container.restart_count else container.started_ns
+        self.docker_id = docker_id
         self.source = machine.open_processes(docker_id)
+        self._begin_incarnation()
+
+    def _begin_incarnation(self) -> None:
+        self.incarnation += 1
+        self.is_group_gone = False
         self.attempts_left = _MAX_CGROUP_ATTEMPTS
 
     def read_processes(self, machine: ProcessAccess) -> ProcessSnapshot:
         """Read the processes, and open the control group through one of them."""
         snapshot = ProcessSnapshot() if self.source is None else self.source.read()
+        if self.is_group_gone and self.group is not None and snapshot.main_pid not in (None, self.group_main_pid):
+            self.group.close()
+            self.group = None
+            self._begin_incarnation()
         self.main_pid = snapshot.main_pid
         for process in snapshot.processes:
             if self.group is not None or self.attempts_left == 0:
                 break
             self.attempts_left -= 1
-            self.group = machine.open_cgroup(process.pid, self.docker_id)
+            self.group, self.group_main_pid = machine.open_cgroup(process.pid, self.docker_id), snapshot.main_pid
         return snapshot
 
     def read_group(self) -> GroupReading | None:
         """Read the control group; None if it was not found or is removed."""
-        return None if self.group is None else self.group.read()
+        reading = None if self.group is None else self.group.read()
+        self.is_group_gone = self.group is not None and reading is None
+        return reading
+
+    def context(self, monotonic_ns: int, wall_ns: int) -> ReadingContext:
+        """The context of a reading that began at these times; made after it, because it can find a restart."""
+        return ReadingContext(
+            docker_id=self.docker_id,
+            incarnation=self.incarnation,
+            monotonic_ns=monotonic_ns,
+            wall_ns=wall_ns,
+            started_ns=self.started_ns,
+            is_new=self.is_new,
+        )
 
     def close(self) -> None:
         """Close the sources."""
@@ -202,11 +230,11 @@ class ProcessCollector:
             self._machine.exit_waiter.wake()
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Compare the readings with a sample of the task stats."""
+        """Take over a sample of the task stats, to compare it with the readings."""
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
-                tracked.batch.comparison.on_sample(sample)
+                tracked.batch.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
         """Take one reading of all processes now."""
@@ -218,26 +246,34 @@ class ProcessCollector:
         self._reader.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """Return the record with the processes of its container, and a warning if the task stats contradict them."""
+        """Return the record with the processes of its container, and a warning if the task stats contradict them.
+
+        After an error has ended the readings, checkpoints have none of their values, and the time series of a report is
+        that of the task stats.
+        """
+        failure = self._reader.failure
+        stopped = () if failure is None else (failure.sentence("process values"),)
+        if stopped and record.status == "running":
+            return with_source(record, None, stopped)
         name = _SOURCE_NAME if self.has_data else None
         with self._lock:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
-                return with_source(record, name)
+                return with_source(record, name, stopped)
             batch = tracked.batch
             measured = ProcessMeasurements(
                 usage=batch.usage,
                 cpu_ns=batch.cpu_ns,
                 peak_bytes=batch.peak_bytes,
                 group_peak=batch.group_peak(is_running=record.status == "running"),
-                processes=batch.totals.top(),
+                processes=batch.totals.top(is_memory_shared=batch.comparison.counts_shared_memory_twice),
                 kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
-                agrees_on_cpu=batch.comparison.cpu_agrees,
-                agrees_on_memory=batch.comparison.memory_agrees,
+                agrees_on_cpu=not stopped and batch.comparison.cpu_agrees,
+                agrees_on_memory=not stopped and batch.comparison.memory_agrees,
                 demand=batch.demand,
                 since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
             )
-            return with_source(with_processes(record, measured), name, batch.comparison.warnings())
+            return with_source(with_processes(record, measured), name, (*batch.comparison.warnings(), *stopped))
 
     def _read_batches(self, *, is_complete: bool) -> bool:
         self.tick(force=is_complete)
@@ -283,24 +319,18 @@ class ProcessCollector:
                     tracked.batch.add_early_group(group)
 
     def _read(self, tracked: _TrackedContainer, *, force: bool) -> None:
-        now_ns = self._clock.monotonic_ns()
-        context = ReadingContext(
-            incarnation=tracked.incarnation,
-            monotonic_ns=now_ns,
-            wall_ns=self._clock.wall_ns(),
-            started_ns=tracked.started_ns,
-        )
+        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
         if tracked.duty_cycle.is_due(now_ns) or force:
-            self._read_processes(tracked, context)
+            self._read_processes(tracked, now_ns, wall_ns)
         elif (group := tracked.read_group()) is not None:
             with self._lock:
-                tracked.batch.add_group(group, context)
+                tracked.batch.add_group(group, tracked.context(now_ns, wall_ns))
 
-    def _read_processes(self, tracked: _TrackedContainer, context: ReadingContext) -> None:
+    def _read_processes(self, tracked: _TrackedContainer, now_ns: int, wall_ns: int) -> None:
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
         group = tracked.read_group()
         host_kills = self._machine.oom_kills()
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, context)
-        tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, context.monotonic_ns)
+            tracked.batch.add(snapshot, group, host_kills, tracked.context(now_ns, wall_ns))
+        tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)

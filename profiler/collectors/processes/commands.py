@@ -1,15 +1,14 @@
 """The batch's processes by command: totals, and out-of-memory kills."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.model import MemoryKills, Process
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
-from profiler.sources.linux.process_tree import ProcessReading
+from profiler.sources.linux.process_tree import ProcessReading, TreeMemory
 
 _SHOWN_PER_RANKING = 5
 # Commands with different arguments count as different names: the smallest are dropped.
@@ -32,15 +31,13 @@ class _ProcessName(Struct, frozen=True):
 
 
 class _Total(Struct, frozen=True, gc=False):
-    """The number and CPU time of the processes of one name, and their largest high-water mark."""
+    """The number and CPU time of the processes of one name."""
 
     count: int = 0
     cpu_ns: int = 0
-    peak_bytes: int | None = None
 
     def plus(self, process: ProcessReading) -> "_Total":
-        peak_bytes = max_known(self.peak_bytes, process.peak_bytes)
-        return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns, peak_bytes)
+        return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns)
 
 
 class ProcessTotals:
@@ -48,51 +45,69 @@ class ProcessTotals:
 
     def __init__(self, show_arguments: ShowArguments = lambda _: None) -> None:
         self._show_arguments = show_arguments
-        self._present: dict[tuple[int, int], ProcessReading] = {}
+        self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
         self._ended: dict[_ProcessName, _Total] = {}
+        self._memory: dict[_ProcessName, TreeMemory] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> None:
         """Add a reading of all processes."""
-        now = {process.identity: process for process in processes}
-        for identity, before in self._present.items():
-            process = now.get(identity)
-            if process is None:
-                self._count(self._ended, before)
-            elif process.peak_bytes is None and before.peak_bytes is not None:
-                # A zombie has no memory any more: keep the last reading with its high-water mark.
-                now[identity] = before
+        before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
+        readings: dict[_ProcessName, list[ProcessReading]] = {}
+        changed: set[_ProcessName] = set()
+        for process in processes:
+            name, last = before.get(process.identity, (None, None))
+            if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
+                name = _ProcessName(process.name, self._show_arguments(process))
+            readings.setdefault(name, []).append(process)
+            if process is not last:
+                changed.add(name)
+            # A zombie has no memory any more: keep the last reading with its high-water mark.
+            is_zombie = process.peak_bytes is None and last is not None and last.peak_bytes is not None
+            now[process.identity] = before[process.identity] if is_zombie else (name, process)
+        for identity in before.keys() - now.keys():
+            name, process = before[identity]
+            self._ended[name] = self._ended.get(name, _Total()).plus(process)
+            changed.add(name)
+        for name in changed:
+            self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
         self._present = now
-        if len(self._ended) > _MAX_NAMES:
-            kept = _top_names(self._ended, _KEPT_PER_RANKING)
-            self._ended = {name: self._ended[name] for name in kept}
+        if len(self._memory) - len(now) > _MAX_NAMES:
+            self._drop_smallest()
 
-    def top(self) -> tuple[Process, ...]:
-        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time."""
+    def top(self, *, is_memory_shared: bool = False) -> tuple[Process, ...]:
+        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
+
+        With ``is_memory_shared`` the processes share memory that counts for each of them: the peak of a name is then
+        the largest high-water mark of one process, and no sum.
+        """
         totals = dict(self._ended)
-        for process in self._present.values():
-            self._count(totals, process)
-        shown = sorted(_top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
-        return tuple(_shown_totals(name, totals[name]) for name in shown)
+        for name, process in self._present.values():
+            totals[name] = totals.get(name, _Total()).plus(process)
+        shown = sorted(self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
+        return tuple(self._shown_totals(name, totals[name], is_memory_shared=is_memory_shared) for name in shown)
 
-    def _count(self, totals: dict[_ProcessName, _Total], process: ProcessReading) -> None:
-        name = _ProcessName(process.name, self._show_arguments(process))
-        totals[name] = totals.get(name, _Total()).plus(process)
+    def _drop_smallest(self) -> None:
+        kept = self._top_names(self._ended, _KEPT_PER_RANKING)
+        self._ended = {name: self._ended[name] for name in kept}
+        kept.update(name for name, _ in self._present.values())
+        self._memory = {name: memory for name, memory in self._memory.items() if name in kept}
 
+    def _top_names(self, totals: Mapping[_ProcessName, _Total], count: int) -> set[_ProcessName]:
+        by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
+        by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
+        return {*by_cpu, *by_peak}
 
-def _top_names(totals: dict[_ProcessName, _Total], count: int) -> set[_ProcessName]:
-    by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
-    by_peak = sorted(totals, key=lambda name: -(totals[name].peak_bytes or 0))[:count]
-    return {*by_cpu, *by_peak}
-
-
-def _shown_totals(name: _ProcessName, total: _Total) -> Process:
-    return Process(
-        name=name.command,
-        arguments=name.arguments,
-        count=total.count,
-        cpu_seconds=round(total.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
-        max_memory_used_mb=mebibytes(total.peak_bytes),
-    )
+    def _shown_totals(self, name: _ProcessName, total: _Total, *, is_memory_shared: bool) -> Process:
+        memory = self._memory[name]
+        peak = (memory.largest_mark_bytes, 1) if is_memory_shared else (memory.peak_bytes, memory.peak_processes)
+        return Process(
+            name=name.command,
+            arguments=name.arguments,
+            count=total.count,
+            cpu_seconds=round(total.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+            max_memory_used_mb=mebibytes(peak[0]),
+            max_memory_used_processes=None if peak[0] is None else peak[1],
+        )
 
 
 class OomKillCounts(Struct, frozen=True, kw_only=True):
@@ -117,6 +132,10 @@ class OomKillTracker:
         self._steps = 0
         self._steps_with_an_end = 0
         self._victims: list[Process] = []
+
+    def restart(self) -> None:
+        """The container has a new control group, whose counter begins at 0."""
+        self._in_container.restart()
 
     def add(self, counted: OomKillCounts, ended: Sequence[ProcessReading], missed_pids: int) -> None:
         """Add a reading.

@@ -12,16 +12,18 @@ _SECRET_NAME = re.compile(
 )
 _NAMED_VALUE = re.compile(rf"(-{{0,2}}[\w.-]+{_SEPARATOR})(.+)", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}[\w.-]+")
-_USER_IN_ADDRESS = re.compile(r"(\w+://)[^/@\s]+@")
+_USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
-_OPAQUE_TOKEN = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_=-]{24,}")
+_OPAQUE_TOKEN = re.compile(r"[A-Za-z0-9+_=-]{24,}")
+_UNSPACED = re.compile(r"\S+")
+_LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
 
 
 def redact(words: Sequence[str]) -> str:
     """Join a command line and mask what looks like a secret.
 
     Masked are the values of options and variables whose name suggests a secret, users and passwords in addresses, and
-    long opaque words.
+    long opaque words. The time grows in proportion to the length.
     """
     shown: list[str] = []
     masks_next = False
@@ -35,7 +37,17 @@ def _redact_word(word: str) -> str:
     named = _NAMED_VALUE.fullmatch(word)
     if named is not None and _is_secret_name(named[1][:-1]):
         return named[1] + _MASK
-    return _OPAQUE_TOKEN.sub(_MASK, _USER_IN_ADDRESS.sub(rf"\1{_MASK}@", word))
+    return _UNSPACED.sub(_redact_opaque_tokens, _USER_IN_ADDRESS.sub(f"{_MASK}@", word))
+
+
+def _redact_opaque_tokens(unspaced: re.Match[str]) -> str:
+    """Mask each token that is followed by, or has, a digit and a letter."""
+    text = unspaced[0]
+    digit, letter = _LAST_DIGIT.match(text), _LAST_LETTER.match(text)
+    if digit is None or letter is None:
+        return text
+    end = min(digit.end(), letter.end())
+    return _OPAQUE_TOKEN.sub(lambda token: _MASK if token.start() < end else token[0], text)
 
 
 def _is_secret_name(name: str) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.statistics import MonotonicCounter
 from profiler.collectors.processes.commands import OomKillCounts, OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.reader import ProcessSnapshot
 from profiler.core.optional_math import max_known
@@ -26,6 +27,8 @@ _MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
 _MIN_COMPARISONS = 3
 # A rate over a step of a few milliseconds is mostly rounding of the counters.
 _MIN_STEP_FRACTION = 0.5
+# A reading of all processes takes at most this long after its time stamp.
+_MAX_READING_NS = NS_PER_SECOND // 10
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -46,6 +49,7 @@ class SourceComparison:
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
+        self._before_reset_ns = (0, 0)
         self._first_cpu_ns: tuple[int, int] | None = None
         self._last_cpu_ns: tuple[int, int] | None = None
         self._comparisons = 0
@@ -113,6 +117,9 @@ class SourceComparison:
             return
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
             pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
+            if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
+                # A restarted container: what it used after the last sample is in no sample.
+                self._before_reset_ns, self._first_cpu_ns = self._cpu_growth_ns(), None
             self._first_cpu_ns = self._first_cpu_ns or pair
             self._last_cpu_ns = pair
         if sample.memory_used_bytes is not None and earlier.memory_bytes is not None and later.memory_bytes is not None:
@@ -129,8 +136,8 @@ class SourceComparison:
     def _cpu_growth_ns(self) -> tuple[int, int]:
         if self._first_cpu_ns is None or self._last_cpu_ns is None:
             return 0, 0
-        first, last = self._first_cpu_ns, self._last_cpu_ns
-        return last[0] - first[0], last[1] - first[1]
+        first, last, before = self._first_cpu_ns, self._last_cpu_ns, self._before_reset_ns
+        return before[0] + last[0] - first[0], before[1] + last[1] - first[1]
 
     def _is_majority(self, moments: int) -> bool:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
@@ -142,16 +149,53 @@ def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int
     return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
 
 
+class StatsPeak:
+    """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
+
+    The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
+    bound only for what was seen before it was read, and only until the container starts anew.
+    """
+
+    def __init__(self) -> None:
+        self._read_ns = 0
+        self._bytes: int | None = None
+        self._needed_ns = 0
+        self._is_usable = True
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats. A lower mark than before is that of a new control group."""
+        mark_bytes = sample.memory_usage_peak_bytes
+        if mark_bytes is not None and sample.read_ns > self._read_ns:
+            self._is_usable = self._is_usable and mark_bytes >= (self._bytes or 0)
+            self._read_ns, self._bytes = sample.read_ns, mark_bytes
+
+    def on_rise(self, read_ns: int) -> None:
+        """The processes' peak has risen in a reading that began at ``read_ns``."""
+        self._needed_ns = read_ns + _MAX_READING_NS
+
+    def on_restart(self) -> None:
+        """The container was started anew: its mark no longer covers what was seen before."""
+        self._is_usable = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The bound; None if no mark was read since the last rise."""
+        return self._bytes if self._is_usable and self._read_ns >= self._needed_ns else None
+
+
 class ReadingContext(Struct, frozen=True, kw_only=True):
     """The time of a reading on both clocks, and the incarnation of the container.
 
-    An incarnation is one Docker id and restart count. ``started_ns`` is its start, None if its counters may be older.
+    An incarnation is one control group of one Docker id. ``started_ns`` is the start of the run. ``is_new`` is False if
+    the container was restarted before it was first read.
     """
 
-    incarnation: str
+    docker_id: str
+    incarnation: int
     monotonic_ns: int
     wall_ns: int
     started_ns: int | None = None
+    is_new: bool = True
 
 
 class BatchProcesses:
@@ -162,11 +206,14 @@ class BatchProcesses:
 
     def __init__(self, interval_ns: int, show_arguments: ShowArguments, series_points: int = 0) -> None:
         self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
-        self._incarnation: str | None = None
+        self._docker_id: str | None = None
+        self._incarnation: int | None = None
+        self._earlier_tree_ns = 0
+        self._wall_offset_ns: int | None = None
         self._tree_cpu = TreeCpu()
         self._tree_memory = TreeMemory()
-        self._previous_cpu_ns = 0
-        self._current_cpu_ns = 0
+        self._group_cpu = MonotonicCounter()
+        self._group_kills: int | None = None
         self._last_added_ns: int | None = None
         self._threads = 0
         self._is_end_observed = False
@@ -174,7 +221,6 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
-        self._max_high_water_bytes: int | None = None
         self._group_used_bytes: int | None = None
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
@@ -182,27 +228,34 @@ class BatchProcesses:
         self.totals = ProcessTotals(show_arguments)
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
+        self._stats_peak = StatsPeak()
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats of this container."""
+        self.comparison.on_sample(sample)
+        self._stats_peak.on_sample(sample)
 
     def add(
         self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
     ) -> None:
         """Add a reading of the processes and, if readable, of their control group."""
         if context.incarnation != self._incarnation:
-            self._begin(context.incarnation)
+            self._begin(context)
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
         self.totals.add(processes)
-        group_kills = None if group is None else group.oom_kills
+        used_bytes = self._add_group(group, is_alive=is_alive)
+        group_kills, self._group_kills = self._group_kills, None
         self.kills.add(
             OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
         )
-        tree_bytes = self._tree_memory.add(processes)
-        self._max_high_water_bytes = max_known(
-            self._max_high_water_bytes, *(process.peak_bytes for process in processes)
-        )
-        self._count_cpu(self._tree_cpu.add(processes, 0))
-        used_bytes = self._add_group(group, is_alive=is_alive)
+        memory = self._tree_memory
+        before = memory.peak_bytes, memory.largest_mark_bytes
+        tree_bytes = memory.add(processes)
+        if before != (memory.peak_bytes, memory.largest_mark_bytes):
+            self._stats_peak.on_rise(context.wall_ns)
+        self._tree_cpu.add(processes, 0)
         if is_alive:
             self._threads = sum(process.threads for process in processes)
             self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
@@ -217,8 +270,8 @@ class BatchProcesses:
 
     @property
     def cpu_ns(self) -> int:
-        """The CPU time of all incarnations, in nanoseconds."""
-        return self._previous_cpu_ns + self._current_cpu_ns
+        """The CPU time of all incarnations, in nanoseconds: each source counts every process once."""
+        return max(self._group_cpu.total or 0, self._earlier_tree_ns + self._tree_cpu.total_ns)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
         """The control group's high-water mark, and whether it covers all processes.
@@ -238,24 +291,27 @@ class BatchProcesses:
         """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
 
         If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
-        used instead.
+        used instead. Where the task stats have the container's own mark, it bounds them.
         """
-        of_processes = (
-            self._max_high_water_bytes if self.comparison.counts_shared_memory_twice else self._tree_memory.peak_bytes
-        )
+        memory = self._tree_memory
+        of_processes = memory.largest_mark_bytes if self.comparison.counts_shared_memory_twice else memory.peak_bytes
+        bound_bytes = self._stats_peak.size_bytes
+        if of_processes is not None and bound_bytes is not None:
+            of_processes = min(of_processes, bound_bytes)
         return max_known(of_processes, self._group_used_bytes)
 
-    def _begin(self, incarnation: str) -> None:
-        if self._incarnation is not None and not self._is_end_observed:
-            self._has_missed_end = True
-        self._incarnation = incarnation
-        self._previous_cpu_ns += self._current_cpu_ns
-        self._current_cpu_ns = 0
-        self._tree_cpu = TreeCpu()
+    def _begin(self, context: ReadingContext) -> None:
+        if self._incarnation is not None:
+            self._has_missed_end = self._has_missed_end or not self._is_end_observed
+            self._stats_peak.on_restart()
+        self._incarnation = context.incarnation
+        if self._docker_id not in (None, context.docker_id):  # the processes of another container follow
+            self._earlier_tree_ns += self._tree_cpu.total_ns
+            self._tree_cpu = TreeCpu()
+        self._docker_id = context.docker_id
+        self._group_cpu.restart()
+        self.kills.restart()
         self._is_end_observed = self._is_mark_current = False
-
-    def _count_cpu(self, cpu_ns: int | None) -> None:
-        self._current_cpu_ns = max(self._current_cpu_ns, cpu_ns or 0)
 
     def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
         """Add a reading of the control group; returns the memory in use, in bytes.
@@ -272,19 +328,29 @@ class BatchProcesses:
         self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
         cache_bytes = None if group.memory is None else group.memory.cache_bytes
         self._max_cache_bytes = max(self._max_cache_bytes, cache_bytes or 0)
-        self._count_cpu(group.cpu_ns)
+        if group.cpu_ns is not None:
+            self._group_cpu.add(group.cpu_ns)
+        if group.oom_kills is not None:
+            self._group_kills = group.oom_kills
         used_bytes = None if group.memory is None else group.memory.used_bytes
         self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)
         return used_bytes
 
     def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
-        cpu_ns = self._current_cpu_ns
+        cpu_ns = self.cpu_ns
         self.comparison.on_reading(Reading(context.wall_ns, cpu_ns, memory_bytes))
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns
-        sample = ContainerSample(read_ns=context.wall_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
+        if self._wall_offset_ns is None:
+            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
+        read_ns = context.monotonic_ns + self._wall_offset_ns  # no step of the wall clock shows in it
+        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
         self.usage.add(
-            sample, docker_id=context.incarnation, received_ns=context.monotonic_ns, started_ns=context.started_ns
+            sample,
+            docker_id="",  # the totals continue over all incarnations
+            received_ns=context.monotonic_ns,
+            started_ns=context.started_ns,
+            is_new=context.is_new,
         )
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

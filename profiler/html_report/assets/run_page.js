@@ -65,9 +65,14 @@ function monthlySaving(advice) {
 const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
 // "saves 35 %, $4.10 a month".
 function adviceText(advice) {
-  if (!advice?.changes) return advice ? "fits" : UNKNOWN;
-  const usd = monthlySaving(advice);
-  return isKnown(advice.saving) ? `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}` : advice.risk ? "more is needed" : UNKNOWN;
+  if (!advice) return UNKNOWN;
+  if (advice.fits) return "fits";
+  if (advice.changes && isKnown(advice.saving)) {
+    const usd = monthlySaving(advice);
+    return `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
+  }
+  if (!advice.current) return advice.risk ? "ran out of memory" : "current size unknown";
+  return advice.risk || !advice.changes ? "more is needed" : UNKNOWN;
 }
 
 function whatIfTable(advice) {
@@ -118,7 +123,7 @@ const PROCESS_COLUMNS = [
   { name: "Process", show: ([name, words]) => element("span", {}, escapeControls(name), ...(words ? [element("code", { textContent: escapeControls(words) })] : [])) },
   { name: "Number", className: "number wide", show: ([, , count]) => (isKnown(count) ? String(count) : UNKNOWN) },
   { name: "CPU time", className: "number", show: ([, , , seconds]) => asDuration(isKnown(seconds) ? seconds * 1000 : undefined) },
-  { name: "Peak memory", className: "number", show: ([, , , , mb]) => asMemory(mb) },
+  { name: "Peak memory", className: "number", show: ([, , count, , mb, held]) => (isKnown(mb) && isKnown(count) && count !== (held || 1) ? `${asMemory(mb)} in ${held || 1} of them` : asMemory(mb)) },
 ];
 const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory when last seen" }];
 
@@ -183,7 +188,7 @@ function momentsOf(run, chart) {
 function sizePart(run) {
   const advice = adviceOf.get(run.family);
   if (!advice) return [];
-  const text = advice.changes ? `${asTaskSize(advice.size)}: ${adviceText(advice)}` : `${asTaskSize(advice.size)} fits.`;
+  const text = advice.fits ? `${asTaskSize(advice.current)} fits.` : `${asTaskSize(advice.size)}: ${adviceText(advice)}`;
   return [section(content.onlyOne ? "Right size, from this run alone" : "Right size of the family", element("p", { className: "lead", textContent: text }), ...adviceDetails(advice))];
 }
 

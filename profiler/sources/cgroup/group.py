@@ -88,8 +88,12 @@ class AccountingCgroup:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
-        self._lock_descriptor = try_lock(folder)
-        self._procs_descriptor = _open(f"{folder}/{PROCS_FILE}", os.O_WRONLY)
+        self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
+        try:
+            self._procs_descriptor = _open(f"{folder}/{PROCS_FILE}", os.O_WRONLY)
+        except OSError:
+            self._unlock()
+            raise
         self._cpu_descriptor = None if counters.cpu is None else open_or_none(f"{folder}/{counters.cpu.name}")
         self.cpu = None if self._cpu_descriptor is None else counters.cpu
         self.memory = counters.memory
@@ -148,6 +152,9 @@ class AccountingCgroup:
                 break
             if not move_processes(self.folder, os.path.dirname(self.folder)):
                 sleep(_RETRY_SECONDS)
+        self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
 

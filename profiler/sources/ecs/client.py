@@ -32,6 +32,7 @@ _HTTP_OK = 200
 # Time limit of a response once a stop was requested. A healthy endpoint responds within milliseconds.
 _STOP_TIMEOUT_NS = NS_PER_SECOND // 2
 _HTTP_PORT = 80
+_NO_ANSWER = Unavailable("the answer is empty")
 
 
 class Endpoint(Protocol):
@@ -227,17 +228,31 @@ class TaskMetadataSource:
     def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
         self._endpoint = endpoint
         self._device_mapper_majors = device_mapper_majors
+        self._last_stats: tuple[bytes, StatsReading | Unavailable] = b"", _NO_ANSWER
+        self._last_task: tuple[bytes, TaskMetadata | Unavailable] = b"", _NO_ANSWER
         self.name = f"task-metadata-v{version}"
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """``GET /task``."""
+        """``GET /task``. The same bytes as last time give the same object."""
         body = self._endpoint.get("/task", max_seconds)
-        return body if isinstance(body, Unavailable) else decode_task(body)
+        if isinstance(body, Unavailable):
+            return body
+        if body != self._last_task[0]:
+            self._last_task = body, decode_task(body)
+        return self._last_task[1]
 
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """``GET /task/stats``."""
+        """``GET /task/stats``. The same bytes as last time give the same object.
+
+        On Fargate the stats change every 10 s, but a request is the only way to see at once that a container has
+        ended. To compare two answers costs next to nothing; to decode them was half of the work.
+        """
         body = self._endpoint.get("/task/stats", max_seconds)
-        return body if isinstance(body, Unavailable) else decode_stats(body, self._device_mapper_majors)
+        if isinstance(body, Unavailable):
+            return body
+        if body != self._last_stats[0]:
+            self._last_stats = body, decode_stats(body, self._device_mapper_majors)
+        return self._last_stats[1]
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         """``GET`` of the endpoint's root."""

@@ -142,9 +142,7 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
     try:
         entries, refused = _decode_entries(body)
     except _DECODE_ERRORS as error:
-        return Unavailable(
-            f"/task/stats answered with something else than a JSON object: {error}", kind="not a JSON object"
-        )
+        return Unavailable(f"/task/stats answered with something else than a JSON object: {error}")
     samples: dict[str, ContainerSample] = {}
     without_stats: set[str] = set()
     problems: dict[str, None] = {}
@@ -296,6 +294,8 @@ class _EntryParser:
         disks: dict[str, int] = {}
         mapped: dict[str, dict[int, int]] = {}
         mapped_majors = self._mapped_majors(entries)
+        # A dialect leaves zeros out. Where zeros are listed, an absent value is not known.
+        absent = None if any(entry.value == 0 for entry in entries) else 0
         for entry in entries:
             name = entry.op
             if not isinstance(name, str) or name in _OTHER_OPERATIONS:
@@ -303,10 +303,8 @@ class _EntryParser:
             operation = _OPERATIONS.get(name) or _OPERATIONS.get(name.lower())
             if operation is None:
                 continue
-            if entry.value is UNSET:
-                # A dialect that leaves zeros out. Where zeros are listed, an absent value is not known.
-                value = None if any(other.value == 0 for other in entries) else 0
-            else:
+            value = absent
+            if entry.value is not UNSET:
                 value = self._count("io_service_bytes_recursive.value", entry.value)
             if value is None:
                 continue

@@ -4,6 +4,7 @@ v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid 
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"
-# A container without a CPU limit has 0 units, or Docker's minimum of 2 shares.
+# A container without CPU units of its own has 0, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
@@ -30,7 +31,12 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
-    """A container of the task. Times are nanoseconds since 1970."""
+    """A container of the task. Times are nanoseconds since 1970.
+
+    ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
+    ``attempt_started_ns`` is set by :class:`~profiler.sources.ecs.restarts.Restarts`: the last start, where
+    ``started_ns`` is then the first one.
+    """
 
     name: str
     docker_id: str | None = None
@@ -42,9 +48,10 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     desired_status: str | None = None
     exit_code: int | None = None
     started_ns: int | None = None
+    attempt_started_ns: int | None = None
     finished_ns: int | None = None
     restart_count: int = 0
-    vcpu_limit: float | None = None
+    vcpu_share: float | None = None
     memory_limit_bytes: int | None = None
     log_driver: str | None = None
     log_options: Mapping[str, str] = {}
@@ -61,7 +68,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
         return self.network_mode == _AWSVPC
 
 
-class TaskMetadata(Struct, frozen=True, kw_only=True):
+class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     """The task; None for values that the endpoint does not return, or that are impossible (``problems``)."""
 
     arn: str | None = None
@@ -91,10 +98,19 @@ class TaskMetadata(Struct, frozen=True, kw_only=True):
         """Whether the task is known to run on an instance, which it may share with other tasks; False if unknown."""
         return self.launch_type is not None and self.launch_type != _FARGATE
 
+    @cached_property
+    def current(self) -> Mapping[str, ContainerMetadata]:
+        """The containers by name; of several with one name (after a restart) the one started last."""
+        found: dict[str, ContainerMetadata] = {}
+        for container in self.containers:
+            other = found.get(container.name)
+            if other is None or (container.started_ns or 0) > (other.started_ns or 0):
+                found[container.name] = container
+        return found
+
     def container(self, name: str) -> ContainerMetadata | None:
-        """The container of this name; of several (after a restart) the one started last."""
-        named = [container for container in self.containers if container.name == name]
-        return max(named, key=lambda container: container.started_ns or 0, default=None)
+        """The container of this name in :attr:`current`."""
+        return self.current.get(name)
 
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
@@ -102,7 +118,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     document = _object(body)
     if isinstance(document, str) or not isinstance(document.get("Containers"), list):
         reason = document if isinstance(document, str) else "it has no list of containers"
-        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}", kind="not a task")
+        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
     problems: list[str] = []
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
@@ -134,10 +150,7 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     if container is not None:
         return container
     reason = document if isinstance(document, str) else "it has no name"
-    return Unavailable(
-        f"the endpoint's root answered with something else than a container's JSON object: {reason}",
-        kind="not a container",
-    )
+    return Unavailable(f"the endpoint's root answered with something else than a container's JSON object: {reason}")
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
@@ -198,7 +211,7 @@ def _container(document: Mapping[str, Json], problems: list[str]) -> ContainerMe
         started_ns=parse_ns(document.get("StartedAt")),
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
-        vcpu_limit=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        vcpu_share=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes(f"Limits.Memory of container {name[:64]}", limits.get("Memory"), problems),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},

@@ -67,7 +67,7 @@ class TrackedProcess:
             if self._memory_may_have_changed(stat):
                 self._status = proc.parse_status(self._read("status"))
             if self._with_arguments and (self._stat is None or stat.name != self._stat.name):
-                self._arguments = proc.parse_arguments(proc.read(f"{self._folder}/cmdline") or b"")
+                self._arguments = proc.read_arguments(self._folder)
             self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
             self.is_alive = not stat.is_exiting
             self.reading = self._new_reading(stat, several=several)

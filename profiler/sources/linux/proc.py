@@ -9,12 +9,16 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
+from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_SECOND
 
 BYTES_PER_KIB = 1024
 STOPPED = "T"  # the state of a process that SIGSTOP or SIGTSTP has suspended
 _CHUNK_BYTES = 65_536
 _MAX_REREAD_BYTES = 8192
+_MAX_CMDLINE_BYTES = 4096
+_CUT_WORD = "…"
+_ALLOCATION_LIMITS = (b"Max address space", b"Max data size")
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
@@ -112,6 +116,15 @@ def parse_status(text: bytes) -> ProcessStatus:
     )
 
 
+def parse_allocation_limit(limits: bytes) -> int | None:
+    """The smaller soft limit of address space and data (``ulimit -v``, ``-d``) in ``/proc/PID/limits``; None: none.
+
+    Beyond such a limit allocations fail; the kernel kills nobody.
+    """
+    found = (_field(limits, name) for name in _ALLOCATION_LIMITS)
+    return min((int(word) for word in found if word is not None and word.isdigit()), default=None)
+
+
 def parse_pss(rollup: bytes) -> int | None:
     """The proportional set size in ``/proc/PID/smaps_rollup``, in bytes."""
     return _size_bytes(rollup, b"Pss:")
@@ -170,9 +183,28 @@ def _unescape(path: str) -> str:
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The arguments in ``/proc/PID/cmdline``, without the program (argument 0)."""
-    words = cmdline.removesuffix(b"\0").split(b"\0")
-    return tuple(word.decode(errors="replace") for word in words[1:])
+    """The arguments in the first 4 KiB of ``/proc/PID/cmdline``, without the program (argument 0).
+
+    An argument that is cut there becomes an ellipsis: part of a secret may not look like one. (A program that rewrites
+    its command line may leave out the last NUL of a short one.)
+    """
+    is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
+    words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
+    shown = [word.decode(errors="replace") for word in words[1:]]
+    return (*shown[:-1], _CUT_WORD) if is_cut and shown else tuple(shown)
+
+
+def read_arguments(process_folder: str) -> tuple[str, ...]:
+    """The arguments of a process; see :func:`parse_arguments`."""
+    descriptor = open_or_none(f"{process_folder}/cmdline")
+    if descriptor is None:
+        return ()
+    try:
+        return parse_arguments(os.read(descriptor, _MAX_CMDLINE_BYTES))
+    except OSError:
+        return ()
+    finally:
+        os.close(descriptor)
 
 
 def all_pids(folder: str = "/proc") -> list[int]:

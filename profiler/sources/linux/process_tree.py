@@ -215,37 +215,42 @@ def _cpu_ns(process: ProcessReading) -> int:
 
 
 class TreeMemory:
-    """The memory of a tree and its peak, which takes the kernel's high-water marks into account.
+    """The memory of several processes together and its peak, which takes the kernel's high-water marks into account.
 
-    When the high-water mark of a process has risen between two readings, the candidate for the tree's peak is this
-    mark plus the memory that the others held at both readings. Two rises are never added: nothing shows that
-    they happened at the same time.
+    When the high-water mark of a process has risen between two readings, the candidate for the peak is this mark plus
+    the memory that the others held at both readings. Two rises are never added: nothing shows that they happened at
+    the same time. ``peak_processes`` held the memory of the peak. ``largest_mark_bytes`` is that of one process alone.
     """
 
     def __init__(self) -> None:
         self._previous: Mapping[tuple[int, int], ProcessReading] = {}
         self.peak_bytes: int | None = None
+        self.peak_processes = 0
+        self.largest_mark_bytes: int | None = None
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
-        """Add a reading; returns the tree's memory in bytes, or None if no process has any (all are zombies)."""
+        """Add a reading; returns the memory in bytes, or None if no process has any (all are zombies)."""
         now = {process.identity: process for process in processes}
         shares = [process.share_bytes for process in now.values() if process.share_bytes is not None]
+        before, self._previous = self._previous, now
         if not shares:
             return None
-        held = {
-            identity: _held_through_step(self._previous.get(identity), process) for identity, process in now.items()
-        }
-        held_bytes = sum(held.values())
+        held = {identity: _held_through_step(before.get(identity), process) for identity, process in now.items()}
+        held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
         with_new_marks = (
-            _high_water_bytes(self._previous.get(identity), process) + held_bytes - held[identity]
+            (
+                _high_water_bytes(before.get(identity), process) + held_bytes - held[identity],
+                holders + (held[identity] == 0),
+            )
             for identity, process in now.items()
-            if _has_new_high_water_mark(self._previous.get(identity), process)
+            if _has_new_high_water_mark(before.get(identity), process)
         )
-        marks = (
-            process.peak_bytes or 0 for process in now.values()
-        )  # the tree held at least as much as each of its processes
-        self.peak_bytes = max(self.peak_bytes or 0, sum(shares), *marks, *with_new_marks)
-        self._previous = now
+        # The processes together held at least as much as each of them.
+        mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
+        self.largest_mark_bytes = max(self.largest_mark_bytes or 0, mark_bytes)
+        peak_bytes, number = max((sum(shares), len(shares)), (mark_bytes, 1), *with_new_marks)
+        if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
+            self.peak_bytes, self.peak_processes = peak_bytes, number
         return sum(shares)
 
 

@@ -49,14 +49,14 @@ def usage_with(cpu_seconds: float = 0.5, **fields: int) -> ContainerUsage:
     ("container", "task", "stats_limit", "vcpu", "memory"),
     [
         (
-            {"vcpu_limit": 0.5, "memory_limit_bytes": GIB},
+            {"vcpu_share": 0.5, "memory_limit_bytes": GIB},
             {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB},
             None,
-            0.5,
+            1.0,
             GIB,
         ),
-        ({"vcpu_limit": 4.0}, {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}, UNLIMITED, 1.0, 2 * GIB),
-        ({}, {}, 3 * GIB, 8, 3 * GIB),
+        ({"vcpu_share": 4.0}, {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}, UNLIMITED, 1.0, 2 * GIB),
+        ({"vcpu_share": 0.5}, {}, 3 * GIB, 8, 3 * GIB),
         ({}, {}, UNLIMITED, 8, None),
         ({}, {}, 32 * GIB, 8, 32 * GIB),
         ({}, {}, 33 * GIB, 8, None),
@@ -182,9 +182,25 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
     assert build_other_container(running, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
+    shift_ns = seconds(5)
+    shifted = build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics
+    assert shifted is not None
+    assert shifted.duration_ms == 2_000
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )
+
+
+def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() -> None:
+    """A batch with a share of 0.5 vCPU that uses 0.515 of the task's 2 vCPU: 26 % and not 103 %."""
+    container, task = ContainerMetadata(name="b", vcpu_share=0.5), TaskMetadata(vcpu_limit=2)
+    usage = usage_with(0.515)
+    beside = build_other_container(container, task, usage, START_NS, HOST).metrics
+    for metrics in (beside, build_batch_record(container, task, usage, unknown_outcome(None), HOST).metrics):
+        assert metrics is not None
+        assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
+        assert metrics.cpu_utilization_percent is not None
+        assert metrics.cpu_utilization_percent.max == 25.75
 
 
 def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> None:
@@ -266,8 +282,10 @@ def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: T
         ({}, 110 * MIB, True),
         ({}, 120 * MIB, None),
         ({}, None, None),
-        ({"memory_limit_hits": 1}, None, True),
-        ({}, GIB, None),  # one reading does not exclude a kill
+        ({"memory_limit_hits": 1}, None, None),
+        ({"memory_limit_hits": 1}, 140 * MIB, True),
+        ({"memory_limit_hits": 1}, 2000 * MIB, None),  # at 5 %: the hits were page cache
+        ({}, GIB, None),
         (None, 110 * MIB, None),
     ],
 )
@@ -281,6 +299,31 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
     )
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "cache_mib", "likely"),
+    [(380, 0, None), (379, 0, False), (400, 20, None), (400, 21, False), (None, 0, False)],
+)
+def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_child_was_killed(
+    peak_mib: int | None, cache_mib: int, *, likely: bool | None
+) -> None:
+    """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
+    fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
+    usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB)
+    end = exited_outcome(0, START_NS, is_stop_requested=False)
+    record = build_batch_record(container, TaskMetadata(), usage, end, Host())
+    assert record.likely_out_of_memory is likely
+    assert record.out_of_memory_evidence is None
+
+
+def test_the_exit_code_of_the_last_attempt_does_not_exclude_a_kill_of_an_earlier_one() -> None:
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=1)
+    end = exited_outcome(0, START_NS, is_stop_requested=False)
+    record = build_batch_record(container, TaskMetadata(), usage_with(), end, Host())
+    assert record.container.restarts == 1
+    assert record.likely_out_of_memory is None
 
 
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:

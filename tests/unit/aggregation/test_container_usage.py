@@ -6,6 +6,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.record.model import AverageAndMaximum, Series
 from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.sources.linux.host import Host
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 1024 * 1024
@@ -48,16 +49,6 @@ def test_the_first_step_runs_from_the_start_and_rates_are_over_the_real_step() -
     assert vcpu is not None
     assert (vcpu.avg, vcpu.max, vcpu.p50) == (0.5, 0.5, 0.5)
     assert feed.usage.cpu_seconds == 6.0
-
-
-def test_memory_readings_of_a_replaced_container_say_nothing_about_the_new_one() -> None:
-    feed = Feed()
-    for at in (1, 2, 3):
-        feed.add(at, memory_mib=10)
-    feed.add(3.5)
-    assert feed.usage.memory_readings.reach(START_NS + seconds(4))
-    feed.add(4, memory_mib=10, docker_id="b")
-    assert not feed.usage.memory_readings.reach(START_NS + seconds(4))
 
 
 def test_a_short_first_step_is_joined_with_the_next() -> None:
@@ -108,6 +99,85 @@ def test_a_new_docker_id_restarts_the_counters_even_if_they_are_larger() -> None
     assert feed.usage.block_read_bytes == 12
 
 
+@pytest.mark.parametrize(("cpu", "total"), [(50.5, 50.5), (2.0, 52.0)])
+def test_a_new_docker_id_with_more_than_its_time_allows_continues_the_counters(cpu: float, total: float) -> None:
+    """It started 1 s ago on 2 CPUs: 2 s can be its own, 50.5 s cannot."""
+    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    for at, docker_id, cpu_seconds in ((25, "a", 50.0), (26, "b", cpu)):
+        taken = sample(START_NS + seconds(at), cpu_seconds)
+        usage.add(taken, docker_id=docker_id, received_ns=seconds(at), started_ns=START_NS)
+    assert usage.cpu_seconds == total
+
+
+def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
+    usage = ContainerUsage(seconds(1), 10)
+    for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
+        taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
+        usage.add(
+            taken,
+            docker_id="a",
+            received_ns=seconds(at),
+            started_ns=START_NS,
+            attempt_started_ns=START_NS + seconds(began),
+        )
+    assert usage.cpu_seconds == 3.0
+    series = None if usage.series is None else usage.series.values()
+    assert series is not None
+    assert series.vcpu_used == (1, 1, None, None, None, None, None, 1)
+    assert series.memory_used_mb == (10, 10, None, None, None, None, None, 10)
+
+
+def test_cpu_time_without_a_value_for_a_while_is_spread_over_that_time() -> None:
+    feed = Feed(series_points=5)
+    for at, cpu in ((1, None), (2, 1.0), (3, None), (4, None), (5, 2.5)):
+        feed.add(at, cpu=cpu)
+    assert series_of(feed).vcpu_used == (0.5,) * 5
+    assert feed.usage.run.cpu_seconds == 2.5
+
+
+def test_a_clock_that_was_set_before_the_first_sample_is_corrected() -> None:
+    usage = ContainerUsage(seconds(1), 10)
+    for at in (8, 9):
+        taken = sample(START_NS + seconds(at + 60), at * 0.5, 10 * MIB)
+        usage.add(taken, docker_id="a", received_ns=seconds(at), started_ns=START_NS, wall_shifts_ns=[seconds(60)])
+    vcpu = usage.run.vcpu.distribution()
+    assert vcpu is not None
+    assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
+    series = None if usage.series is None else usage.series.values()
+    assert series is not None
+    assert series.vcpu_used == (0.5,) * 9
+
+
+@pytest.mark.parametrize(
+    ("host", "limit_bytes", "memory_bytes", "is_possible"),
+    [
+        (Host(memory_bytes=2**30), None, 1.5 * 2**30, True),
+        (Host(memory_bytes=2**30), None, 1.6 * 2**30, False),
+        (Host(memory_bytes=2**30), 2**40, 2**40, True),  # the machine is larger than it looks from the monitor
+        (Host(memory_bytes=2**30), 2**62, 2**31, False),
+        (Host(), None, 2**44, True),
+        (Host(), None, 10**15, False),
+    ],
+)
+def test_memory_that_no_machine_of_this_size_holds_is_left_out(
+    host: Host, limit_bytes: int | None, memory_bytes: float, *, is_possible: bool
+) -> None:
+    usage = ContainerUsage(seconds(1), machine=host)
+    limit = {} if limit_bytes is None else {"memory_limit_bytes": limit_bytes}
+    taken = sample(START_NS + seconds(1), 0.5, round(memory_bytes), **limit)
+    usage.add(taken, docker_id="a", received_ns=seconds(1), started_ns=START_NS)
+    assert (usage.memory_max_bytes is not None) is is_possible
+    assert usage.impossible == (0 if is_possible else 1)
+
+
+@pytest.mark.parametrize(("cpu", "is_possible"), [(130.0, True), (133.0, False), (24_282.0, False)])
+def test_cpu_time_that_all_cpus_cannot_have_provided_is_left_out(cpu: float, *, is_possible: bool) -> None:
+    """On 2 CPUs in 6 s, with 60 s for late counters."""
+    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    usage.add(sample(START_NS + seconds(6), cpu), docker_id="a", received_ns=seconds(6), started_ns=START_NS)
+    assert (usage.cpu_seconds, usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
+
+
 @pytest.mark.parametrize(("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)])
 def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     *, shares_network: bool, received: int, sent: int
@@ -148,10 +218,10 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
     feed = Feed()
     assert feed.usage.memory_cache_bytes.summary() is None
     feed.add(1, memory_mib=100)
-    feed.add(2, memory_mib=100, memory_cache_bytes=500 * MIB)
-    feed.add(12, memory_mib=200, memory_cache_bytes=50 * MIB)
+    feed.add(1.5, memory_mib=100, memory_cache_bytes=500 * MIB)
+    feed.add(2.5, memory_mib=200, memory_cache_bytes=50 * MIB)
     cache = feed.usage.memory_cache_bytes.summary(per=MIB)
-    assert cache == AverageAndMaximum(avg=round((500 * 1 + 50 * 10) / 11, 3), max=500)
+    assert cache == AverageAndMaximum(avg=(500 * 0.5 + 50 * 1) / 1.5, max=500)
 
 
 def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent() -> None:
@@ -163,7 +233,7 @@ def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent()
 
 
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
-    """A monitor that came after an hour, and then lost the endpoint for ten minutes; stats are 20 s old at most."""
+    """A monitor that came after an hour, and then lost the endpoint for ten minutes: two holes."""
     feed = Feed()
     feed.add(3600, cpu=1800.0, memory_mib=1000)
     for at in range(3601, 3641):
@@ -171,7 +241,7 @@ def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     feed.add(4240, cpu=2120.0, memory_mib=1000)
     memory = feed.usage.run.memory_bytes.distribution(per=MIB)
     assert memory is not None
-    assert memory.avg == pytest.approx((1000 * 20 + 100 * 40 + 1000 * 20) / 80, abs=0.001)
+    assert memory.avg == pytest.approx((1000 * 1 + 100 * 40 + 1000 * 1) / 42, rel=0.01)
     vcpu = feed.usage.run.vcpu.distribution()
     assert vcpu is not None
     assert (vcpu.avg, feed.usage.cpu_seconds) == (0.5, 2120.0)
@@ -275,7 +345,7 @@ def test_the_series_has_the_mean_cpu_and_the_largest_memory_of_each_step() -> No
     found = series_of(feed)
     assert (found.started_at, found.step_ms) == ("2025-11-20T00:53:20.000Z", 1000)
     assert found.vcpu_used == (1, 0.5, 1, 1)
-    assert found.memory_used_mb == (100, 300, 200, 200)
+    assert found.memory_used_mb == (100, 300, None, 200)
 
 
 def test_without_a_known_start_the_series_begins_with_the_first_sample() -> None:

@@ -5,21 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.outcome import (
-    MemoryReadings,
     Outcome,
     OutOfMemory,
     StopEvidence,
     exited_outcome,
-    likely_out_of_memory,
     out_of_memory,
     running_outcome,
     stopped_outcome,
     unknown_outcome,
 )
-from profiler.record.model import Status
+from profiler.record.model import PeakSource, Status
 
 GIB = 2**30
-SECOND_NS = 10**9
 KILLED = exited_outcome(137, 1, is_stop_requested=False)
 
 
@@ -74,123 +71,115 @@ def test_a_running_batch_has_no_end() -> None:
     assert stopped_outcome(7) == Outcome(status="stopped", until_ns=7)
 
 
-@pytest.mark.parametrize(
-    ("end", "peak", "size", "hits", "verdict"),
-    [
-        (KILLED, 0.95 * GIB, GIB, None, True),
-        (KILLED, 0.90 * GIB, GIB, 0, True),
-        (KILLED, 0.2 * GIB, GIB, 12, True),
-        (KILLED, 0.2 * GIB, GIB, None, False),
-        (KILLED, 0.7 * GIB, GIB, None, None),
-        (KILLED, 0.95 * GIB, None, None, None),
-        (KILLED, None, GIB, None, None),
-        (exited_outcome(None, 1, is_stop_requested=False), 0.95 * GIB, GIB, None, True),
-        (unknown_outcome(1), 0.95 * GIB, GIB, 3, None),
-        (exited_outcome(0, 1, is_stop_requested=False), 0.95 * GIB, GIB, 5, False),
-        (exited_outcome(1, 1, is_stop_requested=False), 0.95 * GIB, GIB, None, False),
-        (exited_outcome(137, 1, is_stop_requested=True), 0.95 * GIB, GIB, 3, False),
-        (stopped_outcome(1), 0.95 * GIB, GIB, None, False),
-        (running_outcome(1), 0.95 * GIB, GIB, 3, None),
-    ],
-)
-def test_out_of_memory_requires_evidence(
-    *, end: Outcome, peak: float | None, size: float | None, hits: int | None, verdict: bool | None
-) -> None:
-    assert (
-        likely_out_of_memory(
-            end,
-            memory_max_bytes=None if peak is None else math.ceil(peak),
-            memory_size_bytes=size,
-            limit_hits=hits,
-            is_end_covered=True,
-        )
-        is verdict
+ENDED_WITHOUT_A_CODE = exited_outcome(None, 1, is_stop_requested=False)
+AT_LIMIT = OutOfMemory(likely=True, evidence="exit-137-at-limit")
+UNKNOWN = OutOfMemory()
+EXCLUDED = OutOfMemory(likely=False)
+
+
+def verdict(
+    end: Outcome,
+    share: float | None,
+    *,
+    size_bytes: float | None = GIB,
+    peak_source: PeakSource = "sampled",
+    limit_hits: int | None = None,
+    memory_kills: int | None = None,
+    may_have_missed_a_kill: bool = False,
+) -> OutOfMemory:
+    """The verdict for a peak of this share of a GiB."""
+    return out_of_memory(
+        end,
+        memory_max_bytes=None if share is None else math.ceil(share * GIB),
+        memory_size_bytes=size_bytes,
+        peak_source=peak_source,
+        limit_hits=limit_hits,
+        memory_kills=memory_kills,
+        may_have_missed_a_kill=may_have_missed_a_kill,
     )
 
 
 @pytest.mark.parametrize(
-    ("end", "is_end_covered", "verdict"),
+    ("end", "share", "hits", "found"),
     [
-        (KILLED, True, False),
-        (KILLED, False, None),
-        (unknown_outcome(1), True, None),
-        (exited_outcome(None, 1, is_stop_requested=False), True, None),
-        (exited_outcome(1, 1, is_stop_requested=False), False, False),
-        (exited_outcome(137, 1, is_stop_requested=True), False, False),
+        (KILLED, 0.95, None, AT_LIMIT),
+        (KILLED, 0.90, 0, AT_LIMIT),
+        (KILLED, 0.89, 0, UNKNOWN),
+        (KILLED, 0.70, 1, AT_LIMIT),
+        (KILLED, 0.69, 12, UNKNOWN),
+        (KILLED, 0.05, 12, UNKNOWN),
+        (KILLED, 0.05, None, UNKNOWN),
+        (KILLED, None, 12, UNKNOWN),
+        (ENDED_WITHOUT_A_CODE, 0.95, None, OutOfMemory(likely=True, evidence="memory-at-limit")),
+        (ENDED_WITHOUT_A_CODE, 0.75, 1, OutOfMemory(likely=True, evidence="memory-at-limit")),
+        (ENDED_WITHOUT_A_CODE, 0.5, 1, UNKNOWN),
+        (unknown_outcome(1), 0.95, 3, UNKNOWN),
+        (exited_outcome(0, 1, is_stop_requested=False), 0.95, 5, EXCLUDED),
+        (exited_outcome(1, 1, is_stop_requested=False), 0.95, None, EXCLUDED),
+        (exited_outcome(143, 1, is_stop_requested=True), 0.95, 3, EXCLUDED),
+        (exited_outcome(137, 1, is_stop_requested=True), 0.95, 3, UNKNOWN),
+        (stopped_outcome(1), 0.95, None, UNKNOWN),
+        (running_outcome(1), 0.95, 3, UNKNOWN),
     ],
 )
-def test_low_memory_excludes_a_kill_only_if_the_end_was_measured(
-    *, end: Outcome, is_end_covered: bool, verdict: bool | None
+def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_none(
+    end: Outcome, share: float | None, hits: int | None, found: OutOfMemory
 ) -> None:
-    found = out_of_memory(
-        end, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None, is_end_covered=is_end_covered
-    )
-    assert found == OutOfMemory(likely=verdict)
+    assert verdict(end, share, limit_hits=hits) == found
 
 
 @pytest.mark.parametrize(
-    ("read_at", "end", "reaches"),
+    ("end", "share", "found"),
     [
-        ((), 1.0, False),
-        ((0.5,), 1.0, False),
-        ((0.5, 1.5), 2.0, False),
-        ((0.5, 1.5, 2.5), 3.0, True),
-        ((0.5, 1.5, 2.5), 5.5, True),
-        ((0.5, 1.5, 2.5), 5.6, False),
-        ((10.0, 20.0, 30.0), 39.0, False),
-        ((10.0, 20.0, 30.0), 30.5, True),
-        # The wall clock was set back before the end.
-        ((110.0, 111.0, 112.0), 13.0, False),
-        ((0.5, 1.5, 2.5), None, False),
+        (KILLED, 0.89, EXCLUDED),
+        (KILLED, 0.9, AT_LIMIT),
+        (exited_outcome(137, 1, is_stop_requested=True), 0.2, EXCLUDED),
+        (unknown_outcome(1), 0.2, UNKNOWN),
     ],
 )
-def test_readings_reach_the_end_if_there_are_three_and_the_last_is_close(
-    *, read_at: tuple[float, ...], end: float | None, reaches: bool
-) -> None:
-    readings = MemoryReadings()
-    for at in read_at:
-        readings.add(round(at * SECOND_NS))
-    assert readings.reach(None if end is None else round(end * SECOND_NS)) is reaches
+def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: Outcome, share: float, found: OutOfMemory) -> None:
+    assert verdict(end, share, peak_source="kernel") == found
 
 
-@given(
-    st.none() | st.integers(0, 255),
-    st.booleans(),
-    st.none() | st.integers(0, 2 * GIB),
-    st.none() | st.integers(1, GIB),
-    st.none() | st.integers(0, 3),
-)
-def test_without_a_measured_end_a_verdict_is_the_same_or_unknown(
-    exit_code: int | None,
-    stopped: bool,  # noqa: FBT001
-    peak: int | None,
-    size: int | None,
-    hits: int | None,
-) -> None:
-    end = exited_outcome(exit_code, 1, is_stop_requested=stopped)
-    covered, uncovered = (
-        out_of_memory(
-            end, memory_max_bytes=peak, memory_size_bytes=size, limit_hits=hits, is_end_covered=is_end_covered
-        ).likely
-        for is_end_covered in (True, False)
-    )
-    assert uncovered is covered or (covered is False and uncovered is None)
+def test_without_a_known_limit_a_kill_has_no_verdict() -> None:
+    assert verdict(KILLED, 0.95, size_bytes=None, peak_source="kernel") == UNKNOWN
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 137])
+def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
+    end = exited_outcome(exit_code, 1, is_stop_requested=False)
+    assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
+    assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
+    assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
+
+
+def test_a_counter_of_kills_that_was_read_and_is_0_excludes_a_kill() -> None:
+    assert verdict(KILLED, 0.3, memory_kills=0) == EXCLUDED
 
 
 @pytest.mark.parametrize(
     "end", [exited_outcome(0, 1, is_stop_requested=False), stopped_outcome(1), running_outcome(1), unknown_outcome(1)]
 )
 def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: Outcome) -> None:
-    found = out_of_memory(
-        end, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None, is_end_covered=True, memory_kills=1
-    )
-    assert found == OutOfMemory(likely=True, evidence="kernel-counter")
+    assert verdict(end, 0.1, memory_kills=1) == OutOfMemory(likely=True, evidence="kernel-counter")
 
 
-def test_without_a_counted_kill_the_exit_code_at_the_limit_is_the_evidence() -> None:
-    found = out_of_memory(
-        KILLED, memory_max_bytes=GIB, memory_size_bytes=GIB, limit_hits=None, is_end_covered=True, memory_kills=0
-    )
-    assert found == OutOfMemory(likely=True, evidence="exit-137-at-limit")
-    found = out_of_memory(KILLED, memory_max_bytes=1, memory_size_bytes=GIB, limit_hits=None, is_end_covered=True)
-    assert found == OutOfMemory(likely=False, evidence=None)
+@given(
+    st.none() | st.integers(0, 255),
+    st.booleans(),
+    st.none() | st.floats(0, 2),
+    st.none() | st.integers(1, GIB),
+    st.none() | st.integers(0, 3),
+)
+def test_a_sampled_peak_never_excludes_a_kill_and_evidence_names_only_what_was_seen(
+    exit_code: int | None,
+    stopped: bool,  # noqa: FBT001
+    share: float | None,
+    size: int | None,
+    hits: int | None,
+) -> None:
+    end = exited_outcome(exit_code, 1, is_stop_requested=stopped)
+    found = verdict(end, share, size_bytes=size, limit_hits=hits)
+    assert found.likely is not False or exit_code not in (None, 137)
+    assert (found.evidence is not None) is (found.likely is True)
+    assert found.evidence != "exit-137-at-limit" or exit_code == 137

@@ -138,3 +138,10 @@ def test_the_bounds_are_ordered_and_fall_with_the_size(
     assert [bound.min for bound in listed] == sorted((bound.min for bound in listed), reverse=True)
     assert [bound.max for bound in listed] == sorted((bound.max for bound in listed), reverse=True)
     assert list(found) == list(VCPU_SIZES[: len(found)])
+
+
+def test_bounds_reach_up_to_the_largest_size_of_fargate() -> None:
+    found = demand([(48, 10)], size=48).slowdown(vcpu_size=48, max_threads=None)
+    assert found is not None
+    assert list(found) == [0.25, 0.5, 1, 2, 4, 8, 16, 32]
+    assert found[32] == SlowdownBounds(min=1.5, max=1.5)

@@ -1,10 +1,13 @@
 """Region and profile of the commands that use AWS."""
 
+from pathlib import Path
+
 import boto3
 import click
 import pytest
 
 from profiler.cli.app import group
+from profiler.cli.taskdef.ecs import open_clients
 from profiler.cli.wiring.aws import AwsOptions, aws_client, aws_environment
 
 
@@ -57,3 +60,28 @@ def test_a_client_has_the_region_that_another_process_gets(monkeypatch: pytest.M
     assert aws_client("logs", AwsOptions(), {"AWS_REGION": "eu-west-1"}).meta.region_name == "eu-west-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", environment["AWS_DEFAULT_REGION"])
     assert boto3.Session().region_name == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("variables", "profile", "attempts"),
+    [
+        ({}, None, 11),
+        ({"AWS_MAX_ATTEMPTS": "2"}, None, 2),
+        ({}, "patient", 30),
+        ({"AWS_MAX_ATTEMPTS": "2"}, "patient", 2),
+    ],
+)
+def test_the_users_number_of_attempts_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], profile: str | None, attempts: int
+) -> None:
+    file = tmp_path / "config"
+    file.write_text("[profile patient]\nmax_attempts = 30\n")
+    for name, value in ({"AWS_CONFIG_FILE": str(file)} | variables).items():
+        monkeypatch.setenv(name, value)
+    client = open_clients("eu-west-1", profile)("ecs")
+    assert client.meta.config.retries["total_max_attempts"] == attempts
+
+
+def test_the_users_way_of_repeating_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
+    assert open_clients("eu-west-1", None)("ecs").meta.config.retries["mode"] == "adaptive"

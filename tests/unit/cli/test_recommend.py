@@ -167,7 +167,7 @@ def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFi
         "0.25 vCPU, 1 GB 2.00 to 3.00 $0.0073 $0.22 12 % too slow",
         "0.5 vCPU, 1 GB 1.10 to 1.40 $0.0058 $0.18 30 % too slow",
         "1 vCPU, 2 GB 1.00 $0.0082 $0.25 0 % current, recommended",
-        "2 vCPU, 4 GB 1.00 $0.016 $0.50 -100 %",
+        "2 vCPU, 4 GB 0.94 to 1.00 $0.016 $0.50 -100 %",
     ]
     alone = Printed(capfd, "--sizes", "--from", kept([report(region="mars-1", size=(1, 512))]))
     assert [" ".join(line.split()) for line in alone.out.splitlines()[5:8]] == [
@@ -321,6 +321,23 @@ def test_apply_writes_the_size_and_nothing_else(capfd: pytest.CaptureFixture[str
     assert applied(made, "--from", source) == {**made, "cpu": "256", "memory": "512"}
     assert Path("task.json").read_text().startswith('{\n    "family"')
     assert capfd.readouterr().err == "task-profiler: task.json has 0.25 vCPU, 512 MB now.\n"
+
+
+@pytest.mark.parametrize("has_size", [True, False])
+def test_apply_keeps_the_form_of_the_file(*, has_size: bool) -> None:
+    """Tabs, short lists on one line, escapes and the ends of lines."""
+    size = '\t"cpu": "1024", "memory" : "2048",\r\n' if has_size else ""
+    text = (
+        '{\r\n\t"family": "nightly",\r\n' + size + '\t"requiresCompatibilities": [ "FARGATE" ],\r\n'
+        '\t"containerDefinitions": [\r\n\t\t{"name": "batch", "image": "e", "command": ["\\u00fc", "ü"], "cpu": 0}\r\n'
+        "\t]\r\n}"
+    )
+    Path("task.json").write_bytes(text.encode())
+    assert call("--apply", "task.json", "--from", kept([report()])) == 0
+    expected = text.replace('"1024"', '"256"').replace('"2048"', '"512"')
+    if not has_size:
+        expected = text.replace("{\r\n\t", '{\r\n\t"cpu": "256",\r\n\t"memory": "512",\r\n\t', 1)
+    assert Path("task.json").read_bytes().decode() == expected
 
 
 def test_applying_again_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -89,6 +89,22 @@ def test_a_killed_run() -> None:
     assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
 
 
+@pytest.mark.parametrize(
+    ("count", "holders", "text"),
+    [
+        (9, 9, "python3 ×9 (392 MB)"),
+        (500, 8, "python3 ×500 (392 MB in 8 of them)"),
+        (9, None, "python3 ×9 (392 MB in 1 of them)"),  # schema 1.1: the mark of the largest
+        (1, 1, "python3 (392 MB)"),
+        (1, None, "python3 (392 MB)"),
+    ],
+)
+def test_the_memory_of_a_name_is_that_of_its_processes_together(count: int, holders: int | None, text: str) -> None:
+    report = made("etl")
+    shown = Process(name="python3", count=count, max_memory_used_mb=392, max_memory_used_processes=holders)
+    assert text in "\n".join(page(replace(report, record=replace(report.record, processes=(shown,)))))
+
+
 def test_the_numbers_on_the_axis_are_those_of_the_moments() -> None:
     """Each is below the character of its time."""
     shown = page(made("failure"))
@@ -224,6 +240,31 @@ def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     assert shown[-1] == "  before the end"  # its lines are those before the peak
     assert "  03:31:45 minute 19" in shown
     assert not [one for one in shown if "task.report" in one]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "MemoryError",
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
+        "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "fatal error: runtime: out of memory",
+    ],
+)
+def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -> None:
+    logs = PlayedLogs()
+    end_ms = STARTED_NS // 1_000_000 + 1_182_000
+    trace = [f"{message}\n", *[f"    at com.example.Etl.step{number}\n" for number in range(30)]]
+    logs.events[-1:-1] = [{"timestamp": end_ms, "message": text} for text in trace]
+    shown = texts(log_lines(logs, made("failure").record, (), 2, UTC))
+    assert shown[-1] == f"The program reported that it ran out of memory: {message}"
+    assert sum("com.example" in one for one in shown) == 2
+
+
+def test_no_memory_message_is_read_from_a_log_without_one() -> None:
+    shown = texts(log_lines(PlayedLogs(), made("failure").record, (), 2, UTC))
+    assert not [one for one in shown if "ran out of memory" in one]
 
 
 def test_a_run_without_a_log_stream_is_a_sentence() -> None:

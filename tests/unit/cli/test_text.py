@@ -1,9 +1,14 @@
 """Tables of the command line."""
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from profiler.cli.history import table_lines
 from profiler.cli.text import Column, Line, Span, table
+from tests.shown_runs import etl, failure, out_of_memory
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
 WORDS = st.text("abcXYZ019", min_size=1, max_size=30)
@@ -36,3 +41,15 @@ def test_characters_that_a_terminal_acts_on_are_escaped_before_the_columns_are_a
     lines = texts(table(COLUMNS, [("a\x1b[31m", "1", "x")], gap=1))
     assert lines[1].startswith("a\\x1b[31m ")
     assert len(lines[0]) == len(lines[1])
+
+
+def test_no_word_is_broken_in_eighty_columns() -> None:
+    records = [
+        replace(report.record, family=family)
+        for report in (etl(), out_of_memory(), failure())
+        for family in ("nightly-etl-customer-reports", "customerreportsnightlyload", "x" * 20, "a/b_c", "short")
+    ]
+    narrow, whole = (texts(table_lines(records, width)) for width in (80, None))
+    assert max(map(len, narrow)) <= 80
+    words = {word for one in whole for part in one.split() for word in re.split(r"(?<=[-_/])(?=[a-z])", part)}
+    assert {word for one in narrow for part in one.split() for word in re.split(r"(?<=[-_/])(?=[a-z])", part)} == words

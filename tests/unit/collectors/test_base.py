@@ -160,12 +160,12 @@ def test_a_final_reading_that_came_late_does_not_count_for_the_next_request() ->
 
 def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     started: list[str] = []
-    thread = StoppableThread("once", lambda: started.append("a"), lambda: None)
+    thread = StoppableThread("once", lambda: started.append("a"), lambda: None, FakeClock())
     assert not thread.is_started
     thread.start()
     thread.start()
     assert thread.stop(_TEST_SECONDS)
-    stopped = StoppableThread("never", lambda: started.append("b"), lambda: None)
+    stopped = StoppableThread("never", lambda: started.append("b"), lambda: None, FakeClock())
     assert stopped.stop(_TEST_SECONDS)
     stopped.start()
     assert (started, stopped.is_started) == (["a"], False)
@@ -173,7 +173,70 @@ def test_a_thread_starts_once_and_not_after_a_stop() -> None:
 
 def test_a_thread_knows_itself() -> None:
     found: list[bool] = []
-    thread = StoppableThread("self", lambda: found.append(thread.is_current), lambda: None)
+    thread = StoppableThread("self", lambda: found.append(thread.is_current), lambda: None, FakeClock())
     thread.start()
     assert thread.stop(_TEST_SECONDS)
     assert (found, thread.is_current) == ([True], False)
+
+
+class FailingReader:
+    """A reader whose second reading raises."""
+
+    def __init__(self) -> None:
+        self.closes = 0
+        self.readings = 0
+        self.reader = PeriodicReader(
+            "failing", self._read, self._close, waiter=TimeWaiter(), clock=FakeClock(), interval_ns=seconds(600)
+        )
+
+    def _read(self, *, is_complete: bool) -> bool:
+        self.readings += 1
+        if is_complete:
+            raise ValueError("two\nlines " + "x" * 1000)
+        return True
+
+    def _close(self) -> None:
+        self.closes += 1
+
+
+def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.wait_for_first_reading(_TEST_SECONDS)
+    assert world.reader.failure is None
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.reader.stop(_TEST_SECONDS)
+    assert world.closes == 1
+    assert world.reader.failure is not None
+    sentence = world.reader.failure.sentence("GPU values")
+    assert "The collection of GPU values stopped at 2025-" in sentence
+    assert "(ValueError: two lines xxx" in sentence
+    assert len(sentence) < 400
+
+
+def test_nobody_waits_for_a_thread_that_has_failed() -> None:
+    """The wait is longer than any test may take."""
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.reader.stop(_TEST_SECONDS)
+    assert world.reader.final_reading(3600)
+    assert world.reader.wait_for_first_reading(3600)
+
+
+def test_an_error_while_closing_wakes_who_waits() -> None:
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    reader = PeriodicReader(
+        "closing",
+        lambda *, is_complete: is_complete,
+        fail,
+        waiter=TimeWaiter(),
+        clock=FakeClock(),
+        interval_ns=seconds(600),
+    )
+    reader.start()
+    assert reader.wait_for_first_reading(_TEST_SECONDS)
+    assert reader.stop(_TEST_SECONDS)
+    assert reader.failure is not None

@@ -1,17 +1,28 @@
-"""The log: JSON lines on a stream."""
+"""The log: JSON lines on an output."""
 
-import io
 import json
 import os
+from collections.abc import Iterator
+
+import pytest
 
 from profiler.core.log import JsonLog
+from profiler.core.output import Output
+from tests.pipes import Pipe
+from tests.waiting import wait_until
 
 
-def test_log_lines_are_json() -> None:
-    stream = io.BytesIO()
-    JsonLog(stream).error("It broke.", reason='with "quotes"\nand a newline')
-    JsonLog(stream).info("Fine.")
-    first, second = [json.loads(line) for line in stream.getvalue().splitlines()]
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    with Pipe() as opened:
+        yield opened
+
+
+def test_log_lines_are_json(pipe: Pipe) -> None:
+    log = JsonLog(Output(pipe.write_end))
+    log.error("It broke.", reason='with "quotes"\nand a newline')
+    log.info("Fine.")
+    first, second = [json.loads(line) for line in pipe.read_lines()]
     assert (first["level"], first["event"], first["reason"]) == ("error", "It broke.", 'with "quotes"\nand a newline')
     assert second["level"] == "info"
     assert first["timestamp"].endswith("Z")
@@ -20,5 +31,25 @@ def test_log_lines_are_json() -> None:
 def test_a_closed_log_stream_raises_nothing() -> None:
     read, write = os.pipe()
     os.close(read)
-    with os.fdopen(write, "wb", buffering=0) as stream:
-        JsonLog(stream).warning("Nobody reads this.")
+    JsonLog(Output(write)).warning("Nobody reads this.")
+    os.close(write)
+
+
+def test_the_number_of_dropped_lines_is_in_the_first_line_that_is_written_again(pipe: Pipe) -> None:
+    pipe.fill()
+    output = Output(pipe.write_end, patience_seconds=0)
+    log = JsonLog(output)
+    for number in range(4):
+        log.warning("line", number=number)
+    pipe.drop_filling()
+    wait_until(lambda: output.is_idle, 60, "the output")
+    log.warning("line", number=4)
+    wait_until(lambda: output.is_idle, 60, "the output")
+    log.warning("line", number=5)
+    wait_until(lambda: output.is_idle, 60, "the output")
+    lines = [json.loads(line) for line in pipe.read_lines()]
+    assert [(line["number"], line.get("lines_dropped")) for line in lines] == [
+        (0, None),
+        (4, 3),
+        (5, None),
+    ]

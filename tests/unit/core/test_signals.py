@@ -1,6 +1,7 @@
 """SIGTERM and SIGINT as a stop request."""
 
 import os
+import resource
 import signal
 import socket
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from profiler.core.background import WakeEvent
 from profiler.core.signals import SignalHandler
 
 
@@ -65,3 +67,36 @@ def test_a_signal_between_two_waits_ends_the_second() -> None:
         assert not stop.wait_readable(ours, 3600)
         theirs.send(b"x")
         assert stop.wait_readable(ours, 3600)
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """New descriptors get numbers above 1023, where select(2) ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1100:
+        pytest.skip("the limit of open files is too low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY)]
+    while opened[-1] < 1024:
+        opened.append(os.dup(opened[0]))
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("handlers", "many_descriptors")
+def test_descriptors_above_1023_can_be_waited_for() -> None:
+    stop = SignalHandler(lambda: 7)
+    stop.install()
+    woken = WakeEvent()
+    woken.set()
+    woken.wait(30)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert min(ours.fileno(), woken.descriptor) > 1023
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 30)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(30)
+    woken.close()

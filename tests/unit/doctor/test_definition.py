@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from profiler.doctor.definition import definition_findings
+from profiler.doctor.definition import PinnedSchedule, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding
 from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
+from tests.sidecars import definitions_with_sidecars
 
 IMAGE = "team/task-profiler:1"
 LOGS = {
@@ -44,6 +45,48 @@ def test_what_add_monitor_made_has_no_problem() -> None:
         ("log stream", "ok"),
     ]
     assert found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+
+
+@pytest.mark.parametrize("kind", definitions_with_sidecars())
+def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
+    given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")
+    assert problems(given) == []
+    (batch,) = [one.text for one in findings(given) if one.topic == "batch"]
+    assert batch == "The batch is the container etl."
+
+
+@pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
+@pytest.mark.parametrize("has_monitor", [True, False])
+def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int, *, has_monitor: bool) -> None:
+    arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
+    given: Any = arm
+    if has_monitor:
+        given = add_monitor(arm, AddMonitorOptions(image=image), default_image="").definition
+    found = list(definition_findings(given, "add", default_image=image))
+    assert [one.level for one in found if "ARM64" in one.text] == ["note"] * notes
+
+
+def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
+    schedule = PinnedSchedule(title="rule nightly", revision=revision, definition=given)
+    return list(schedule_findings(with_monitor(definition(BATCH)), "etl:2", [schedule], "task-profiler move"))
+
+
+def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
+    (found,) = pinned(definition(BATCH))
+    assert (found.topic, found.level, found.advice) == ("schedules", "problem", "Move it: task-profiler move.")
+    assert found.text == "The rule nightly is pinned to etl:1, which has no monitor, so its runs have no report."
+    (other,) = pinned(definition({**BATCH, "image": "etl:25"}))
+    assert other.level == "problem"
+    assert other.advice == "Move it yourself, because etl:1 differs from etl:2 by more than the monitor."
+    (foreign,) = pinned(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))
+    assert foreign.level == "problem"
+
+
+def test_a_schedule_that_starts_a_revision_with_the_monitor_is_none() -> None:
+    (same,) = pinned(with_monitor(definition(BATCH)), "etl:2")
+    assert (same.level, same.text) == ("ok", "The rule nightly starts etl:2.")
+    (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))
+    assert (older.level, older.text) == ("note", "The rule nightly is pinned to etl:1, and does not start etl:2.")
 
 
 @pytest.mark.parametrize("fields", [{"pidMode": "task"}, {}])

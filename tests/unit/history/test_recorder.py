@@ -1,7 +1,5 @@
 """The settings of the history: its file and the number of runs."""
 
-from pathlib import Path
-
 import pytest
 
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -19,7 +17,7 @@ from profiler.history.recorder import DEFAULT_RUNS, history_path, runs_to_keep
     ],
 )
 def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
-    assert history_path(option, environment) == Path(expected)
+    assert history_path(option, environment) == expected
 
 
 def test_no_place_for_a_history() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -326,9 +326,10 @@ def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
     assert len(made.text) <= MAX_BYTES
 
 
-@given(
-    st.lists(st.none() | st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=200), st.sampled_from([2, 3])
-)
+@given(st.lists(st.none() | st.floats(0, 1e6), min_size=1, max_size=200), st.sampled_from([2, 3]))
+@example(values=[2.3e-308, 0.0], width=2)
+@example(values=[5e-324, None], width=3)
+@example(values=[0.0, None], width=3)
 def test_a_packed_column_has_the_precision_of_its_width(values: list[float | None], width: int) -> None:
     maximum = max((value for value in values if value is not None), default=0)
     found = decoded_column(pack_column(values, width), len(values))
@@ -388,7 +389,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert run["moments"]
     assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
     assert run["logStream"] == "ecs/batch/{id}"
-    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100]]]
+    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100, None]]]
 
 
 LABELS = {f"label{place}": "x" * 200 for place in range(30)}
@@ -556,6 +557,17 @@ def test_the_history_becomes_a_page(here: Path) -> None:
     assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
 
 
+def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(here / "history.sqlite3", "a")
+    written: list[bytes] = []
+    monkeypatch.setattr("profiler.cli.report.write_out", written.append)
+    result = call("-o", "-")
+    assert (result.exit_code, result.output) == (0, "")
+    assert written[0].startswith(b"<!DOCTYPE html>")
+    assert [path.name for path in here.iterdir() if path.suffix != ".sqlite3"] == []
+    assert isinstance(call("-o", "-", "--open").exception, UsageError)
+
+
 def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
     point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
     history = HistoryStore(here / "history.sqlite3", FakeClock())
@@ -683,6 +695,25 @@ def test_the_right_size_of_each_family_comes_from_the_same_engine_as_recommend()
         75.0,
     )
     assert row["reasons"][0].startswith("3 runs used at most 400 MB of memory (sampled)")
+
+
+@pytest.mark.parametrize(
+    ("run", "fits"),
+    [
+        (sized_run(size=(0.25, 512)), True),
+        (sized_run(), False),
+        (sized_run(peak_mb=500, size=(0.25, 512)), False),
+        (sized_run(size=None), False),
+        (sized_run(size=None, launch_type="LOCAL", likely_out_of_memory=True), False),
+        (sized_run(size=(0.25, 512), launch_type="EC2", likely_out_of_memory=True), False),
+        (sized_run(size=(0.25, 512), launch_type="EC2", p95=0.2), True),
+        (sized_run(peak_mb=250_000, size=(32, 244 * 1024)), False),
+    ],
+    ids=["right", "too large", "too small", "unknown size", "local", "out of memory", "EC2", "nothing larger"],
+)
+def test_a_size_fits_only_if_it_is_known_and_enough(run: Report, *, fits: bool) -> None:
+    (row,) = content([run_of(run)])["sizing"]
+    assert row["fits"] is fits
 
 
 def test_runs_that_go_on_and_runs_without_numbers_have_no_right_size() -> None:

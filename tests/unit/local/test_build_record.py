@@ -332,12 +332,11 @@ def test_the_victim_of_a_kill_in_a_shared_group_is_unknown_if_the_command_succee
     ("facts", "likely"),
     [
         ({}, None),
-        ({"was_memory_read_to_end": True}, False),
         ({"memory_kills": 0}, False),
         ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
     ],
 )
-def test_low_memory_of_a_killed_command_excludes_a_memory_kill_if_the_end_was_measured(
+def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     facts: dict[str, Any], *, likely: bool | None
 ) -> None:
     sampled = MemoryPeak(size_bytes=10 * _MIB, source="sampled")

@@ -33,6 +33,12 @@ def test_the_lines_show_cpu_and_memory_relative_to_their_limits() -> None:
     assert plain(memory).split()[2:] == ["256", "of", "512", "MB", "3", "threads"]
 
 
+def test_one_thread_and_one_unit_for_memory_and_limit() -> None:
+    sizes = ResourceLimits(vcpu=0.25, memory_bytes=8 * 1024 * MIB)
+    _, memory = render(sample(START_NS + seconds(1), 0.1, 256 * MIB, pids=1), None, sizes, START_NS, 80)
+    assert plain(memory).split()[2:] == ["0.25", "of", "8", "GB", "1", "thread"]
+
+
 def test_what_is_not_known_yet_is_a_dash() -> None:
     cpu, memory = render(ContainerSample(read_ns=START_NS), None, ResourceLimits(), START_NS, 80)
     assert "- vCPU" in plain(cpu)

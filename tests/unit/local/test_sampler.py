@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from profiler.local.build_record import MemoryPeak, resolve_peak
-from profiler.local.sampler import GroupMemory, SampleBuffer
+from profiler.local.sampler import GroupMemory
 from profiler.local.supervisor import CommandExit, ReapedUsage
 from profiler.sources.cgroup.command import CommandCgroup
 from profiler.sources.cgroup.hierarchy import GroupPeak, MemoryReading
 from profiler.sources.linux.process_tree import ProcessReading
-from tests.fakes import START_NS, sample, seconds
 
 _MIB = 2**20
 
@@ -56,26 +55,6 @@ def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     assert memory.read([_process(1), _process(2)]) is None
     assert memory.read([_process(1)]) is None
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
-
-
-@pytest.mark.parametrize(
-    ("interval", "read_at", "end", "reaches"),
-    [
-        (1, (1, 2, 3), 3.4, True),
-        (1, (1, 2), 2.9, False),
-        (10, (10, 20, 30), 32, True),
-        # The counters at the end are merged with the last reading, whose memory is older.
-        (10, (10, 20, 30), 34, False),
-    ],
-)
-def test_only_readings_of_the_memory_reach_the_end(
-    *, interval: float, read_at: tuple[float, ...], end: float, reaches: bool
-) -> None:
-    buffer = SampleBuffer(seconds(interval), START_NS)
-    for at in read_at:
-        buffer.add(sample(START_NS + seconds(at), at / 2, 10 * _MIB), seconds(at))
-    buffer.finish(sample(START_NS + seconds(end), end / 2), seconds(end))
-    assert buffer.memory_readings.reach(START_NS + seconds(end)) is reaches
 
 
 def _ending(largest_rss: int, *, was_only_process: bool = True, written: int = 0) -> CommandExit:

@@ -39,7 +39,7 @@ def test_a_line_that_arrives_is_not_printed() -> None:
     [
         (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
         (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
-        (Parts(slow=True), "did not accept the line within 24 s"),
+        (Parts(slow=True), "did not accept the line within 24 s, the rest of the stop budget: it throttles."),
     ],
 )
 def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
@@ -81,7 +81,12 @@ def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
 def test_when_even_the_output_is_gone_that_is_logged() -> None:
     parts = Parts(output=FakeStdout(failure=DeliveryFailure("Disk full.")))
     parts.delivery.print(b"line")
-    assert parts.log.events("error") == ["A line of the monitor is lost: Disk full."]
+    parts.delivery.print(b"line")
+    parts.output.failure = None
+    parts.delivery.print(b"line")
+    parts.delivery.print(b"line")
+    assert parts.log.events("error") == ["Lines of the monitor are lost: Disk full."]
+    assert parts.log.events("info") == ["Standard output takes lines again."]
 
 
 def container(**fields: object) -> ContainerMetadata:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.base import LiveReadings
+from profiler.collectors.base import LiveReadings, ThreadFailure
 from profiler.collectors.neuron.collector import NeuronCollector, NeuronSource
 from profiler.collectors.neuron.reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.collector import GpuCollector
@@ -52,7 +52,7 @@ class World:
         self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
         self.instance_reads = 0
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
-        self.observation = Observation(source, self.clock, FakeLog(), seconds(1))
+        self.observation = Observation(source, self.clock, FakeLog(), seconds(1), host=Host())
         self.gather = SnapshotBuilder(
             self.observation,
             accelerators,
@@ -278,17 +278,19 @@ class SilentSource:
     restarts = 0
     pid = None
 
+    failure: ThreadFailure | None = None
+
     def start(self) -> None: ...
 
     def stop(self, max_seconds: float) -> None: ...
 
 
-def neuron_watch() -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
+def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
     listeners: list[Callable[[NeuronReport], None]] = []
 
     def make(listener: Callable[[NeuronReport], None]) -> NeuronSource:
         listeners.append(listener)
-        return SilentSource()
+        return source or SilentSource()
 
     return NeuronCollector(make, 1, NullLog(), is_required=False), listeners[0]
 
@@ -306,6 +308,17 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
     assert idle is not None
     assert (idle.utilization_percent, idle.completed) == ({}, 5)
     gone = world.tick(11)
+    assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
+
+
+def test_a_collector_that_has_stopped_is_down_at_once() -> None:
+    source = SilentSource()
+    watch, hear = neuron_watch(source)
+    world = World(watch)
+    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    assert world.tick().sources["neuron-monitor"]
+    source.failure = ThreadFailure(0, "KeyError: 'cores'")
+    gone = world.tick()
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
 
 

@@ -205,7 +205,7 @@ def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> No
         for metric in METRICS
         if (metric.document_field or "").startswith("usage.cpu.slowdown.")
     }
-    sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8", "v16")
+    sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8", "v16", "v32")
     assert set(factors) == {f"usage.cpu.slowdown.{name}.{size}" for name in ("min", "max") for size in sizes}
     assert factors.pop("usage.cpu.slowdown.min.v0_25") == 2.0
     assert factors.pop("usage.cpu.slowdown.max.v0_25") == 3.5

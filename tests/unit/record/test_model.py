@@ -60,7 +60,7 @@ def test_names_are_those_of_the_contract() -> None:
     gpu = Gpu(uuid="GPU-1", sm_clock_mhz=FULL)
     document = json.loads(encode(report(metrics=metrics, gpus=(gpu,), monitor=Monitor(max_rss_mb=27.1, restarts=0))))
     assert list(document) == ["time", "type", "schemaVersion", "record"]
-    assert document["schemaVersion"] == "1.1"
+    assert document["schemaVersion"] == "1.2"
     assert set(document["record"]["metrics"]) == {
         "durationMs", "memorySizeMB", "maxMemoryUsedMB", "vcpuSize", "memoryUsedMB", "networkRxBytes",
     }  # fmt: skip
@@ -279,3 +279,57 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
     assert record.truncated or record.series == huge.record.series
     cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH)
     assert record.truncated or not cut
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "negative": {"metrics": {"durationMs": -5, "vcpuUsed": {"p95": -0.1, "max": 2}}},
+    "beyond any machine": {"metrics": {"maxMemoryUsedMB": 1e15, "vcpuUsed": {"p95": 1e9, "max": 2}}},
+    "beyond any number": {"metrics": {"networkRxBytes": 10**19, "vcpuUsed": {"p95": 1e19, "max": 2}}},
+    "years": {
+        "startedAt": "0001-01-01T00:00:00Z",
+        "finishedAt": "9999-12-31T00:00:00Z",
+        "metrics": {"maxMemoryUsedAt": "yesterday", "vcpuUsed": {"max": 2}},
+    },
+    "parts that need a number": {
+        "memoryKills": {"count": -1},
+        "neuron": {"cores": [{"index": -1}]},
+        "series": {"startedAt": "2026-11-20T03:12:45Z", "stepMs": 0, "vcpuUsed": [1]},
+        "metrics": {"vcpuUsed": {"max": 2}},
+    },
+}
+
+
+@pytest.mark.parametrize("fields", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_values_count_as_missing(fields: dict[str, Any]) -> None:
+    """And what is possible next to them is kept."""
+    head = {"time": "2026-11-20T03:12:45.123Z", "type": "task.report"}
+    line = {**head, "record": {"taskId": "t", "container": {"name": "batch"}, "exitCode": -1, **fields}}
+    record = decode(json.dumps(line)).record
+    metrics = Metrics(vcpu_used=Distribution(max=2))
+    neuron = Neuron() if "neuron" in fields else None
+    expected = Record(task_id="t", container=Container(name="batch"), exit_code=-1, metrics=metrics, neuron=neuron)
+    assert record == expected
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
+def test_nan_and_infinities_count_as_missing(number: str) -> None:
+    head = '{"time":"2026-11-20T03:12:45.123Z","type":"task.report","record":{"taskId":"t","container":{"name":"NaN"},'
+    line = f'{head}"metrics":{{"durationMs":{number},"cpuSeconds":1}}}}}}'
+    for written in (line, line.encode()):
+        record = decode(written).record
+        assert (record.container.name, record.metrics) == ("NaN", Metrics(cpu_seconds=1))
+    with pytest.raises(msgspec.DecodeError):
+        decode(line[:-1])
+
+
+def test_an_impossible_value_of_a_series_is_a_step_without_a_measurement() -> None:
+    series = {"startedAt": "2026-11-20T03:12:45Z", "stepMs": 1000, "vcpuUsed": [1, None, -1, 1e9]}
+    record = {"taskId": "t", "container": {"name": "batch"}, "series": series}
+    found = decode(json.dumps({"time": "", "type": "task.report", "record": record})).record.series
+    assert found is not None
+    assert found.vcpu_used == (1, None, None, None)
+
+
+def test_a_possible_report_is_read_as_it_was_written() -> None:
+    written = report(metrics=Metrics(duration_ms=0, vcpu_used=FULL), exit_code=-1, started_at="2026-11-20T03:12:45Z")
+    assert decode(encode(written)) == written

@@ -28,13 +28,13 @@ class PlayedCluster:
             else:
                 bucket = {name: self._answer(asked) for name, asked in found["aggs"].items()}
                 answers[group] = {"buckets": {"0": bucket}}
-        return ServerResponse(status=200, body={"aggregations": answers})
+        return ServerResponse(status=200, body={"hits": {"hits": []}, "aggregations": answers})
 
     def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if "top_hits" in asked:
             return self._hit
         of_it = {name: self._answer(one) for name, one in asked.get("aggs", {}).items()}
-        return {**NOTHING, **of_it, "doc_count": 1 if "newest" in of_it else 0}
+        return {**NOTHING, **of_it, "doc_count": 1 if of_it.keys() & {"newest", "fullest"} else 0}
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,10 @@ def test_of_a_record_that_cannot_be_read_what_the_document_says_is_taken(text: s
     assert found.evidence is not None
     assert found.evidence.runs == 1
     assert (found.evidence.latest.launch_type, found.evidence.latest.container) == ("FARGATE", container)
+
+
+def test_a_run_that_reached_its_limit_unseen_keeps_its_size() -> None:
+    open_verdict = report(metrics={"memory_usage_peak_mb": 2048}, likely_out_of_memory=None)
+    (found,) = ClusterFamilies(PlayedCluster(lines([open_verdict]).decode()), "task").families(RunFilter(), 50)
+    assert found.evidence is not None
+    assert found.evidence.reached_size_mb == 2048

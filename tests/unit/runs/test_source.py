@@ -1,5 +1,7 @@
 """Lines to runs, and which run a name selects."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,8 +58,18 @@ def test_a_run_is_selected_by_its_id_or_a_beginning_that_no_other_has() -> None:
     assert found("abc", *runs) == at(3)
     assert found("abd", *runs) == at(2)
     assert found(None, *runs) == at(3)
-    with pytest.raises(TaskProfilerError, match="2 runs in the list have an id that begins with 'ab': give more"):
+    sentence = "2 runs in the list have an id that begins with 'ab': give more of the id (abc "
+    with pytest.raises(TaskProfilerError, match=re.escape(sentence)) as error:
         found("ab", *runs)
+    assert "abd " in str(error.value)
+
+
+def test_at_most_five_candidates_are_named() -> None:
+    with pytest.raises(TaskProfilerError) as error:
+        found("a", *(past(number, f"a{number}") for number in range(9)))
+    assert str(error.value).startswith("9 runs in the list")
+    assert str(error.value).endswith(", …).")
+    assert str(error.value).count(" 20") == 5
 
 
 def test_a_family_selects_its_latest_run_and_comes_before_an_id() -> None:

@@ -93,8 +93,23 @@ def test_a_prefix_renames_templates_and_patterns() -> None:
     cluster = FakeCluster("opensearch")
     install(cluster, prefix="team-a")
     assert cluster.put["/_index_template/team-a-reports"]["index_patterns"] == ["team-a-reports-*"]
-    policy = cluster.put["/_plugins/_ism/policies/task-profiler"]
+    policy = cluster.put["/_plugins/_ism/policies/team-a-profiler"]
     assert policy["policy"]["ism_template"][0]["index_patterns"] == ["team-a-reports-*"]
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
+    """An ISM policy contains its patterns. An ILM policy runs with the rights of the user who wrote it last."""
+    cluster = FakeCluster(engine)
+    install(cluster)
+    before = dict(cluster.put)
+    steps = install(cluster, prefix="team-a")
+    assert steps[0].what == "lifecycle policy team-a-profiler"
+    assert {path: cluster.put[path] for path in before} == before
+    (policy,) = [path for path in cluster.put if path.endswith("/team-a-profiler")]
+    assert policy in ("/_ilm/policy/team-a-profiler", "/_plugins/_ism/policies/team-a-profiler")
+    settings = cluster.put["/_index_template/team-a-reports"]["template"]["settings"]["index"]
+    assert settings == ({"lifecycle": {"name": "team-a-profiler"}} if engine == "elasticsearch" else {})
 
 
 def test_a_dry_run_puts_nothing_and_says_the_same() -> None:

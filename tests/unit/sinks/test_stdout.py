@@ -1,24 +1,24 @@
 """Lines on standard output."""
 
-import io
-from typing import BinaryIO, cast
+import os
 
+from profiler.core.output import Output
 from profiler.sinks import DeliveryFailure
-from profiler.sinks.stdout import StreamSink
-
-
-class FullDisk(io.RawIOBase):
-    def writable(self) -> bool:
-        return True
-
-    def write(self, _data: object, /) -> int:
-        raise OSError(28, "No space left on device")
+from profiler.sinks.stdout import StdoutSink
 
 
 def test_a_full_disk_is_a_delivery_failure() -> None:
-    failure = StreamSink(cast("BinaryIO", FullDisk())).write(b"line")
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    failure = StdoutSink(Output(descriptor)).write(b"line")
+    os.close(descriptor)
     assert isinstance(failure, DeliveryFailure)
-    assert "No space left" in failure.reason
-    good = io.BytesIO()
-    assert StreamSink(good).write(b"line") is None
-    assert good.getvalue() == b"line\n"
+    assert "Standard output cannot be written (No space left" in failure.reason
+
+
+def test_a_line_ends_with_a_newline() -> None:
+    read, write = os.pipe()
+    sink = StdoutSink(Output(write))
+    assert (sink.write(b"one"), sink.keep(b"two")) == (None, None)
+    assert os.read(read, 100) == b"one\ntwo\n"
+    os.close(read)
+    os.close(write)

@@ -24,7 +24,7 @@ GB = 1024
 
 def test_the_sizes_are_those_of_fargate() -> None:
     memories = {
-        vcpu: [size.memory_mb for size in LEGAL_SIZES if size.vcpu == vcpu] for vcpu in (0.25, 0.5, 1, 2, 4, 8, 16)
+        vcpu: [size.memory_mb for size in LEGAL_SIZES if size.vcpu == vcpu] for vcpu in (0.25, 0.5, 1, 2, 4, 8, 16, 32)
     }
     assert memories[0.25] == [512, 1024, 2048]
     assert memories[0.5] == [1 * GB, 2 * GB, 3 * GB, 4 * GB]
@@ -33,6 +33,7 @@ def test_the_sizes_are_those_of_fargate() -> None:
     assert (memories[4][0], memories[4][-1], len(memories[4])) == (8 * GB, 30 * GB, 23)
     assert memories[8] == [gb * GB for gb in range(16, 61, 4)]
     assert memories[16] == [gb * GB for gb in range(32, 121, 8)]
+    assert memories[32] == [60 * GB, 120 * GB, 244 * GB]
     assert len(LEGAL_SIZES) == sum(map(len, memories.values()))
 
 
@@ -126,7 +127,9 @@ def test_on_ec2_only_the_settings_hourly_price_counts() -> None:
     fargates = PriceOverrides(vcpu_hour_usd=1, gb_hour_usd=1)
     assert cost_with(fargates, launch_type="EC2") is None
     own = PriceOverrides(hour_usd=0.6)
-    assert cost_with(own, launch_type="EC2", task_size=None) == (0.1, "EC2 with TASK_PROFILER_PRICE_HOUR")
+    for launch_type in ("EC2", "MANAGED_INSTANCES"):
+        basis = f"{launch_type} with TASK_PROFILER_PRICE_HOUR"
+        assert cost_with(own, launch_type=launch_type, task_size=None) == (0.1, basis)
     assert cost_with(own) == cost()
 
 

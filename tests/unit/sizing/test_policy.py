@@ -98,10 +98,10 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
+    """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     need = facts_of(report(peak_mb=800, p95=0.2, others=limited)).requirements
-    assert (need.memory_mb, need.unbounded) == (1056, ())
-    assert need.vcpu == pytest.approx(0.45)
+    assert (need.memory_mb, need.vcpu, need.unbounded) == (1056, 0.2, ("side",))
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
@@ -111,6 +111,18 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     need = facts_of(one).requirements
     assert (need.memory_mb, need.vcpu, need.unbounded) == (800, 0.2, ("side",))
     assert "The use of 'side' was not fully measured" in reasons(one)
+
+
+@pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
+def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
+    usage_peak_mb: float | None, memory_mb: float
+) -> None:
+    """A quarter of the memory was ever seen in use, but once all of it was, and not by page cache."""
+    unseen = report(0, peak_mb=400, metrics={"memory_usage_peak_mb": usage_peak_mb})
+    runs = [unseen, report(1, peak_mb=400)]
+    assert size(runs)[1] == memory_mb
+    assert ("less than 2 GB is not recommended" in reasons(*runs)) is (memory_mb == 2048)
+    assert ("was ever used" in reasons(*runs)) is (memory_mb == 512)
 
 
 def test_failed_stopped_and_killed_runs_count() -> None:
@@ -176,39 +188,44 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
 
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:
-    largest = killed(limit_mb=120 * GB)
-    found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert "120 GB is the largest memory that Fargate has: split the work." in found.reasons
-    assert "16 vCPU is the largest size that Fargate has." in found.reasons
-    busy = report(peak_mb=1000, p95=15.9, size=(16, 32 * GB))
-    assert size([busy]) == (16, 32 * GB)
-    assert "16 vCPU is the largest size that Fargate has." in reasons(busy)
+    largest = killed(limit_mb=244 * GB)
+    found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=32, memory_mb=249856)))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert "244 GB is the largest memory that Fargate has: split the work." in found.reasons
+    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    busy = report(peak_mb=1000, p95=31.9, size=(32, 60 * GB))
+    assert size([busy]) == (32, 60 * GB)
+    assert "32 vCPU is the largest size that Fargate has." in reasons(busy)
     assert "largest memory" not in reasons(busy)
     local = report(peak_mb=1000, p95=40, size=None)
-    assert size([local]) == (16, 32 * GB)
-    assert "16 vCPU is the largest size that Fargate has: split the work." in reasons(local)
+    assert size([local]) == (32, 60 * GB)
+    assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
+
+
+def test_after_a_kill_at_120_gb_there_is_a_larger_size() -> None:
+    run = killed(limit_mb=120 * GB)
+    assert size([replace(run, record=replace(run.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))]) == (
+        32,
+        244 * GB,
+    )
 
 
 def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
-    found = advice([report(peak_mb=100 * GB, p95=13, size=(16, 120 * GB))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (16, 120 * GB)
-    assert "16 vCPU is the largest size that Fargate has." in found.reasons
-    assert "120 GB is the largest memory that Fargate has." in found.reasons
+    found = advice([report(peak_mb=200 * GB, p95=29, size=(32, 244 * GB))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    assert "244 GB is the largest memory that Fargate has." in found.reasons
     assert "The current size is right." in found.reasons
     assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
-    assert "largest" not in reasons(report(peak_mb=100 * GB, p95=15.9, size=(16, 120 * GB), launch_type="EC2"))
+    for launch_type in ("EC2", "MANAGED_INSTANCES"):
+        on_instances = report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type=launch_type)
+        assert "largest" not in reasons(on_instances)
+        assert "outside Fargate, a size has no price." in reasons(on_instances)
 
 
 def test_of_windows_the_largest_size_is_another() -> None:
     text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=DeploymentTarget(windows=True))
     assert "4 vCPU is the largest size that Fargate has for Windows." in text
-
-
-def test_a_cpu_limit_of_the_containers_own_is_named() -> None:
-    limited = report(p95=0.4, size=(2, 4096), metrics={"vcpu_size": 1})
-    assert size([limited])[0] == 0.5
-    assert "'batch' has its own CPU limit of 1 vCPU: check that it fits the new size." in reasons(limited)
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:

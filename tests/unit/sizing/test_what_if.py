@@ -139,7 +139,14 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     """A run is billed for ten minutes: 1 vCPU with 4 GB costs (0.04048 + 4 x 0.004445) / 6 = 0.00971 USD."""
     runs = [measured(n, {"v0_25": (1.2, 1.6), "v0_5": (1.0, 1.12)}, peak_mb=700, size=(1, 4 * GB)) for n in range(8)]
     found = rows(runs)
-    assert list(found) == [(0.25, GB), (0.5, GB), (1, 2 * GB), (1, 4 * GB), *((c, 2 * GB * c) for c in (2, 4, 8, 16))]
+    assert list(found) == [
+        (0.25, GB),
+        (0.5, GB),
+        (1, 2 * GB),
+        (1, 4 * GB),
+        *((c, 2 * GB * c) for c in (2, 4, 8, 16)),
+        (32, 60 * GB),
+    ]
     half = found[0.5, GB]
     assert half.factor == DurationFactor(min=1, max=1.12)
     assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
@@ -175,9 +182,12 @@ def test_a_saturated_task_is_not_enlarged() -> None:
     assert found.choice.saving_percent == 0
     text = "\n".join(found.reasons)
     assert (
-        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU a run would take 58 to 100 % of today's "
-        "time and cost 117 to 200 % of today's, depending on how much of its work is parallel (--faster recommends it)."
+        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU, a run would take 0.58 to 1 times as long "
+        "and cost 17 to 100 % more, depending on how much of its work is parallel (--faster recommends it)."
     ) in text
+    (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
+    assert double.factor == DurationFactor(min=0.585, max=1)
+    assert (double.saving_percent_at(0.585), double.saving_percent) == (-17, -100)
     assert "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
     assert "The current size is right." in text
     assert "thread" not in text
@@ -201,9 +211,9 @@ def test_faster_is_over_when_the_larger_size_is_no_longer_saturated() -> None:
 
 
 def test_nothing_is_faster_than_the_largest_size() -> None:
-    busy = measured(0, {"v8": (2, 2)}, saturated=90.0, size=(16, 32 * GB))
-    assert size(busy, faster=True) == (16, 32 * GB)
-    assert "For 90 % of the time, the task used all of its 16 vCPU." in reasons(busy)
+    busy = measured(0, {"v16": (2, 2)}, saturated=90.0, size=(32, 60 * GB))
+    assert size(busy, faster=True) == (32, 60 * GB)
+    assert "For 90 % of the time, the task used all of its 32 vCPU." in reasons(busy)
 
 
 def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
@@ -362,7 +372,7 @@ def test_the_json_has_a_row_for_each_size() -> None:
         "savingPercent": 60.0,
         "acceptable": False,
     }
-    assert [row["vcpu"] for row in sizes] == [0.25, 0.5, 1, 2, 4, 8, 16]
+    assert [row["vcpu"] for row in sizes] == [0.25, 0.5, 1, 2, 4, 8, 16, 32]
     evidence: Any = shown["evidence"]
     assert evidence["saturatedPercent"] == 12.3
     elsewhere = as_json(advice([measured(0, launch_type="EC2")]))
@@ -440,7 +450,7 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
         one for one in LEGAL_SIZES if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.oom_size_mb or 0)
     ]
     if not holding:
-        assert (chosen.choice.size.vcpu, chosen.choice.size.memory_mb) == (16, 120 * GB)
+        assert (chosen.choice.size.vcpu, chosen.choice.size.memory_mb) == (32, 244 * GB)
         assert chosen.choice.needs_more_memory
         return
     ranked = sorted(
@@ -458,7 +468,7 @@ def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
 ) -> None:
     runs = runs_of(found)
     memory_mb = size(*runs, **policy)[1] or 0
-    largest = memory_mb == 120 * GB
+    largest = memory_mb == 244 * GB
     for run in runs:
         assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb
         if run.record.likely_out_of_memory:
@@ -506,9 +516,13 @@ def test_a_longer_duration_never_leads_to_more_vcpus_or_a_higher_cost(
 @settings(deadline=None)  # on a busy machine
 @given(families)
 def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list[Need]) -> None:
-    options = advice(runs_of(found)).choice.options
+    choice = advice(runs_of(found)).choice
+    options, current = choice.options, choice.current or TaskSize()
     known = [row.factor for row in options if row.factor is not None]
-    assert all(1 <= factor.min <= factor.max for factor in known)
+    assert all(0 < factor.min <= factor.max for factor in known)
+    assert all(smaller.min >= larger.min for smaller, larger in pairwise(known))
+    slower = [row.factor for row in options if row.factor is not None and row.size.vcpu <= (current.vcpu or 0)]
+    assert all(factor.min >= 1 for factor in slower)
     assert all(smaller.max >= larger.max for smaller, larger in pairwise(known))
     vcpus = [row.size.vcpu for row in options if row.holds_memory]
     assert vcpus == sorted(vcpus)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor
+from profiler.taskdef.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, log_group_note
 from profiler.taskdef.containers import default_image
 from profiler.taskdef.remove_monitor import remove_monitor
 
@@ -20,6 +20,7 @@ LOGS = {
     "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"},
 }
 BATCH = {"name": "batch", "image": "etl:26", "essential": True, "logConfiguration": LOGS}
+NAMES_BATCH = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
 HELPER = {"name": "helper", "image": "proxy:1", "essential": False}
 SECOND = {"name": "second", "image": "etl:26", "logConfiguration": LOGS}
 NEURON_0 = {"hostPath": "/dev/neuron0", "containerPath": "/dev/neuron0", "permissions": ["read", "write"]}
@@ -63,6 +64,7 @@ def test_the_added_container_is_the_documented_one() -> None:
         "memory": 128,
         "user": "65532",
         "readonlyRootFilesystem": True,
+        "environment": NAMES_BATCH,
         "logConfiguration": LOGS,
     }
     assert result.notes == ()
@@ -88,6 +90,7 @@ def test_a_task_with_a_gpu_requirement_shows_its_gpus_to_the_monitor_without_req
     batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
     monitor = monitor_in(added(definition(batch)))
     assert monitor["environment"] == [
+        *NAMES_BATCH,
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
     ]
@@ -162,23 +165,27 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: 
     result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
     assert monitor_in(result)["logConfiguration"] == OWN_LOG
     assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
-    (note,) = result.notes
-    assert "/ecs/nightly" in note
-    assert "'batch'" in note
+    report, group = result.notes
+    assert "'batch'" in report
+    assert report.endswith("in the log group /ecs/nightly.")
+    assert group == log_group_note("/ecs/nightly")
 
 
 def test_the_log_group_of_the_options_overrides_awslogs() -> None:
     result = added(definition(BATCH), log_group="/ecs/reports")
     options = {**OWN_LOG["options"], "awslogs-group": "/ecs/reports"}  # type: ignore[dict-item]
     assert monitor_in(result)["logConfiguration"] == {**OWN_LOG, "options": options}
-    assert monitor_in(result)["environment"] == [{"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"}]
+    assert monitor_in(result)["environment"] == [
+        *NAMES_BATCH,
+        {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"},
+    ]
     assert "/ecs/reports" in result.notes[0]
 
 
 def test_without_a_region_it_is_noted() -> None:
     result = added(definition({"name": "batch"}))
     assert "awslogs-region" not in monitor_in(result)["logConfiguration"]["options"]
-    assert "--region" in result.notes[1]
+    assert "--region" in result.notes[2]
 
 
 @pytest.mark.parametrize("batch", [BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}])
@@ -247,18 +254,18 @@ def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment()
     assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
 
 
-@pytest.mark.parametrize(
-    ("beside", "told"),
-    [
-        (HELPER, True),  # the metadata endpoint does not say which container is essential
-        ({"name": "aws-guardduty-agent-1", "essential": False}, False),
-        ({"name": "odd-name", "firelensConfiguration": {"type": "fluentd"}, "image": "own/router"}, True),
-    ],
-)
-def test_the_batch_is_set_in_the_environment_only_where_it_is_ambiguous(beside: dict[str, Any], *, told: bool) -> None:
-    monitor = monitor_in(added(definition(BATCH, beside)))
-    expected = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}] if told else None
-    assert monitor.get("environment") == expected
+@pytest.mark.parametrize("others", [(), (HELPER,), ({"name": "aws-guardduty-agent-1", "essential": False},)])
+def test_the_monitor_always_gets_the_name_of_the_batch(others: tuple[dict[str, Any], ...]) -> None:
+    """AWS may inject a container later, and the metadata endpoint does not return which container is essential."""
+    assert monitor_in(added(definition(BATCH, *others)))["environment"] == NAMES_BATCH
+
+
+def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
+    once = monitor_in(added(definition(BATCH)))
+    monitor = {name: value for name, value in once.items() if name != "environment"}
+    result = added(definition(BATCH, HELPER, monitor))
+    assert monitor_in(result)["environment"] == NAMES_BATCH
+    assert result.notes == ("The monitor gets environment.",)
 
 
 @pytest.mark.parametrize("name", ["missing", "task-monitor"])
@@ -419,6 +426,7 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
     ]
     assert [one["name"] for one in monitor["environment"]] == [
         "TASK_PROFILER_CHECKPOINT_SECONDS",
+        "TASK_PROFILER_CONTAINER",
         "NVIDIA_VISIBLE_DEVICES",
         "NVIDIA_DRIVER_CAPABILITIES",
     ]

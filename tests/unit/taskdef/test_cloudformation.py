@@ -48,6 +48,9 @@ ADDED = """\
           Memory: 128
           User: '65532'
           ReadonlyRootFilesystem: true
+          Environment:
+            - Name: TASK_PROFILER_CONTAINER
+              Value: !Sub ${AWS::StackName}-batch
           LogConfiguration:
             LogDriver: awslogs
             Options:
@@ -134,6 +137,12 @@ def test_a_container_that_is_a_function_is_kept() -> None:
     [
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
         (b"a: [AWS::ECS::TaskDefinition", "not valid YAML"),
+        (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
+        (b"a: " + b"[" * 100_000, "not valid YAML"),
+        (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
+        (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
+        (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),
+        (b'{"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}', "template without a task definition: give"),
         (template().replace(b'"ContainerDefinitions": []', b'"ContainerDefinitions": {"Ref": "X"}'), "as a list"),
         (template({"Name": "a"}, {"Name": "b"}), "Task: Several containers could be the batch"),
     ],
@@ -144,9 +153,25 @@ def test_what_cannot_be_changed_is_one_sentence(data: bytes, sentence: str) -> N
     assert "\n" not in str(refused.value)
 
 
-def test_only_templates_with_a_task_definition_are_templates() -> None:
-    assert is_template(template())
-    assert not is_template(b'{"family": "nightly", "containerDefinitions": []}')
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (template(), True),
+        (b'\xef\xbb\xbf {"Resources": {}}', True),
+        (b'{"AWSTemplateFormatVersion": "2010-09-09"}', True),
+        (b'{"family": "nightly", "containerDefinitions": [{"name": "Resources"}]}', False),
+        (b'{"Resources": ', False),
+        (b"[" * 100_000, False),
+        (b"", False),
+        (b"nightly\n", False),
+        (b"\xff\xfe\xfa", False),
+        (b"# Jobs\n---\nResources: {}\n", True),
+        (b"Resources:\n  A: [\n", True),
+        (b"'Resources': {}\r\n", True),
+    ],
+)
+def test_yaml_and_json_with_the_sections_of_a_template_are_templates(data: bytes, *, expected: bool) -> None:
+    assert is_template(data) is expected
 
 
 values = st.recursive(

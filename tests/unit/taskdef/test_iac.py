@@ -52,7 +52,13 @@ def test_terraform_escapes_interpolation() -> None:
 
 def test_cdk_names_the_batch_and_the_image() -> None:
     text = container_text(ContainerRequest(image="team/task-profiler:1", container="etl", log_group="/ecs/etl"), "cdk")
-    for part in ('fromRegistry("team/task-profiler:1")', 'findContainer("etl")', '"/ecs/etl"', "seconds(120)"):
+    for part in (
+        'fromRegistry("team/task-profiler:1")',
+        'findContainer("etl")',
+        '"/ecs/etl"',
+        "seconds(120)",
+        'TASK_PROFILER_CONTAINER: "etl"',
+    ):
         assert part in text
 
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from profiler.collectors.base import with_contributions
+from profiler.collectors.base import ThreadFailure, with_contributions
 from profiler.collectors.neuron.collector import NeuronCollector
 from profiler.collectors.neuron.reports import NeuronReport, decode_report
 from profiler.local.sampler import UnrelatedChildren
@@ -34,6 +35,7 @@ class FakeSource:
     name = "neuron-monitor"
     restarts = 2
     pid = 4711
+    failure: ThreadFailure | None = None
 
     def __init__(self, listener: Callable[[NeuronReport], None]) -> None:
         self.report = listener
@@ -127,3 +129,20 @@ def test_its_process_is_unrelated_to_the_command() -> None:
     assert 7 in unrelated_children
     assert 4711 in unrelated_children
     assert 8 not in unrelated_children
+
+
+def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:
+    world = World()
+    world.collector.start()
+    world.report(BUSY)
+    world.sources[0].failure = ThreadFailure(0, "KeyError: 'cores'")
+    record = world.record()
+    assert record.neuron is not None
+    assert record.monitor is not None
+    (warning,) = record.monitor.warnings
+    assert "The collection of Neuron values stopped at 1970-" in warning
+    checkpoint = with_contributions(replace(RECORD, status="running"), (world.collector,))
+    assert checkpoint.neuron is None
+    assert checkpoint.monitor is not None
+    assert checkpoint.monitor.warnings == (warning,)
+    assert world.collector.latest() is None

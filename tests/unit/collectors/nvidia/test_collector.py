@@ -31,7 +31,7 @@ class ScriptedSource:
     name = "nvml"
     is_driver_missing = False
 
-    def __init__(self, *answers: GpuReading | Unavailable) -> None:
+    def __init__(self, *answers: GpuReading | Unavailable | Exception) -> None:
         self._answers = list(answers)
         self.counters_read: list[bool] = []
         self.permanently_unavailable = False
@@ -44,7 +44,10 @@ class ScriptedSource:
         self.counters_read.append(counters)
         self.called.set()
         self.release.wait()
-        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def close(self) -> None:
         self.closed = True
@@ -499,3 +502,25 @@ def test_one_batch_that_has_all_gpus_makes_all_of_them_seen() -> None:
     scope.discover(BATCH)
     scope.discover(ContainerMetadata(name="other", docker_id="c"))
     assert scope.selection_for_all() == GpuSelection(is_known=True)
+
+
+def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:
+    """An answer of another type than the binding documents, for example."""
+    world = World(ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand")))
+    world.collector.start()
+    world.collector.final_reading(10)
+    world.collector.stop(10)
+    world.clock.advance(60)
+    assert len(world.record().gpus) == 1
+    (warning,) = world.warnings()
+    assert "The collection of GPU values stopped at 2025-" in warning
+    assert "(TypeError: unsupported operand)" in warning
+    checkpoint = world.record_of(replace(RECORD, status="running"))
+    assert checkpoint.gpus == ()
+    assert checkpoint.sampling is not None
+    assert checkpoint.sampling.sources == ()
+    assert checkpoint.monitor is not None
+    assert checkpoint.monitor.warnings == (warning,)
+    assert world.collector.latest() is None
+    world.collector.final_reading(3600)
+    assert world.warnings() == (warning,)

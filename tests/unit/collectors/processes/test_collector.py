@@ -28,6 +28,7 @@ from profiler.record.model import (
 )
 from profiler.sources.cgroup.container import GroupReading
 from profiler.sources.cgroup.hierarchy import MemoryReading
+from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.ecs.task_metadata import ContainerMetadata
 from profiler.sources.linux.process_tree import ProcessReading
 from tests.fakes import START_NS, FakeClock, sample, seconds
@@ -335,6 +336,84 @@ def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled()
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
 
 
+class RestartingBatch:
+    """A batch that is restarted in place at 25 s: each attempt has a process and a group of its own.
+
+    It uses one vCPU from its start to 24 s, and from 25.5 s to 50 s. The kernel kills a process in each attempt.
+    """
+
+    def __init__(self, world: World, *, has_group: bool, gap: bool = True) -> None:
+        self.world, self.gap = world, gap
+        world.snapshot = self.snapshot
+        world.collector._machine = ProcessAccess(
+            open_processes=lambda _: FakeSource(lambda: self.snapshot(world.at)),
+            open_cgroup=lambda pid, _: self.open_group(pid) if has_group else None,
+            oom_kills=lambda: 40,
+            own_cpu_ns=lambda: 0,
+            exit_waiter=world.exit_waiter,
+        )
+
+    def snapshot(self, at: float) -> ProcessSnapshot:
+        if at < 25:
+            return ProcessSnapshot(processes=(process(7, cpu=min(at, 24)),), main_pid=7)
+        if at < 26 and self.gap:
+            return ProcessSnapshot()
+        return ProcessSnapshot(processes=(process(8, cpu=max(min(at, 50) - 25.5, 0)),), main_pid=8)
+
+    def open_group(self, pid: int) -> FakeSource:
+        begin, end = (0.0, 25.0) if pid == 7 else (25.5, 99.0)
+
+        def read() -> GroupReading | None:
+            at = self.world.at
+            cpu = min(at, 24 if pid == 7 else 50) - begin
+            return group(cpu=max(cpu, 0), kills=int(at > begin + 10)) if at < end else None
+
+        return FakeSource(read)
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("noticed", [26, 34])
+def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, gap: bool, noticed: float) -> None:
+    """The restart shows in the metadata up to ten seconds later."""
+    world = World()
+    RestartingBatch(world, has_group=has_group, gap=gap)
+    world.run(noticed)
+    world.collector.on_batch_started(replace(BATCH, restart_count=1, attempt_started_ns=START_NS + seconds(25.5)))
+    record = world.run(60).record(metrics=Metrics())
+    # A process that nobody was seen to wait for counts with what is left after rounding.
+    assert record.metrics.cpu_seconds == pytest.approx(24 + 24.5, abs=0.03)
+    assert record.series is not None
+    assert sum(value or 0 for value in record.series.vcpu_used or ()) * record.series.step_ms / 1000 == pytest.approx(
+        48.5, abs=0.3
+    )
+    assert record.series.started_at == format_ms(START_NS)
+    kills = None if record.memory_kills is None else record.memory_kills.count
+    assert kills == (2 if has_group else None)
+
+
+def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
+    """The last process has ended: the group is read first, and is gone after the processes were read."""
+    world = World()
+    at_end = iter([group(kills=1, is_empty=True)])
+    world.group = lambda at: group() if at < 10 else next(at_end, None)
+    world.run(9)
+    world.clock.advance(1)
+    world.snapshot = lambda _: ProcessSnapshot(ended=(process(),))
+    world.collector.tick(force=True)
+    record = world.record("failure", 137)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+
+
+@pytest.mark.parametrize("jump", [7, -3600])
+def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) -> None:
+    world = World().run(20)
+    world.clock.wall_offset_ns += seconds(jump)
+    record = world.run(40).record(metrics=Metrics())
+    assert record.metrics.vcpu_used is not None
+    assert (record.metrics.vcpu_used.p50, record.metrics.vcpu_used.max) == (0.5, 0.5)
+
+
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
     """The readings of a group, whether a process was seen alive before each, and the true peak.
@@ -387,6 +466,43 @@ def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
     assert metrics.memory_usage_peak_mb == 600
 
 
+def stats_with_mark(at: float, mark: int) -> ContainerSample:
+    return sample(START_NS + seconds(at), 0.0, 100 * MIB, memory_usage_peak_bytes=mark * MIB)
+
+
+def test_the_stats_mark_bounds_the_marks_of_processes_that_map_files_of_others() -> None:
+    """As another user the collector cannot read the group's mark itself."""
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, held=100, mark=188),), main_pid=7)
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(61, 183))
+    assert world.record().metrics.max_memory_used_mb == 183
+
+
+def test_a_mark_of_the_stats_from_before_the_rise_is_no_bound() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+    )
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(30, 150))
+    assert world.record().metrics.max_memory_used_mb == 900
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_the_mark_of_a_new_group_is_no_bound_for_what_ran_before(*, is_noticed: bool) -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=600),), main_pid=7)
+    world.run(30)
+    world.collector.on_sample("batch", stats_with_mark(31, 590))
+    if is_noticed:
+        world.collector.on_batch_started(replace(BATCH, restart_count=1))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(9, cpu=at / 2, mark=100),), main_pid=9)
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(61, 90))
+    assert world.record().metrics.max_memory_used_mb == 600
+
+
 def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     world = World()
     workers = tuple(process(pid, held=200) for pid in range(10, 18))
@@ -428,16 +544,16 @@ def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> Non
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
 
 
-@pytest.mark.parametrize(
-    ("ends", "of_the_stats", "likely"),
-    [(60.5, None, False), (60.5, False, False), (64.0, None, None), (64.0, False, False), (None, None, None)],
-)
-def test_low_memory_excludes_a_kill_if_a_source_read_it_until_the_end(
-    *, ends: float | None, of_the_stats: bool | None, likely: bool | None
-) -> None:
-    finished_at = None if ends is None else format_ms(START_NS + seconds(ends))
-    record = World().run(60).record("failure", 137, finished_at=finished_at, likely_out_of_memory=of_the_stats)
-    assert record.likely_out_of_memory is likely
+@pytest.mark.parametrize("ends", [60.5, 64.0])
+def test_low_memory_in_readings_of_the_processes_does_not_exclude_a_memory_kill(ends: float) -> None:
+    record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+    assert record.likely_out_of_memory is None
+
+
+def test_hits_of_the_limit_that_only_the_task_stats_have_stay_evidence() -> None:
+    found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
+    record = World().run(60).record("unknown", None, **found)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "memory-at-limit")
 
 
 def test_a_low_mark_of_the_whole_batch_excludes_a_memory_kill() -> None:
@@ -552,3 +668,18 @@ def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_i
     assert record.series.vcpu_used == (0.5,) * 5
     assert record.metrics.vcpu_saturated_percent == 100
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
+
+
+def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> None:
+    world = World().run(30)
+    world.collector.start()  # the fake waiter refuses to wait, which ends the thread
+    world.collector.stop(10)
+    record = world.record()
+    assert [shown.name for shown in record.processes] == ["job"]
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 90
+    (warning,) = warnings(record)
+    assert "The collection of process values stopped at 2025-" in warning
+    checkpoint = world.record("running", None)
+    assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))

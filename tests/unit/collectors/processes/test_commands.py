@@ -11,7 +11,13 @@ MIB = 2**20
 
 
 def process(
-    pid: int, name: str, *, cpu: float = 0, mark: int | None = 10, arguments: tuple[str, ...] = ()
+    pid: int,
+    name: str,
+    *,
+    cpu: float = 0,
+    mark: int | None = 10,
+    held: int | None = None,
+    arguments: tuple[str, ...] = (),
 ) -> ProcessReading:
     return ProcessReading(
         pid=pid,
@@ -20,7 +26,8 @@ def process(
         children_cpu_ns=0,
         name=name,
         arguments=arguments,
-        rss_bytes=None if mark is None else MIB,
+        rss_bytes=None if mark is None else (held or mark) * MIB,
+        share_bytes=None if mark is None else (held or mark) * MIB,
         peak_bytes=None if mark is None else mark * MIB,
     )
 
@@ -30,9 +37,42 @@ def test_processes_of_one_name_are_one_entry() -> None:
     totals.add([process(1, "sh", cpu=0.1), process(2, "worker", cpu=1, mark=300)])
     totals.add([process(1, "sh", cpu=0.1), process(3, "worker", cpu=2, mark=200)])
     assert totals.top() == (
-        Process(name="worker", count=2, cpu_seconds=3.0, max_memory_used_mb=300),
-        Process(name="sh", count=1, cpu_seconds=0.1, max_memory_used_mb=10),
+        Process(name="worker", count=2, cpu_seconds=3.0, max_memory_used_mb=300, max_memory_used_processes=1),
+        Process(name="sh", count=1, cpu_seconds=0.1, max_memory_used_mb=10, max_memory_used_processes=1),
     )
+
+
+def test_the_memory_of_a_name_is_that_of_its_processes_at_the_highest_moment() -> None:
+    totals = ProcessTotals()
+    totals.add([process(1, "python3", held=40, mark=60)])
+    totals.add([process(pid, "python3", held=40, mark=60) for pid in range(1, 10)])
+    totals.add([process(pid, "python3", held=100, mark=100) for pid in (1, 2)])
+    (shown,) = totals.top()
+    assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (9, 360, 9)
+
+
+def test_a_spike_of_one_process_counts_with_what_the_others_held() -> None:
+    totals = ProcessTotals()
+    totals.add([process(1, "job", held=50), process(2, "job", held=50), process(3, "other", held=500, mark=500)])
+    totals.add([process(1, "job", held=50, mark=300), process(2, "job", held=50), process(4, "job", held=1, mark=1)])
+    shown = {one.name: one for one in totals.top()}
+    assert (shown["job"].max_memory_used_mb, shown["job"].max_memory_used_processes) == (350, 2)
+    assert (shown["other"].max_memory_used_mb, shown["other"].max_memory_used_processes) == (500, 1)
+
+
+def test_peaks_of_processes_that_follow_each_other_are_not_added() -> None:
+    totals = ProcessTotals()
+    for pid in range(1, 9):
+        totals.add([process(pid, "turn", held=200, mark=200)])
+    (shown,) = totals.top()
+    assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (8, 200, 1)
+
+
+def test_shared_memory_that_cannot_be_told_apart_is_not_summed() -> None:
+    totals = ProcessTotals()
+    totals.add([process(pid, "worker", held=200, mark=210) for pid in range(8)])
+    (shown,) = totals.top(is_memory_shared=True)
+    assert (shown.max_memory_used_mb, shown.max_memory_used_processes) == (210, 1)
 
 
 def test_a_zombie_keeps_its_high_water_mark() -> None:
@@ -40,7 +80,8 @@ def test_a_zombie_keeps_its_high_water_mark() -> None:
     totals.add([process(1, "worker", cpu=1, mark=300)])
     totals.add([process(1, "worker", cpu=1, mark=None)])
     totals.add([])
-    assert totals.top() == (Process(name="worker", count=1, cpu_seconds=1.0, max_memory_used_mb=300),)
+    (shown,) = totals.top()
+    assert (shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == (1, 1.0, 300)
 
 
 def test_a_process_that_executes_another_program_goes_by_its_last_name() -> None:

@@ -126,11 +126,15 @@ def test_a_series_without_a_size_has_its_own_scale() -> None:
 
 def test_the_largest_processes_are_named() -> None:
     used = (
-        ProcessUse(name="<python>", maximum_memory_mb=900.0, count=3),
+        ProcessUse(name="<python>", maximum_memory_mb=900.0, count=3, holders=3),
+        ProcessUse(name="gzip", maximum_memory_mb=12.0, count=40, holders=2),
         ProcessUse(name="sh", maximum_memory_mb=2.0, count=1),
     )
     text = said(replace(NOTICE, numbers=replace(NUMBERS, processes=used)))
-    assert "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), sh (peak 2 MB)" in text
+    assert (
+        "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), gzip (40×, peak 12 MB in 2 of them), sh (peak 2 MB)"
+        in text
+    )
 
 
 def log_text(*lines: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from profiler.sources.cgroup.command import CommandCgroup, make_command_cgroup
 from profiler.sources.cgroup.group import delegate_controller, try_lock
 from profiler.sources.cgroup.hierarchy import MemoryReading, read_own_cgroups
+from profiler.sources.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
 
 _MIB = 2**20
@@ -98,6 +99,16 @@ def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
     filesystem = FakeCgroupFilesystem({**V1_FILES, **V2_FILES})
     _made(_machine(tmp_path, kind, "m/job", "c", "u"), filesystem)
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
+
+
+def test_a_group_that_cannot_be_entered_leaves_no_open_file(tmp_path: Path) -> None:
+    """The kernel creates the folder before it refuses the group's files, such as under some security modules."""
+    filesystem = FakeCgroupFilesystem({name: text for name, text in V2_FILES.items() if name != "cgroup.procs"})
+    root = _machine(tmp_path, _V2, "u/user/job.scope")
+    before = len(proc.all_pids("/proc/self/fd"))
+    own = _made(root, filesystem)
+    assert (own.is_used, filesystem.removed) == (False, filesystem.made)
+    assert len(proc.all_pids("/proc/self/fd")) == before
 
 
 def test_a_memory_limit_is_repeated_in_the_new_group(tmp_path: Path) -> None:

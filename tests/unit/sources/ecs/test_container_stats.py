@@ -497,10 +497,10 @@ def test_an_interface_that_is_not_an_object_is_named() -> None:
     )
 
 
-def test_a_response_that_is_not_json_has_a_kind() -> None:
+def test_a_response_that_is_not_json_is_unavailable() -> None:
     found = decode_stats(b"[")
     assert isinstance(found, Unavailable)
-    assert found.kind == "not a JSON object"
+    assert "something else than a JSON object" in found.reason
 
 
 @pytest.mark.parametrize("value", [0, 2**63 - 1])

@@ -110,7 +110,7 @@ def test_reads_v3_without_the_fields_of_v4() -> None:
     decoded = task({**v3, "Containers": [PAUSE_V3, batch]})
     assert (decoded.launch_type, decoded.vcpu_limit, decoded.memory_limit_bytes) == (None, None, None)
     pause, container = decoded.containers
-    assert (pause.type, pause.vcpu_limit, pause.memory_limit_bytes) == ("CNI_PAUSE", None, None)
+    assert (pause.type, pause.vcpu_share, pause.memory_limit_bytes) == ("CNI_PAUSE", None, None)
     assert (container.log_driver, container.log_options, container.arn) == (None, {}, None)
 
 
@@ -124,9 +124,11 @@ def test_reads_v3_without_the_fields_of_v4() -> None:
         ({}, None, None),
     ],
 )
-def test_container_limits_that_are_not_set_are_absent(limits: object, vcpu: float | None, memory: int | None) -> None:
+def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
+    limits: object, vcpu: float | None, memory: int | None
+) -> None:
     (container,) = task({**FARGATE_V4, "Containers": [{**BATCH, "Limits": limits}]}).containers
-    assert (container.vcpu_limit, container.memory_limit_bytes) == (vcpu, memory)
+    assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
 
 
 @pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
@@ -207,7 +209,7 @@ def test_any_mutated_document_gives_a_task_or_a_reason(document: object) -> None
     for container in decoded.containers if isinstance(decoded, TaskMetadata) else ():
         assert container.name
         assert container.memory_limit_bytes is None or container.memory_limit_bytes >= 0
-        assert container.vcpu_limit is None or container.vcpu_limit > 0
+        assert container.vcpu_share is None or container.vcpu_share > 0
 
 
 REFUSED = {

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.sources.linux import proc
 from profiler.sources.linux.process_tree import ProcessReading, TreeMemory
 
 MIB = 2**20
@@ -183,3 +184,15 @@ def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> N
     memory.add([reading(1, 0), reading(2, 0)])
     memory.add([reading(1, one_mib), reading(2, other_mib)])
     assert memory.peak_bytes == max(one_mib, other_mib) * MIB
+
+
+def test_the_limit_of_allocations_is_the_smaller_soft_limit() -> None:
+    limits = (
+        b"Limit                     Soft Limit           Hard Limit           Units\n"
+        b"Max data size             unlimited            1024                 bytes\n"
+        b"Max address space         512000000            unlimited            bytes\n"
+    )
+    assert proc.parse_allocation_limit(limits) == 512_000_000
+    assert proc.parse_allocation_limit(limits.replace(b"unlimited            1024", b"4096 1024")) == 4096
+    assert proc.parse_allocation_limit(limits.replace(b"512000000", b"unlimited")) is None
+    assert proc.parse_allocation_limit(b"") is None

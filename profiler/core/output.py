@@ -1,0 +1,127 @@
+"""Output that nobody may be reading: standard output and standard error, files and terminals.
+
+A pipe that is full blocks every writer, for example while a log driver hangs. The descriptors are shared with other
+processes (``run`` and its command have one standard error), so they cannot be made non-blocking, and to ask whether one
+is writable proves nothing while others write to it. So a thread writes, and its caller waits for it only briefly.
+"""
+
+import os
+import select
+import threading
+from collections import deque
+
+_NOT_READ = "takes no more bytes because nothing reads it"
+
+
+class _Block:
+    """Bytes to write together. ``reason`` is why they were not written."""
+
+    __slots__ = ("data", "is_done", "is_kept", "reason")
+
+    def __init__(self, data: bytes, *, is_kept: bool) -> None:
+        self.data = data
+        self.is_kept = is_kept
+        self.is_done = False
+        self.reason: str | None = None
+
+
+class Output:
+    """Writes blocks of bytes in their order. Threads may share it; none of its methods raises an OSError.
+
+    A block that was begun is completed when the output is read again, so that it never runs into the next one. Until
+    then :meth:`write` drops further blocks at once and counts them in ``dropped``. The thread that writes ends with the
+    last block, and does not keep the process alive.
+
+    Args:
+        descriptor: Where to write. It stays open.
+        patience_seconds: A caller waits at most this long for its block.
+    """
+
+    def __init__(self, descriptor: int, patience_seconds: float = 0.25) -> None:
+        self._descriptor = descriptor
+        self._patience_seconds = patience_seconds
+        self._blocks: deque[_Block] = deque()
+        self._changed = threading.Condition()
+        self._is_writing = False
+        self._is_stalled = False
+        self._is_at_line_start = True
+        self._kept = 0
+        self.dropped = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to write."""
+        return not self._is_writing
+
+    def write(self, data: bytes) -> str | None:
+        """Write the block, or drop it while nothing reads the output; returns the reason as part of a sentence."""
+        with self._changed:
+            if self._is_stalled:
+                self.dropped += 1
+                return _NOT_READ
+        return self._add(_Block(data, is_kept=False))
+
+    def keep(self, data: bytes) -> str | None:
+        """Write the block, which is not dropped; returns the reason if it is not written yet, or cannot be."""
+        return self._add(_Block(data, is_kept=True))
+
+    def drain(self, max_seconds: float) -> bool:
+        """Wait until the blocks of :meth:`keep` are written; returns False if that takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._kept, max(max_seconds, 0))
+
+    def _add(self, block: _Block) -> str | None:
+        with self._changed:
+            self._blocks.append(block)
+            self._kept += block.is_kept
+            if not self._is_writing:
+                self._is_writing = True
+                threading.Thread(target=self._write_blocks, name="output", daemon=True).start()
+            if not self._changed.wait_for(lambda: block.is_done, self._patience_seconds):
+                self._is_stalled = True
+                return _NOT_READ
+        return block.reason
+
+    def _write_blocks(self) -> None:
+        while True:
+            with self._changed:
+                if not self._blocks:
+                    self._is_writing = False
+                    return
+                block = self._blocks.popleft()
+            reason = self._write_all(block.data)
+            with self._changed:
+                block.reason, block.is_done, self._is_stalled = reason, True, False
+                self._kept -= block.is_kept
+                self._changed.notify_all()
+
+    def _write_all(self, data: bytes) -> str | None:
+        rest = memoryview(data if self._is_at_line_start else b"\n" + data)
+        length = len(rest)
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:  # the caller of this program made the descriptor non-blocking
+                    poll = select.poll()
+                    poll.register(self._descriptor, select.POLLOUT)
+                    poll.poll()
+        except OSError as error:
+            # What follows a block that was cut off begins a new line.
+            self._is_at_line_start = self._is_at_line_start and len(rest) == length
+            return f"cannot be written ({error.strerror or error})"
+        self._is_at_line_start = True
+        return None
+
+
+def standard_outputs() -> tuple[Output, Output]:
+    """Standard output and standard error: one object if both are one file, so that their lines do not mix."""
+    output = Output(1)
+    return output, (output if _are_one_file(1, 2) else Output(2))
+
+
+def _are_one_file(first: int, second: int) -> bool:
+    try:
+        return os.path.sameopenfile(first, second)
+    except OSError:  # one of them is closed
+        return False

@@ -1,0 +1,129 @@
+"""Removes impossible values from a decoded report: log lines can come from any program, and from broken meters.
+
+A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
+"""
+
+import json
+import math
+import re
+from functools import cache
+from typing import TypeVar, get_args, get_origin
+
+from msgspec import DecodeError, Struct, StructMeta
+from msgspec.json import Decoder
+from msgspec.structs import fields, replace
+
+from profiler.core.timestamps import parse_datetime
+
+# The endings of the names that have a unit, and a number beyond any machine in that unit.
+_LIMITS = (
+    ("_ms", 1e13),  # three centuries
+    ("_mb", 1e10),  # 10 PB
+    ("_size", 1e6),  # vCPUs
+    ("_used", 1e6),
+    ("_percent", 1e8),  # one vCPU in use of a millionth
+)
+_MAX_NUMBER = 1e18
+_NOT_CHECKED = frozenset({"exit_code", "saving_percent", "temperature_celsius", "xids"})
+_MUST_BE_POSITIVE = frozenset({"step_ms"})
+_TIME_ENDING = "_at"
+
+# What other programs write for numbers that JSON does not have, and an exponent that a double does not have.
+_NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
+
+S = TypeVar("S", bound=Struct)
+
+
+def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
+    """Decode a line. NaN, infinities and numbers beyond a double are not JSON; they count as missing.
+
+    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
+    """
+    try:
+        return decoder.decode(line)
+    except DecodeError:
+        text = line.decode() if isinstance(line, bytes) else line
+        if not _NOT_A_NUMBER.search(text):
+            raise
+        try:
+            document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
+        except ValueError:
+            document = None
+        if document is None:
+            raise
+    return decoder.decode(json.dumps(document))
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
+    """Return the value with impossible numbers and times as missing; None if a field that it needs is impossible.
+
+    Args:
+        value: A part of a report, which is returned itself if nothing is impossible.
+        limit: The largest number that is possible in fields without a unit of their own.
+    """
+    changed: dict[str, object] = {}
+    for name, own_limit, is_required in _plan(type(value)):
+        before = getattr(value, name)
+        if before is None:
+            continue
+        after = _possible(name, before, limit if own_limit is None else own_limit)
+        if after is before:
+            continue
+        if after is None and is_required:
+            return None
+        changed[name] = after
+    return replace(value, **changed) if changed else value
+
+
+@cache
+def _plan(kind: type[Struct]) -> tuple[tuple[str, float | None, bool], ...]:
+    """The fields to look at: name, limit (None: that of the parent), whether it is required."""
+    return tuple(
+        (one.name, _limit_of(one.name), one.required)
+        for one in fields(kind)
+        if one.name not in _NOT_CHECKED and (one.name.endswith(_TIME_ENDING) or _may_hold_numbers(one.type))
+    )
+
+
+def _may_hold_numbers(annotation: object) -> bool:
+    """Whether a field of this type can hold numbers or parts. Maps have keys of their own, and readers check them."""
+    members = get_args(annotation) or (annotation,)
+    if get_origin(annotation) is tuple:
+        return True
+    return any(one in (int, float) or isinstance(one, StructMeta) or get_origin(one) is tuple for one in members)
+
+
+def _limit_of(name: str) -> float | None:
+    return next((limit for ending, limit in _LIMITS if name.endswith(ending)), None)
+
+
+def _possible(name: str, value: object, limit: float) -> object:
+    """The value itself if it is possible; None if it is not; a changed copy if a part of it is not."""
+    if isinstance(value, int | float):
+        return value if 0 <= value <= limit and (value or name not in _MUST_BE_POSITIVE) else None
+    if isinstance(value, Struct):
+        return without_impossible(value, limit)
+    if isinstance(value, tuple):
+        return _possible_items(value, limit)
+    if isinstance(value, str) and name.endswith(_TIME_ENDING):
+        return value if parse_datetime(value) is not None else None
+    return value
+
+
+def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, ...]:
+    """The items of a list. A series keeps its length: an impossible number of it is a step without a measurement."""
+    if not values:
+        return values
+    if isinstance(values[0], Struct):
+        kept = [without_impossible(item, limit) for item in values if isinstance(item, Struct)]
+        is_same = all(after is before for after, before in zip(kept, values, strict=True))
+        return values if is_same else tuple(item for item in kept if item is not None)
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if not numbers or (min(numbers) >= 0 and max(numbers) <= limit):
+        return values
+    return tuple(_possible("", value, limit) for value in values)

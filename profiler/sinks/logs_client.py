@@ -1,0 +1,201 @@
+"""The client of CloudWatch Logs: boto3's, whose answers are checked, and the causes of its failures in words.
+
+An answer counts only if it is a JSON object: a captive portal or a proxy answers with HTML and status 200, and boto3
+takes that, and an empty or cut answer, for an empty object. Importing this module imports boto3, which takes 22 MiB.
+"""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import msgspec
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.config import Config
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    ConnectionError,  # noqa: A004  botocore's class is not Python's
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    ProxyConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.httpsession import URLLib3Session
+from urllib3.exceptions import HTTPError
+
+MAX_ANSWER_BYTES = 1024 * 1024
+_CONNECT_TIMEOUT_SECONDS = 3
+_READ_TIMEOUT_SECONDS = 5
+# The sink repeats the call until its time is over.
+_ATTEMPTS_PER_CALL = 3
+_FIRST_SERVER_ERROR = 500
+_TOO_MANY_REQUESTS = 429
+_THROTTLED = frozenset({"RequestLimitExceeded", "TooManyRequestsException", "SlowDown", "BandwidthLimitExceeded"})
+_EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken"})
+_MAX_CAUSE_CHARS = 300
+
+# The first that fits, from the outermost to the innermost exception.
+_CAUSES: Mapping[type[BaseException], str] = {
+    socket.gaierror: "the name of {host} was not found (no DNS, or no route to it)",
+    ConnectionRefusedError: "{host} refused the connection",
+    SSLError: "the TLS connection to {host} failed ({error})",
+    ProxyConnectionError: "the proxy (HTTPS_PROXY) cannot be reached",
+    ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s (no route to it?)",
+    ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
+    ConnectionClosedError: "{host} closed the connection before its answer was complete",
+}
+
+
+class AnswerError(Exception):
+    """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
+
+
+def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401  boto3's clients have no type
+    """A client that retries after throttling, 5xx answers and broken connections (botocore's standard mode).
+
+    Args:
+        region: The region; None: boto3 determines it.
+        on_failure: Called with the cause of each attempt that fails, as part of a sentence.
+        profile: The profile in the files of the AWS CLI.
+    """
+    client: Any = boto3.Session(profile_name=profile).client(
+        "logs",
+        region_name=region,
+        config=Config(
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            read_timeout=_READ_TIMEOUT_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_PER_CALL},
+        ),
+    )
+
+    def note(
+        response: tuple[object, Mapping[str, Any]] | None, caught_exception: Exception | None, **_: object
+    ) -> None:
+        if caught_exception is not None:
+            on_failure(cause_of(caught_exception))
+        elif response is not None and "Error" in response[1]:
+            on_failure(cause_of(ClientError(dict(response[1]), "PutLogEvents")))
+
+    client.meta.events.register("needs-retry.cloudwatch-logs.PutLogEvents", note)
+    endpoint = client._endpoint  # noqa: SLF001  botocore has no other way to limit the size of an answer
+    endpoint.http_session = _CheckedSession(endpoint.http_session)
+    return client
+
+
+class _Body:
+    """A body that was read, in place of urllib3's response."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def stream(self) -> Iterator[bytes]:
+        yield self._content
+
+
+class _CheckedSession:
+    """botocore's HTTP session, for answers that are JSON objects of 1 MiB at most. Others are errors and retried."""
+
+    def __init__(self, session: URLLib3Session) -> None:
+        self._session = session
+
+    def send(self, request: AWSPreparedRequest) -> AWSResponse:
+        request.stream_output = True  # the session does not read the body
+        response = self._session.send(request)
+        try:
+            body = response.raw.read(MAX_ANSWER_BYTES + 1)
+        except (HTTPError, HTTPException, OSError) as error:
+            raise HTTPClientError(error=AnswerError(f"it cut its answer off ({type(error).__name__})")) from error
+        finally:
+            response.raw.close()
+        if not _is_object(body):
+            raise HTTPClientError(error=AnswerError(_what_answered(response, body)))
+        return AWSResponse(response.url, response.status_code, response.headers, _Body(body))
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return len(body) <= MAX_ANSWER_BYTES
+
+
+def _what_answered(response: AWSResponse, body: bytes) -> str:
+    length = response.headers.get("Content-Length", "")
+    if len(body) > MAX_ANSWER_BYTES:
+        found = f"more than {MAX_ANSWER_BYTES} bytes"
+    elif length.isdecimal() and int(length) > len(body):
+        found = f"{len(body)} of {length} bytes"
+    else:
+        found = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
+    return f"HTTP {response.status_code} with {found} was answered, as by a proxy or a sign-in page"
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether another attempt may succeed."""
+    if isinstance(error, ClientError):
+        code, status = _code(error), _status(error)
+        return has_expired(error) or _is_throttling(code, status) or status >= _FIRST_SERVER_ERROR
+    return isinstance(error, ConnectionError | HTTPClientError | CredentialRetrievalError | OSError)
+
+
+def has_expired(error: Exception) -> bool:
+    """Whether the credentials have expired."""
+    return isinstance(error, ClientError) and _code(error) in _EXPIRED
+
+
+def cause_of(error: Exception) -> str:
+    """The cause of a failure, as part of a sentence."""
+    return _cause(error)[:_MAX_CAUSE_CHARS].rstrip(".")
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, ClientError):
+        return _refusal(error)
+    host = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
+    for inner in _chain(error):
+        if isinstance(inner, AnswerError):
+            return str(inner)
+        for kind, words in _CAUSES.items():
+            if isinstance(inner, kind):
+                return words.format(host=host, error=getattr(inner, "kwargs", {}).get("error"))
+    return str(error)
+
+
+def _refusal(error: ClientError) -> str:
+    code, status = _code(error), _status(error)
+    message = str(error.response.get("Error", {}).get("Message", "")).partition("\n")[0]
+    if _is_throttling(code, status):
+        return f"it throttles ({code}: {message})"
+    return f"the credentials have expired ({code})" if code in _EXPIRED else f"HTTP {status} was answered ({code})"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception, and those that caused it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        kwargs = getattr(error, "kwargs", None)
+        inner = kwargs.get("error") if isinstance(kwargs, dict) else None
+        error = inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__
+
+
+def _is_throttling(code: str, status: int) -> bool:
+    return "Throttl" in code or code in _THROTTLED or status == _TOO_MANY_REQUESTS
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "unknown error"))
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -1,0 +1,173 @@
+"""The sink and boto3 against a real HTTP server that does not answer as CloudWatch Logs does."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import NamedTuple
+
+import pytest
+
+from profiler.core.clock import SystemClock
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
+from tests.http_server import FakeHttpServer
+
+TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+JSON = "application/x-amz-json-1.1"
+PAGE = b"<html><body>Please sign in</body></html>"
+
+
+class Answer(NamedTuple):
+    """An answer; ``length`` is what its Content-Length says, if that is wrong."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    length: int | None = None
+
+
+def refusal(code: str) -> Answer:
+    return Answer(400, json.dumps({"__type": code, "message": "m"}).encode())
+
+
+ACCEPTED = Answer(200, b'{"nextSequenceToken":"1"}')
+
+
+class Portal(FakeHttpServer):
+    """Gives the answers in their order, the last one again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = [ACCEPTED]
+        self.messages: list[str] = []
+        self.tokens: list[str | None] = []
+        self.sent_bytes = 0
+
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        put = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
+        self.messages += [event["message"] for event in put["logEvents"]]
+        self.tokens.append(request.headers["X-Amz-Security-Token"])
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        request.send_response(answer.status)
+        request.send_header("Content-Type", answer.content_type)
+        request.send_header("Content-Length", str(answer.length or len(answer.body)))
+        request.end_headers()
+        request.close_connection = answer.length is not None
+        try:
+            for start in range(0, len(answer.body), 65536):
+                self.sent_bytes += request.connection.send(answer.body[start : start + 65536])
+        except OSError:
+            request.close_connection = True
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Portal]:
+    server = Portal()
+    set_environment(monkeypatch, server.url)
+    yield server
+    server.close()
+
+
+def set_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_SESSION_TOKEN": "first",
+        "AWS_ENDPOINT_URL": url,
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def sink() -> CloudWatchLogsSink:
+    return CloudWatchLogsSink(connect, SystemClock())
+
+
+NOT_ACCEPTED = {
+    "a page": (Answer(200, PAGE, "text/html"), "HTTP 200 with 40 bytes that are not the JSON of CloudWatch Logs"),
+    "nothing": (Answer(200, b""), "HTTP 200 with nothing was answered"),
+    "a cut body": (Answer(200, b'{"nextSequ', length=25), "HTTP 200 with 10 of 25 bytes"),
+    "cut JSON": (Answer(200, b'{"nextSequ'), "10 bytes that are not the JSON"),
+    "a list": (Answer(200, b"[]"), "2 bytes that are not the JSON"),
+    "a redirection": (Answer(302, PAGE, "text/html"), "HTTP 302 with 40 bytes"),
+    "a refusal of a proxy": (Answer(403, PAGE, "text/html"), "HTTP 403 with 40 bytes"),
+    "an empty 503": (Answer(503, b""), "HTTP 503 with nothing"),
+    "an error of the service": (
+        Answer(500, b'{"__type":"InternalFailure"}'),
+        "HTTP 500 was answered (InternalFailure)",
+    ),
+    "throttling": (refusal("ThrottlingException"), "it throttles (ThrottlingException: m)"),
+    "an expired token": (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
+    "64 MB": (Answer(200, b"{" + b" " * 64_000_000 + b"}"), "HTTP 200 with more than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize(("answer", "said"), NOT_ACCEPTED.values(), ids=NOT_ACCEPTED)
+def test_an_answer_that_is_not_an_acceptance_is_named(portal: Portal, answer: Answer, said: str) -> None:
+    portal.answers = [answer]
+    failure = sink().put(b"line", TARGET, 0.1)
+    assert failure is not None
+    assert "did not accept the line within 0.1 s, the rest of the stop budget: " in failure.reason
+    assert said in failure.reason
+
+
+@pytest.mark.parametrize("answer", [answer for answer, _ in NOT_ACCEPTED.values()], ids=NOT_ACCEPTED)
+def test_it_is_followed_by_another_attempt(portal: Portal, answer: Answer) -> None:
+    portal.answers = [answer, ACCEPTED]
+    assert sink().put(b"line", TARGET, 20) is None
+    assert portal.messages == ["line", "line"]
+
+
+def test_only_the_beginning_of_a_large_answer_is_read(portal: Portal) -> None:
+    portal.answers = [NOT_ACCEPTED["64 MB"][0], ACCEPTED]
+    assert sink().put(b"line", TARGET, 20) is None
+    assert portal.sent_bytes < 32_000_000, "1 MiB was read, and the kernel buffers some more"
+
+
+@pytest.mark.parametrize("answer", [ACCEPTED, Answer(200, b"{}"), refusal("DataAlreadyAcceptedException")])
+def test_an_acceptance_is_not_repeated(portal: Portal, answer: Answer) -> None:
+    portal.answers = [answer]
+    assert sink().put(b"line", TARGET, 20) is None
+    assert portal.messages == ["line"]
+
+
+def test_a_final_refusal_is_not_repeated(portal: Portal) -> None:
+    portal.answers = [refusal("AccessDeniedException")]
+    failure = sink().put(b"line", TARGET, 20)
+    assert failure is not None
+    assert "allow logs:PutLogEvents" in failure.reason
+    assert portal.messages == ["line"]
+
+
+def test_an_expired_token_is_read_again(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    portal.answers = [refusal("ExpiredTokenException"), ACCEPTED]
+    real_sink = sink()
+    first = threading.Event()
+
+    def replace_token() -> None:
+        while not portal.tokens:
+            first.wait(0.01)
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "second")
+
+    thread = threading.Thread(target=replace_token)
+    thread.start()
+    assert real_sink.put(b"line", TARGET, 20) is None
+    thread.join()
+    assert portal.tokens == ["first", "second"]
+
+
+def test_the_cause_of_a_connection_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, portal: Portal) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        refused = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for url, said in (
+            (refused, f"{refused[7:]} refused the connection"),
+            ("http://logs.invalid", "the name of logs.invalid was not found"),
+            (portal.url.replace("http:", "https:"), "the TLS connection to 127.0.0.1"),
+        ):
+            set_environment(monkeypatch, url)
+            checked = sink()
+            failure = checked.put(b"line", TARGET, 0.1)
+            assert failure is not None
+            assert said in failure.reason
+            assert checked.last_cause in failure.reason

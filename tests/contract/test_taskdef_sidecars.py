@@ -1,0 +1,421 @@
+"""A rollout over families with sidecars while others deploy, with schedules that are pinned on purpose; ECS by moto.
+
+moto stores what it is sent without checking it, so the requests are compared with what was there before.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from profiler.taskdef.document import READ_ONLY
+from tests.aws import FakeAws, fake_aws
+from tests.aws_proxy import AwsProxy
+from tests.sidecars import ACCOUNT, REGION, TASK_ROLE, definitions_with_sidecars
+
+CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
+ADD_ONE = ("add-monitor", "--family", "job-xray", "--image", IMAGE, "--container", "etl")
+ADD = (*ADD_ONE, "--family", "job-*")
+REMOVE = ("remove-monitor", "--family", "job-*")
+NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-1"], "SecurityGroups": ["sg-1"], "AssignPublicIp": "DISABLED"}}
+SCHEDULER_NETWORK = {"awsvpcConfiguration": NETWORK["awsvpcConfiguration"]}
+FAMILIES = [f"job-{kind}" for kind in definitions_with_sidecars()]
+
+
+class Account:
+    """Families with two revisions; each is started by a rule, by a schedule, and by a schedule that stays on the first.
+
+    ``meanwhile`` is called once, when the command sends the operation that is its key: what others do at that moment.
+    """
+
+    def __init__(self, aws: FakeAws) -> None:
+        self.aws = aws
+        self.proxy = AwsProxy(aws.url)
+        self.proxy.before = self._before
+        self.meanwhile: dict[str, Any] = {}
+        self.ecs = aws.client("ecs")
+        self.events = aws.client("events")
+        self.scheduler = aws.client("scheduler")
+        self.ecs.create_cluster(clusterName="jobs")
+        for family in FAMILIES:
+            for version in (1, 2):
+                self.deploy(family, version)
+            self._start_by_rule(family, 2)
+            self._start_by_schedule(f"{family}-hourly", family, 2)
+            self._start_by_schedule(f"{family}-kept", family, 1)
+
+    def _before(self, operation: str, _body: bytes) -> None:
+        do = self.meanwhile.pop(operation, None)
+        if do is not None:
+            do()
+
+    def deploy(self, family: str, version: int) -> None:
+        """Register another version of the job, as a pipeline does that knows no monitor."""
+        text = json.dumps(definitions_with_sidecars()[family.removeprefix("job-")])
+        self.ecs.register_task_definition(family=family, **json.loads(text.replace("etl:1", f"etl:{version}")))
+
+    def arn(self, family: str, revision: int) -> str:
+        return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:{revision}"
+
+    def _start_by_rule(self, family: str, revision: int) -> None:
+        self.events.put_rule(Name=family, ScheduleExpression="cron(0 2 * * ? *)")
+        self.put_target(family, revision, text="{}")
+        self.events.put_targets(
+            Rule=family,
+            Targets=[{"Id": "alarm", "Arn": f"arn:aws:sns:{REGION}:{ACCOUNT}:night", "InputPath": "$.detail"}],
+        )
+
+    def put_target(self, family: str, revision: int, *, text: str) -> None:
+        parameters = {
+            "TaskDefinitionArn": self.arn(family, revision),
+            "TaskCount": 2,
+            "LaunchType": "FARGATE",
+            "NetworkConfiguration": NETWORK,
+            "PlatformVersion": "1.4.0",
+            "Group": "nightly",
+            "EnableECSManagedTags": True,
+            "EnableExecuteCommand": False,
+            "PropagateTags": "TASK_DEFINITION",
+            "ReferenceId": "r-1",
+            "Tags": [{"Key": "team", "Value": "data"}],
+        }
+        target = {
+            "Id": "task",
+            "Arn": CLUSTER,
+            "RoleArn": TASK_ROLE,
+            "Input": text,
+            "EcsParameters": parameters,
+            "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"},
+            "RetryPolicy": {"MaximumRetryAttempts": 3, "MaximumEventAgeInSeconds": 600},
+        }
+        self.events.put_targets(Rule=family, Targets=[target])
+
+    def _start_by_schedule(self, name: str, family: str, revision: int) -> None:
+        self.scheduler.create_schedule(
+            Name=name,
+            Description=f"Starts {family}",
+            ScheduleExpression="cron(0 * * * ? *)",
+            ScheduleExpressionTimezone="Asia/Tokyo",
+            StartDate=4000000000,
+            EndDate=4100000000,
+            State="DISABLED",
+            ActionAfterCompletion="DELETE",
+            KmsKeyArn=f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1",
+            FlexibleTimeWindow={"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5},
+            Target={
+                "Arn": CLUSTER,
+                "RoleArn": TASK_ROLE,
+                "Input": '{"containerOverrides": []}',
+                "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"},
+                "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60},
+                "EcsParameters": {
+                    "TaskDefinitionArn": self.arn(family, revision),
+                    "TaskCount": 1,
+                    "CapacityProviderStrategy": [{"capacityProvider": "FARGATE_SPOT", "base": 0, "weight": 1}],
+                    "NetworkConfiguration": SCHEDULER_NETWORK,
+                    "PropagateTags": "TASK_DEFINITION",
+                },
+            },
+        )
+
+    def pin_schedule(self, name: str, family: str, revision: int) -> None:
+        schedule = self.scheduler.get_schedule(Name=name)
+        kept = {field: schedule[field] for field in ("FlexibleTimeWindow", "ScheduleExpression", "Target")}
+        kept["Target"]["EcsParameters"]["TaskDefinitionArn"] = self.arn(family, revision)
+        self.scheduler.update_schedule(Name=name, **kept)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
+        command = [sys.executable, "-m", "profiler", "taskdef", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    def doctor(self, family: str) -> tuple[int, list[dict[str, str]]]:
+        """The exit code, and the findings about schedules."""
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
+        command = [sys.executable, "-m", "profiler", "doctor", "--family", family, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        return done.returncode, [one for one in found if one["topic"] == "schedules"]
+
+    def definition(self, name: str) -> str:
+        described = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
+        kept = {field: value for field, value in described["taskDefinition"].items() if field not in READ_ONLY}
+        return json.dumps({**kept, "tags": described.get("tags")})
+
+    def schedules(self) -> dict[str, str]:
+        """All targets and schedules as the APIs answer, byte by byte, except for the time of the last change."""
+        found = {}
+        for family in FAMILIES:
+            answer = requests.post(
+                self.aws.url,
+                json={"Rule": family},
+                headers={
+                    "X-Amz-Target": "AWSEvents.ListTargetsByRule",
+                    "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/events/aws4_request",
+                },
+                timeout=10,
+            )
+            found[f"rule {family}"] = answer.text
+            for name in (f"{family}-hourly", f"{family}-kept"):
+                credential = f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/scheduler/aws4_request"
+                answer = requests.get(
+                    f"{self.aws.url}/schedules/{name}", headers={"Authorization": credential}, timeout=10
+                )
+                found[f"schedule {name}"] = json.dumps({**answer.json(), "LastModificationDate": None})
+        return found
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with fake_aws() as aws:
+        made = Account(aws)
+        yield made
+        made.proxy.close()
+
+
+def moved(text: str, family: str, start: int, end: int) -> str:
+    assert text.count(f'{family}:{start}"') == 1
+    return text.replace(f'{family}:{start}"', f'{family}:{end}"')
+
+
+def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(account: Account) -> None:
+    before = account.schedules()
+    originals = {family: account.definition(family) for family in FAMILIES}
+
+    plan = account.run(*ADD)
+    assert plan.returncode == 0, plan.stderr
+    for family in FAMILIES:
+        assert f"The rule {family} is pinned to {family}:2. " in plan.stdout
+        assert f"pinned to {family}:1, which differs by more than the monitor: --update-schedules skips" in plan.stdout
+    assert "--register creates the log group /ecs/job-firelens." in plan.stdout
+    assert account.schedules() == before
+
+    # When the first revision is registered (of job-adot), a pipeline deploys job-envoy and job-firelens, and a person
+    # changes the rule of job-xray and goes back to the first version with a schedule of job-datadog.
+    def deploy() -> None:
+        account.deploy("job-envoy", 3)
+        account.put_target("job-xray", 2, text='{"changed": true}')
+        account.pin_schedule("job-datadog-hourly", "job-datadog", 1)
+
+    account.meanwhile = {
+        "RegisterTaskDefinition": deploy,
+        "CreateLogGroup": lambda: account.deploy("job-firelens", 3),
+    }
+    added = account.run(*ADD, "--register", "--update-schedules")
+    assert added.returncode == 0, added.stdout + added.stderr
+    assert account.meanwhile == {}
+    assert "created the log group /ecs/job-firelens\n" in added.stdout
+    for family in ("job-envoy", "job-firelens"):
+        assert f"{family} was changed meanwhile, so it is planned again from {family}:3: add monitor" in added.stdout
+        assert f"registered {family}:4\n" in added.stdout
+        assert f"rule {family} skipped: pinned to {family}:2\n" in added.stdout
+        assert "etl:3" in account.definition(family)
+    assert "schedule job-datadog-hourly skipped: pinned to job-datadog:1\n" in added.stdout
+    assert "moved rule job-xray to job-xray:3\n" in added.stdout
+    assert "5 schedules moved, 10 schedules skipped" in added.stderr
+
+    expected = dict(before)
+    for family in ("job-xray", "job-adot", "job-datadog"):
+        expected[f"rule {family}"] = moved(before[f"rule {family}"], family, 2, 3)
+    for family in ("job-xray", "job-adot"):
+        name = f"schedule {family}-hourly"
+        expected[name] = moved(before[name], family, 2, 3)
+    changed = expected["rule job-xray"].replace('"Input": "{}"', '"Input": "{\\"changed\\": true}"')
+    after = account.schedules()
+    assert after["rule job-xray"] == changed != expected["rule job-xray"]
+    for name in set(before) - {"rule job-xray", "schedule job-datadog-hourly"}:
+        assert after[name] == expected[name]
+    assert f"{account.arn('job-datadog', 1)}" in after["schedule job-datadog-hourly"]
+
+    # The next rollout finds nothing to do, and moves nothing.
+    again = account.run(*ADD, "--register", "--update-schedules")
+    assert again.returncode == 0, again.stderr
+    assert "registered" not in again.stdout
+    assert "moved" not in again.stdout
+    assert account.schedules() == after
+
+    removed = account.run(*REMOVE, "--register", "--update-schedules")
+    assert removed.returncode == 0, removed.stderr
+    assert "The log group /ecs/job-firelens is kept." in removed.stdout
+    for family in FAMILIES:
+        original = originals[family]
+        deployed = family in ("job-envoy", "job-firelens")
+        assert account.definition(family) == (original.replace("etl:2", "etl:3") if deployed else original)
+    last = account.schedules()
+    for name, text in after.items():
+        family = next(one for one in FAMILIES if one in name)
+        assert last[name] == (moved(text, family, 3, 4) if f"{family}:3" in text else text)
+
+
+def test_a_write_sends_all_that_was_there_and_nothing_else(account: Account) -> None:
+    """moto would accept a schedule with fields left out, and keep some of them."""
+    done = account.run(*ADD_ONE, "--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    (put,) = [json.loads(body) for name, body in account.proxy.bodies if name == "PutTargets" and b"job-xray" in body]
+    (target,) = put.pop("Targets")
+    assert put == {"Rule": "job-xray", "EventBusName": "default"}
+    (task, _) = account.events.list_targets_by_rule(Rule="job-xray")["Targets"]
+    assert target == task
+    (update,) = [json.loads(body) for name, body in account.proxy.bodies if name == "PUT /schedules/job-xray-hourly"]
+    there = json.loads(account.schedules()["schedule job-xray-hourly"])
+    sent = {
+        name: value
+        for name, value in there.items()
+        if name not in ("Arn", "Name", "CreationDate", "LastModificationDate")
+    }
+    assert {name: value for name, value in update.items() if name != "ClientToken"} == sent
+
+
+def test_a_field_that_boto3_does_not_know_is_not_lost(account: Account) -> None:
+    (task, alarm) = account.events.list_targets_by_rule(Rule="job-xray")["Targets"]
+    account.proxy.answers = {"ListTargetsByRule": {"Targets": [{**task, "FromTheFuture": 1}, alarm]}}
+    done = account.run(*ADD_ONE, "--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "the rule job-xray was not updated: upgrade boto3" in done.stderr
+    assert "FromTheFuture" in done.stderr
+    assert "PutTargets" not in account.proxy.operations
+
+
+def test_a_schedule_that_is_deleted_or_unpinned_meanwhile_is_skipped(account: Account) -> None:
+    def clean_up() -> None:
+        account.scheduler.delete_schedule(Name="job-xray-hourly")
+        account.events.remove_targets(Rule="job-xray", Ids=["task"])
+        account.pin_schedule("job-xray-kept", "other", 7)
+
+    account.meanwhile = {"RegisterTaskDefinition": clean_up}
+    done = account.run(*ADD_ONE, "--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    for title in ("rule job-xray", "schedule job-xray-hourly", "schedule job-xray-kept"):
+        assert f"{title} skipped: not pinned to a revision of job-xray any more\n" in done.stdout
+    assert "PutTargets" not in account.proxy.operations
+
+
+def test_a_family_that_cannot_be_changed_any_more_is_refused_and_not_registered(account: Account) -> None:
+    def deploy() -> None:
+        definition = definitions_with_sidecars()["xray"]
+        account.ecs.register_task_definition(family="job-xray", **{**definition, "memory": "256"})
+        batch = {**definition["containerDefinitions"][0], "memory": 4096}
+        account.ecs.register_task_definition(family="job-xray", **{**definition, "containerDefinitions": [batch]})
+
+    account.meanwhile = {"RegisterTaskDefinition": deploy}
+    done = account.run(*ADD, "--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "job-xray was changed meanwhile, so it is planned again from job-xray:4: refused No memory" in done.stdout
+    assert account.ecs.describe_task_definition(taskDefinition="job-xray")["taskDefinition"]["revision"] == 4
+    assert "1 refused" in done.stderr
+
+
+def test_a_deployment_at_the_moment_of_the_registration_is_not_undone(account: Account) -> None:
+    """The command has read the definition, and its registration arrives after the deployment's."""
+    account.meanwhile = {"RegisterTaskDefinition": lambda: account.deploy("job-xray", 3)}
+    done = account.run(*ADD_ONE, "--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "job-xray was changed meanwhile, so it is planned again from job-xray:3: add monitor" in done.stdout
+    assert "registered job-xray:5\n" in done.stdout
+    assert "etl:3" in account.definition("job-xray")
+    assert "rule job-xray skipped: pinned to job-xray:2\n" in done.stdout
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_gap_in_the_numbers_is_not_a_deployment(account: Account, *, is_deleted: bool) -> None:
+    """The revision before the new one was deregistered, or deleted."""
+
+    def leave_a_gap() -> None:
+        account.deploy("job-xray", 3)
+        account.ecs.deregister_task_definition(taskDefinition="job-xray:3")
+
+    account.meanwhile = {"RegisterTaskDefinition": leave_a_gap}
+    account.proxy.deleted = {"job-xray:3"} if is_deleted else set()
+    done = account.run(*ADD_ONE, "--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "moved rule job-xray to job-xray:4\n" in done.stdout
+    assert "etl:2" in account.definition("job-xray")
+    assert "meanwhile" not in done.stdout
+
+
+def test_a_deployment_with_the_monitor_at_the_moment_of_the_registration_stays_the_latest(account: Account) -> None:
+    assert account.run(*ADD_ONE, "--register").returncode == 0
+    monitored = json.loads(account.definition("job-xray:3"))
+    account.deploy("job-xray", 2)
+
+    def deploy() -> None:
+        account.ecs.register_task_definition(**{**monitored, "memory": "8192"})
+
+    account.meanwhile = {"RegisterTaskDefinition": deploy}
+    done = account.run(*ADD_ONE, "--register")
+    assert done.returncode == 0, done.stderr
+    assert "planned again from job-xray:5: up to date" in done.stdout
+    latest = json.loads(account.definition("job-xray"))
+    assert latest == {**monitored, "memory": "8192"}
+
+
+def test_the_policy_allows_the_log_group_of_a_deployment_in_between(account: Account) -> None:
+    account.aws.client("iam").create_role(RoleName="nightly-task", AssumeRolePolicyDocument="{}")
+
+    def deploy() -> None:
+        text = json.dumps(definitions_with_sidecars()["xray"]).replace("/ecs/jobs", "/ecs/moved")
+        account.ecs.register_task_definition(family="job-xray", **json.loads(text))
+
+    account.meanwhile = {"RegisterTaskDefinition": deploy}
+    done = account.run(*ADD, "--register", "--attach-policy")
+    assert done.returncode == 0, done.stderr
+    role = account.aws.client("iam").get_role_policy(RoleName="nightly-task", PolicyName="task-profiler")
+    (statement,) = role["PolicyDocument"]["Statement"]
+    groups = [one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"]]
+    assert groups == ["/ecs/jobs", "/ecs/moved"]
+
+
+def test_globs_that_select_nothing_are_named(account: Account) -> None:
+    words = ("--image", IMAGE, "--container", "etl", "--register")
+    nobody = account.run("add-monitor", "--family", "nobody", "--family", "no-*", *words)
+    assert (nobody.returncode, nobody.stdout, nobody.stderr.count("\n")) == (1, "", 1)
+    assert "'nobody' or 'no-*'" in nobody.stderr
+    one = account.run("add-monitor", "--family", "job-xray", "--family", "nobody", *words)
+    assert one.returncode == 1
+    assert "registered job-xray:3" in one.stdout
+    assert "is selected by 'nobody': check the glob" in one.stderr
+    plan = account.run("remove-monitor", "--family", "job-xray", "--family", "nobody", "--cluster", "jobs")
+    assert (plan.returncode, "remove monitor" in plan.stdout) == (1, True)
+    assert "is selected by 'nobody' in jobs" in plan.stderr
+
+
+def test_the_policy_is_for_a_program_and_the_plan_for_a_person(account: Account) -> None:
+    done = account.run(*ADD, "--policy")
+    (statement,) = json.loads(done.stdout)["Statement"]
+    assert statement["Resource"] == [f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/ecs/jobs:log-stream:ecs/etl/*"]
+    assert all(family in done.stderr for family in FAMILIES)
+
+
+def test_the_doctor_names_schedules_that_start_a_revision_without_the_monitor(account: Account) -> None:
+    assert account.run(*ADD_ONE, "--register").returncode == 0
+    code, found = account.doctor("job-xray")
+    levels = {one["text"].split(" is pinned")[0]: (one["level"], one["advice"]) for one in found}
+    move = "Move it: task-profiler taskdef add-monitor --family job-xray --register --update-schedules."
+    assert code == 1
+    assert levels == {
+        "The rule job-xray": ("problem", move),
+        "The schedule job-xray-hourly": ("problem", move),
+        "The schedule job-xray-kept": (
+            "problem",
+            "Move it yourself, because job-xray:1 differs from job-xray:3 by more than the monitor.",
+        ),
+    }
+    assert account.run(*ADD_ONE, "--register", "--update-schedules").returncode == 0
+    _, after = account.doctor("job-xray")
+    assert [one["level"] for one in after] == ["ok", "problem", "ok"]
+
+
+def test_the_doctor_goes_on_without_the_permission_to_read_schedules(account: Account) -> None:
+    account.proxy.refused = {"ListEventBuses"}
+    _, found = account.doctor("job-xray")
+    (note,) = found
+    assert note["level"] == "note"
+    assert "could not be read" in note["text"]
+    plan = account.run(*ADD_ONE)
+    assert (plan.returncode, "pinned" in plan.stdout) == (0, False)
+    assert "The plan names no pinned schedules." in plan.stderr

@@ -1,0 +1,110 @@
+"""Standard output and standard error that nobody reads: pipes that are full, as behind a log driver that hangs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.endpoint import TASK_ID
+from profiler.record.model import decode
+from tests.aws import FakeAws, fake_aws
+from tests.integration.sidecar import Sidecar
+from tests.pipes import Pipe
+from tests.waiting import wait_until
+
+GROUP = "/ecs/bench"
+STREAM = f"ecs/batch/{TASK_ID}"
+NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
+RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as server:
+        server.create_log_group(GROUP)
+        server.create_log_stream(GROUP, STREAM)
+        yield server
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    with Pipe() as opened:
+        opened.fill()
+        yield opened
+
+
+def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(aws: FakeAws, pipe: Pipe) -> None:
+    with Sidecar(aws.environment(), output=pipe.write_end, CHECKPOINT_SECONDS="0.1") as sidecar:
+        sidecar.wait_for_samples(30)
+        sidecar.process.send_signal(signal.SIGTERM)
+        _, errors = sidecar.finish()
+    (event,) = aws.events(GROUP, STREAM)
+    record = json.loads(event.message)["record"]
+    assert (record["status"], record["logStream"]) == ("stopped", STREAM)
+    (warning,) = [text for text in record["monitor"]["warnings"] if "dropped" in text]
+    assert "The monitor's standard output was not read for a while" in warning
+    lost = [line["event"] for line in errors if "Lines of the monitor are lost" in line["event"]]
+    assert len(lost) == 1
+
+
+def test_the_monitor_ends_in_time_if_nobody_reads_a_word_of_it(pipe: Pipe) -> None:
+    both = pipe.write_end
+    with Sidecar(NO_AWS, output=both, errors=both, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="3") as sidecar:
+        sidecar.wait_for_samples(30)
+        sidecar.process.send_signal(signal.SIGTERM)
+        sidecar.process.wait(60)
+    assert sidecar.process.returncode == 0
+
+
+def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None:
+    """What was begun before is completed, so that each line is one JSON document."""
+    with Sidecar(NO_AWS, output=pipe.write_end, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="60") as sidecar:
+        sidecar.wait_for_samples(30)
+        sidecar.end_batch()
+        assert sidecar.process.stderr is not None
+        for line in sidecar.process.stderr:
+            if b"The report is not printed" in line:
+                break
+        pipe.drop_filling()
+        sidecar.process.wait(60)
+    kinds = [json.loads(line)["type"] for line in pipe.read_lines()]
+    assert (kinds[0], kinds[-1], len(kinds)) == ("task.checkpoint", "task.report", 2)
+
+
+def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    command = (*RUN[:-1], "--history", str(history), "--", "sh", "-c", "exit 7")
+    done = subprocess.run(command, stderr=pipe.write_end, check=False, timeout=60)
+    assert done.returncode == 7
+    assert history.exists()
+
+
+def test_run_prints_its_report_once_somebody_reads(pipe: Pipe) -> None:
+    with subprocess.Popen((*RUN, "--", "echo", "done"), stdout=subprocess.PIPE, stderr=pipe.write_end) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"done\n"
+        pipe.drop_filling()
+        process.wait(60)
+    (line,) = pipe.read_lines()
+    assert decode(line).record.status == "success"
+
+
+def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
+    """`run` and its command share one standard error: a command that writes much must not see EAGAIN."""
+    code = "import os; print(os.get_blocking(2)); os.write(2, b'y' * 100_000)"
+    with subprocess.Popen(
+        (*RUN, "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        pipe.drop_filling()
+        found = b""
+        while found.count(b"y") < 100_000:
+            found += os.read(pipe.read_end, 100_000)
+        wait_until(lambda: process.poll() is not None, 60, "the end")
+    assert process.returncode == 0

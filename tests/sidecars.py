@@ -1,0 +1,118 @@
+"""Task definitions of batches with the sidecars that people have, as the vendors' documentation writes them."""
+
+from typing import Any
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+TASK_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-task"
+EXECUTION_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-execution"
+
+
+def awslogs(prefix: str = "ecs") -> dict[str, Any]:
+    """A log configuration of a container in the group of the jobs."""
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": REGION, "awslogs-stream-prefix": prefix}
+    return {"logDriver": "awslogs", "options": options}
+
+
+BATCH: dict[str, Any] = {
+    "name": "etl",
+    "image": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/etl:1",
+    "command": ["python", "-m", "etl", "--full"],
+    "environment": [{"name": "STAGE", "value": "live"}, {"name": "BUCKET", "value": "results"}],
+    "secrets": [{"name": "DB", "valueFrom": f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:db-AbCdEf"}],
+    "mountPoints": [{"sourceVolume": "scratch", "containerPath": "/scratch"}],
+    "ulimits": [{"name": "nofile", "softLimit": 65536, "hardLimit": 65536}],
+    "linuxParameters": {"initProcessEnabled": True},
+    "stopTimeout": 60,
+    "logConfiguration": awslogs(),
+}
+XRAY: dict[str, Any] = {
+    "name": "xray-daemon",
+    "image": "public.ecr.aws/xray/aws-xray-daemon:3.3.13",
+    "cpu": 32,
+    "memoryReservation": 256,
+    "portMappings": [{"containerPort": 2000, "protocol": "udp"}],
+    "logConfiguration": awslogs("xray"),
+}
+ADOT: dict[str, Any] = {
+    "name": "aws-otel-collector",
+    "image": "public.ecr.aws/aws-observability/aws-otel-collector:v0.40.0",
+    "command": ["--config=/etc/ecs/ecs-default-config.yaml"],
+    "essential": True,
+    "secrets": [{"name": "AOT_CONFIG_CONTENT", "valueFrom": "otel-collector-config"}],
+    "healthCheck": {"command": ["/healthcheck"], "interval": 5, "timeout": 6, "retries": 5, "startPeriod": 1},
+    "logConfiguration": awslogs("otel"),
+}
+LOG_ROUTER: dict[str, Any] = {
+    "name": "log_router",
+    "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
+    "essential": True,
+    "memoryReservation": 50,
+    "user": "0",
+    "firelensConfiguration": {"type": "fluentbit", "options": {"enable-ecs-log-metadata": "true"}},
+    "logConfiguration": awslogs("firelens"),
+}
+ROUTED: dict[str, Any] = {
+    "logDriver": "awsfirelens",
+    "options": {"Name": "datadog", "Host": "http-intake.logs.datadoghq.com", "TLS": "on", "dd_service": "etl"},
+    "secretOptions": [{"name": "apikey", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}],
+}
+DATADOG: dict[str, Any] = {
+    "name": "datadog-agent",
+    "image": "public.ecr.aws/datadog/agent:7",
+    "essential": True,
+    "environment": [{"name": "ECS_FARGATE", "value": "true"}, {"name": "DD_SITE", "value": "datadoghq.com"}],
+    "secrets": [{"name": "DD_API_KEY", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}],
+    "portMappings": [{"containerPort": 8125, "protocol": "udp"}, {"containerPort": 8126, "protocol": "tcp"}],
+    "healthCheck": {"command": ["CMD-SHELL", "agent health"], "interval": 30, "timeout": 5, "retries": 3},
+}
+ENVOY: dict[str, Any] = {
+    "name": "envoy",
+    "image": f"840364872350.dkr.ecr.{REGION}.amazonaws.com/aws-appmesh-envoy:v1.29.6.0-prod",
+    "essential": True,
+    "user": "1337",
+    "memory": 500,
+    "environment": [
+        {"name": "APPMESH_RESOURCE_ARN", "value": f"arn:aws:appmesh:{REGION}:{ACCOUNT}:mesh/jobs/virtualNode/etl"}
+    ],
+    "healthCheck": {
+        "command": ["CMD-SHELL", "curl -s http://localhost:9901/server_info | grep state | grep -q LIVE"],
+        "interval": 5,
+        "timeout": 2,
+        "retries": 3,
+    },
+}
+PROXY: dict[str, Any] = {
+    "type": "APPMESH",
+    "containerName": "envoy",
+    "properties": [{"name": "IgnoredUID", "value": "1337"}, {"name": "ProxyEgressPort", "value": "15001"}],
+}
+
+
+def _task(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "taskRoleArn": TASK_ROLE,
+        "executionRoleArn": EXECUTION_ROLE,
+        "networkMode": "awsvpc",
+        "requiresCompatibilities": ["FARGATE"],
+        "runtimePlatform": {"cpuArchitecture": "X86_64", "operatingSystemFamily": "LINUX"},
+        "cpu": "1024",
+        "memory": "4096",
+        "ephemeralStorage": {"sizeInGiB": 40},
+        "volumes": [{"name": "scratch"}],
+        "tags": [{"key": "team", "value": "data"}, {"key": "cost-centre", "value": "17"}],
+        "containerDefinitions": list(containers),
+        **fields,
+    }
+
+
+def definitions_with_sidecars() -> dict[str, dict[str, Any]]:
+    """Definitions without their family, by the sidecar."""
+    waits = {"dependsOn": [{"containerName": "envoy", "condition": "HEALTHY"}]}
+    return {
+        "xray": _task(BATCH, XRAY),
+        "adot": _task(ADOT, BATCH),
+        "firelens": _task(LOG_ROUTER, {**BATCH, "logConfiguration": ROUTED}),
+        "datadog": _task(BATCH, DATADOG),
+        "envoy": _task({**BATCH, **waits}, ENVOY, proxyConfiguration=PROXY),
+    }

@@ -1,0 +1,69 @@
+"""Every command that reads runs bears any record: a line is shown, or counted as invalid."""
+
+import functools
+import json
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.cli.history import table_lines
+from profiler.cli.show.advice import find_advice
+from profiler.cli.show.comparison import compare
+from profiler.cli.show.page import View, page_lines
+from profiler.cli.text import BLOCKS
+from profiler.html_report.data import build_page_data
+from profiler.html_report.runs import Run, downsample, steps_of_series
+from profiler.record.model import decode, encode
+from profiler.runs.source import PastRun
+from profiler.sizing.advice import advise, as_json
+from profiler.sizing.evidence import families_of
+from profiler.sizing.policy import Policy
+from profiler.sizing.prices import PriceOverrides
+from tests import shown_runs
+from tests.shown_runs import NOW_NS
+
+KINDS = ("etl", "out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured")
+LINES = [json.loads(encode(getattr(shown_runs, kind)())) for kind in KINDS]
+NUMBERS = st.sampled_from([0, -1, -1e9, 1e-300, 1e12, 1e300]) | st.integers() | st.floats(allow_nan=False, width=64)
+TIMES = st.sampled_from(["0001-01-01T00:00:00Z", "2026-11-20T03:12:44Z", "2200-12-31T23:59:59Z", ""])
+TEXTS = TIMES | st.text(max_size=9)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values that are not lists or objects with something in them."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    places = [place for key, one in inner for place in leaves(one, (*path, key))]
+    yield from places or [path]
+
+
+@st.composite
+def changed_lines(draw: st.DrawFn) -> bytes:
+    """A record in which up to eight values are others of their kind, or missing."""
+    line = json.loads(json.dumps(draw(st.sampled_from(LINES))))
+    for *parents, name in draw(st.lists(st.sampled_from(list(leaves(line))), max_size=8)):
+        place = functools.reduce(lambda value, key: value[key], parents, line)
+        place[name] = draw(st.none() | (TEXTS if isinstance(place[name], str) else NUMBERS))
+    return json.dumps(line).encode()
+
+
+@given(changed_lines())
+def test_any_record_is_shown_or_invalid(line: bytes) -> None:
+    try:
+        report = decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    run = PastRun(report=report, line=line)
+    view = View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC)
+    other = compare(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
+    assert page_lines(run, view, report.record.series, other, find_advice(run, None, PriceOverrides()))
+    assert len(table_lines([report.record], 80)) >= 2
+    for family in families_of([report]).values():
+        evidence = family.evidence()
+        if evidence is not None:
+            msgspec.json.encode(as_json(advise(evidence, Policy(), PriceOverrides())))
+    drawn = Run(past=run, steps=downsample(steps_of_series(report.record), 60))
+    msgspec.json.decode(build_page_data([drawn], generated_at="", version="").text)  # JSON without NaN

@@ -1,0 +1,124 @@
+"""Stats that change every few seconds only, as on Fargate: the same response again is the same reading."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler.core.timestamps import format_ms
+from profiler.monitor.observation import Observation
+from profiler.sources import Unavailable
+from profiler.sources.ecs.client import TaskMetadataSource
+from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.sources.linux.host import Host
+from tests.fakes import START_NS, FakeClock, FakeLog, seconds
+
+WATCHED = ("batch",)
+
+
+@dataclass
+class Endpoint:
+    """A task whose stats were last refreshed at ``refreshed_at(now)``; its batch's stats vanish at ``ends_at``."""
+
+    clock: FakeClock
+    refreshed_at: Callable[[float], float]
+    ends_at: float = 10**6
+    fails_at: frozenset[int] = frozenset()
+    task_reads: list[float] = field(default_factory=list)
+
+    def get(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
+        now = self.clock.now_ns / 1e9
+        has_ended = now >= self.ends_at
+        if path == "/task":
+            self.task_reads.append(now)
+            end = {"KnownStatus": "STOPPED", "ExitCode": 0} if has_ended else {}
+            return json.dumps({"Containers": [{"Name": "batch", "DockerId": "b", **end}]}).encode()
+        if path == "/task/stats":
+            if int(now) in self.fails_at:
+                return Unavailable("refused")
+            at_ns = seconds(self.refreshed_at(now))
+            cpu = {"cpu_usage": {"total_usage": at_ns // 2}}
+            sample = {"read": format_ms(START_NS + at_ns), "cpu_stats": cpu}
+            return json.dumps({"b": None if has_ended else sample}).encode()
+        return b'{"Name":"task-monitor"}'
+
+
+class Watched:
+    """An observation of the endpoint, with one tick a second."""
+
+    def __init__(self, clock: FakeClock, endpoint: Endpoint) -> None:
+        self.clock = clock
+        self.sampled: list[tuple[float, int]] = []
+        source = TaskMetadataSource(endpoint, 4)
+        self.observation = Observation(source, clock, FakeLog(), seconds(1), self._on_sample, host=Host())
+
+    def _on_sample(self, _name: str, sample: ContainerSample) -> None:
+        self.sampled.append((self.clock.now_ns / 1e9, sample.read_ns))
+
+    def tick(self) -> bool:
+        refreshed = self.observation.tick(WATCHED)
+        self.clock.advance(1)
+        return refreshed
+
+
+periods = st.floats(0.3, 25)
+phases = st.floats(0, 25)
+jitters = st.lists(st.floats(0, 0.8), min_size=1, max_size=20)
+
+
+@settings(max_examples=60)
+@given(period=periods, phase=phases, jitters=jitters, fails_at=st.frozensets(st.integers(0, 99), max_size=10))
+def test_no_refresh_is_skipped_and_each_is_seen_at_the_next_tick(
+    period: float, phase: float, jitters: list[float], fails_at: frozenset[int]
+) -> None:
+    moments = [phase + period * (index + jitters[index % len(jitters)]) for index in range(400)]
+
+    def refreshed_at(now: float) -> float:
+        return max((moment for moment in moments if moment <= now), default=0)
+
+    clock = FakeClock()
+    watched = Watched(clock, Endpoint(clock, refreshed_at, fails_at=fails_at))
+    for _ in range(100):
+        watched.tick()
+    answered = [at for at in range(100) if at not in fails_at]
+    first_seen: dict[str, float] = {}
+    for at in answered:
+        first_seen.setdefault(format_ms(START_NS + seconds(refreshed_at(at))), at)
+    assert [at for at, _ in watched.sampled] == list(first_seen.values())
+    assert [format_ms(read_ns) for _, read_ns in watched.sampled] == list(first_seen)
+    usage = watched.observation.usages["batch"]
+    assert usage.samples + usage.duplicates == len(answered) == watched.observation.readings
+
+
+@settings(max_examples=60)
+@given(period=periods, phase=phases, ends_at=st.floats(1, 60))
+def test_the_end_is_seen_at_the_next_tick_whatever_the_period(period: float, phase: float, ends_at: float) -> None:
+    def refreshed_at(now: float) -> float:
+        return max(now - (now + phase) % period, 0)
+
+    clock = FakeClock()
+    endpoint = Endpoint(clock, refreshed_at, ends_at)
+    watched = Watched(clock, endpoint)
+    while not (watched.tick() and (task := watched.observation.task) and task.containers[0].is_stopped):
+        pass
+    assert clock.now_ns / 1e9 - 1 - ends_at < 1
+
+
+def test_a_batch_without_stats_has_the_task_read_at_every_tick() -> None:
+    clock = FakeClock()
+    endpoint = Endpoint(clock, lambda _now: 0, ends_at=5)
+    watched = Watched(clock, endpoint)
+    for _ in range(9):
+        watched.tick()
+    assert endpoint.task_reads == [0, 5, 6, 7, 8]
+
+
+def test_stats_that_stay_the_same_for_two_usual_periods_have_the_task_read() -> None:
+    clock = FakeClock()
+    endpoint = Endpoint(clock, lambda now: min(now - now % 2, 20))
+    watched = Watched(clock, endpoint)
+    for _ in range(40):
+        watched.tick()
+    assert endpoint.task_reads[:5] == [0, 2, 12, 22, 25]
