@@ -317,7 +317,7 @@ def usd(billed_seconds: float) -> float:
 
 
 def test_cost_and_waste(ask: Ask) -> None:
-    """Billed is from 20 s before the start, at least 60 s: `a` 171 s, `killed` 60 s. The side container of `a` ends first: no cost.
+    """Billed is from 20 s before the start, at least 60 s: `a` 171 s, `killed` 60 s; the side of `a` has no cost.
 
     Waste by hand. A run may take at most 1.25 times as long. `b` used 1 vCPU: with 1 vCPU and 2 GiB, half the price, it
     takes as long. With 1 vCPU `d` takes at most 1.101 times as long, which costs 55 %, and `failed` 1.2 times, which
