@@ -7,7 +7,6 @@ from kibana.conditions import Exists
 from kibana.model import PERCENT_BANDS, SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
 from kibana.shared_panels import (
     CONTAINER_ROWS,
-    COST,
     DURATION,
     FAMILIES,
     FAMILY_CONTROL,
@@ -85,7 +84,7 @@ RUN: Final = Dashboard(
             latest("task.exit_code", "Exit code"),
             latest("event.start", "Start"),
             highest(DURATION, "Duration"),
-            COST,
+            highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
         ),
         _table(
             "run-size",

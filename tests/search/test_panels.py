@@ -275,7 +275,7 @@ def test_the_large_numbers(ask: Ask) -> None:
 
 
 def test_durations(ask: Ask) -> None:
-    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.4, 600.5 and 700.5 s."""
+    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.15, 600.5 and 700.5 s."""
     rows = table(ask("task-duration"), "task-duration")
     assert list(rows) == [("nightly",), ("hourly",)]  # most reports first
     assert rows[("nightly",)][0] == 150_500
@@ -288,7 +288,7 @@ def test_durations(ask: Ask) -> None:
     assert list(families) == [("nightly",), ("hourly",)]  # most tasks first
     tasks, mean, longest, peak, cost, waste, latest = families[("hourly",)]
     assert (tasks, longest, latest) == (3, 700_500, "stopped")
-    assert mean == close((302_400 + 600_500 + 700_500) / 3)
+    assert mean == close((302_150 + 600_500 + 700_500) / 3)
     assert peak == close(100 * 256 / 1024)
     assert 0 < waste < cost
 
@@ -306,7 +306,7 @@ def test_failures_and_why(ask: Ask) -> None:
     rows = table(ask("failures"), "failures")
     assert rows == {
         ("nightly", "oom", KILLED_REASON): (1, 137, "killed", "2026-03-01T10:45:20.500Z"),
-        ("hourly", "user", BY_USER): (1, 143, "stopped", "2026-03-01T11:45:02.400Z"),
+        ("hourly", "user", BY_USER): (1, 143, "stopped", "2026-03-01T11:45:02.150Z"),
         ("hourly", "__missing__", "__missing__"): (1, 3, "failed", "2026-03-01T11:31:40.500Z"),
     }
 
@@ -356,7 +356,7 @@ def test_one_task(ask: Ask) -> None:
     assert summary[("a", "side")] == ("nightly", *done, start, 2000, None)  # the task is paid once
     killed = ("failure", "oom", KILLED_REASON, 137, "2026-03-01T10:45:00.000Z", 20_500, close(usd(60)))
     assert summary[("killed", "batch")] == ("nightly", *killed)
-    stopped = ("stopped", "user", BY_USER, 143, "2026-03-01T11:40:00.000Z", 302_400, close(usd(323)))
+    stopped = ("stopped", "user", BY_USER, 143, "2026-03-01T11:40:00.000Z", 302_150, close(usd(323)))
     assert summary[("stopped", "batch")] == ("hourly", *stopped)
 
 
