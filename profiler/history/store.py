@@ -229,7 +229,14 @@ class HistoryStore:
 
     def _add(self, run: StoredRun, points: bytes, max_runs: int | None) -> DeliveryFailure | None:
         record = run.report.record
-        row = (record.task_id, _start(run.report), record.family, record.status, run.line.decode(), points.decode(errors="replace"))
+        row = (
+            record.task_id,
+            _start(run.report),
+            record.family,
+            record.status,
+            run.line.decode(),
+            points.decode(errors="replace"),
+        )
         try:
             with self._file.write_transaction() as connection:
                 connection.execute(

@@ -207,6 +207,13 @@ def read_arguments(process_folder: str) -> tuple[str, ...]:
         os.close(descriptor)
 
 
+def read_name(process_folder: str, name: str) -> str:
+    """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
+    from profiler.sources.linux.scripts import is_interpreter, name_with_script  # not for the shortest runs
+
+    return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
+
+
 def all_pids(folder: str = "/proc") -> list[int]:
     """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible here."""
     try:
