@@ -185,7 +185,9 @@ class _Session:
                 processes=totals.top(),
                 missed=ticker.missed,
                 sizes=sizes,
-                labels=labels,
+                facts=RunFacts(
+                    placement=None if placement_call is None else placement_call.result_so_far(), labels=labels
+                ),
                 collectors=context.collectors,
             )
 
@@ -255,7 +257,7 @@ class _Session:
         processes: tuple[Process, ...],
         missed: int,
         sizes: ResourceLimits,
-        labels: Mapping[str, str],
+        facts: RunFacts,
         collectors: Collectors,
     ) -> Report:
         so_far = RunSoFar(
@@ -265,7 +267,7 @@ class _Session:
             cpu_ns=source.cpu_ns,
             peak_bytes=source.peak_bytes,
             processes=processes,
-            labels=labels,
+            facts=facts,
         )
         record = build_unfinished_record(
             self._identity,
