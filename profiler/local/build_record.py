@@ -38,6 +38,7 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms,
 from profiler.sources.cgroup.hierarchy import GroupPeak, Limits
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
+from profiler.sources.linux.process_tree import ProcessReading
 
 _LAUNCH_TYPE = "LOCAL"
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
@@ -136,8 +137,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``survivors`` are the names of the
-    processes that still ran at the end.
+    ``survivors`` are the processes that still ran at the end.
     """
 
     span: RunSpan
@@ -151,7 +151,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     memory_kills: int | None = None
     has_block_io: bool
     processes: tuple[Process, ...] = ()
-    survivors: tuple[str, ...] = ()
+    survivors: tuple[ProcessReading, ...] = ()
 
 
 def resolve_peak(
