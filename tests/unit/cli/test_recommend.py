@@ -124,7 +124,7 @@ def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str
 def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
     local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
-    history.add(encode(local), (), max_runs=10)
+    history.add(encode(local), local, (), max_runs=10)
     (found,) = Printed(capfd, "--json").objects
     assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
     assert found["savingPercent"] is None
