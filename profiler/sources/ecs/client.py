@@ -172,9 +172,6 @@ class HttpEndpoint:
             return Unavailable(f"{path or '/'} answered HTTP {response.status}")
         return response.body
 
-    def _remaining_seconds(self) -> float:
-        return (self._effective_deadline_ns() - self._clock.monotonic_ns()) / NS_PER_SECOND
-
     def _effective_deadline_ns(self) -> int:
         requested_ns = None if self._stop_signal is None else self._stop_signal.requested_ns
         if requested_ns is None or self._has_own_timeout:
@@ -186,11 +183,14 @@ class HttpEndpoint:
 
         A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
         """
-        while (remaining_seconds := self._remaining_seconds()) > 0:
+        while (remaining_ns := self._effective_deadline_ns() - self._clock.monotonic_ns()) > 0:
+            remaining_seconds = remaining_ns / NS_PER_SECOND
             if self._stop_signal is None:
                 source.settimeout(remaining_seconds)
                 return
             if self._stop_signal.wait_readable(source, remaining_seconds):
+                if source.gettimeout():
+                    source.settimeout(0)  # else each call polls once more
                 return
         raise TimeoutError
 
