@@ -35,6 +35,8 @@ _GROUP = "/ecs/bench"
 # Containers of the task -> (maximum share of a core in percent, maximum memory peak in MiB).
 _TARGETS = {3: (0.15, 32.0), 20: (0.30, None), 100: (0.80, None)}
 _FARGATE_PERIOD_SECONDS = 10
+# A multiple of the period of the stats and of the checkpoints.
+_FARGATE_SECONDS = 60
 _FARGATE_PAIRS = 3
 _MAX_FARGATE_RATIO = 0.5
 # Up to its fifth read of the task the monitor looks for the batch among all processes that it sees. In a container on
@@ -276,7 +278,7 @@ def main(arguments: Sequence[str]) -> None:
             figures += steady_figures(containers, ours, baseline)
             if program is not None:
                 figures += telegraf_figures(containers, ours, measure_telegraf(program, containers, options.seconds))
-        figures.append(fargate_figure(measure_fargate_ratios(max(options.seconds, 2 * _FARGATE_PERIOD_SECONDS), aws)))
+        figures.append(fargate_figure(measure_fargate_ratios(max(options.seconds, _FARGATE_SECONDS), aws)))
         for trigger in _SHUTDOWN_NAMES:
             figures += shutdown_figures(trigger, measure_shutdown(trigger, aws))
     print_and_save(BenchmarkResult(title="Monitor", figures=tuple(figures)), options.json)
