@@ -259,7 +259,8 @@ class HistoryStore:
             statuses: The statuses; empty: all.
             since: The first start, in the format of ``startedAt``.
             until: The time before which the last run started, in the same format.
-            run: The beginning of the task id, or a shell pattern of the family.
+            run: The beginning of the task id with or without ``/CONTAINER``, which is ignored, or a shell pattern of
+                the family.
 
         Raises:
             TaskProfilerError: if the file cannot be read.
@@ -324,7 +325,8 @@ def _condition(
     found = tuple(value for _, values in parts for value in values)
     if run is not None:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
-        found = (*found, run, _glob(run))
+        # The part after the slash names a container, which is not a column.
+        found = (*found, run.partition("/")[0], _glob(run))
     return text, found
 
 

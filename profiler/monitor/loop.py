@@ -310,7 +310,8 @@ class MonitorLoop:
     def _report(self, target: ReportTarget, task: TaskMetadata, outcome: Outcome) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         final_readings(self._collectors)
-        self._deliver(container, task, self._reporter.report(container, task, outcome))
+        is_last = self._unreported_names() == (target.name,)
+        self._deliver(container, task, self._reporter.report(container, task, outcome, has_cost=is_last))
         target.reported = True
 
     def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes) -> None:

@@ -50,6 +50,7 @@ from profiler.record.model import (
     Distribution,
     Interval,
     Metrics,
+    OtherContainer,
     Record,
     RecordType,
     Report,
@@ -607,6 +608,21 @@ def test_one_run_is_all_there_is_with_run(here: Path) -> None:
     data = data_of(here / "one.html")
     assert data["onlyOne"]
     assert [run["id"] for run in data["runs"]] == ["aa"]
+
+
+def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Path) -> None:
+    one = report("a")
+    others = (OtherContainer(name="side"),)
+    both = (
+        replace(one, record=replace(one.record, containers=others)),
+        replace(one, record=replace(one.record, container=Container(name="side"), containers=others)),
+    )
+    lines = b"\n".join(map(encode, both))
+    error = call("--from", "-", "--run", "a", given=lines).exception
+    assert isinstance(error, TaskProfilerError)
+    assert "choose one by a/" in str(error)
+    assert call("--from", "-", "--run", "a/side", given=lines).exit_code == 0
+    assert [run["container"] for run in data_of(here / "task-report.html")["runs"]] == ["side"]
 
 
 def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
