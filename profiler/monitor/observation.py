@@ -133,7 +133,8 @@ class Observation:
         """Add a response that is the last one again, as nine of ten are on Fargate."""
         for usage in self._present:
             usage.duplicates += 1
-        self.add_device_readings()
+        if self._devices:
+            self.add_device_readings()
 
     def _is_steady(self, watched: Collection[str]) -> bool:
         """Whether the same response again means that the task need not be read."""

@@ -157,16 +157,18 @@ class _Reader:
 
         The end of a response follows from its bytes, so that the beginning of the known one is not complete.
         """
+        length = known.date_end + len(known.after_date)
         while self._receive():
             received = self._received
-            if not (
-                received.startswith(known.before_date)
+            is_beginning = (
+                len(received) <= length
+                and received.startswith(known.before_date)
                 and received.find(b"\r", len(known.before_date)) == known.date_end
-                and known.after_date.startswith(rest := received[known.date_end :])
-            ):
+            )
+            if is_beginning and len(received) == length:
+                return received.endswith(known.after_date)
+            if not is_beginning or not known.after_date.startswith(received[known.date_end :]):
                 return False
-            if len(rest) == len(known.after_date):
-                return True
         return False
 
     def known(self, response: Response) -> _KnownResponse | None:
