@@ -126,7 +126,7 @@ schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the event of
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.ended_run import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/task-run-ended.schema.json
 
-bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: five minutes)
+bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)
 	$(BIN)/python -m benchmarks --installed $(VENV)-installed/bin --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
 
 bench-monitor: $(VENV)/.dev ## Measure the monitor alone (about four minutes)
