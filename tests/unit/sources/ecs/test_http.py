@@ -236,3 +236,14 @@ def test_only_the_value_of_the_date_may_differ(first: bytes, following: bytes) -
     kept = connection(Stream([first, following]))
     kept.get("/task", 1)
     assert outcome(kept) == outcome(connection(Stream([following])))
+
+
+@pytest.mark.parametrize("body", [b'{"a":2}', b"{}", b'{"a":123}'])
+def test_a_new_response_is_read_up_to_its_end(body: bytes) -> None:
+    heads = [dated(HEAD, date) for date in DATES]
+    first = heads[0] + b'Content-Length: 7\r\n\r\n{"a":1}'
+    following = heads[1] + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    kept = connection(Stream([first, following, first]))
+    kept.get("/task", 1)
+    assert outcome(kept) == (Response(200, body), True)
+    assert kept.get("/task", 1) == Response(200, b'{"a":1}')
