@@ -70,7 +70,7 @@ class ContainerUsage:
     the counters continue and this one step is left out of the rates. Values that the machine cannot reach are left out
     and counted in ``impossible``.
 
-    ``last_vcpu`` is the vCPU of the last known step.
+    ``last_vcpu`` is the vCPU of the last known step, ``last_sample`` the last sample without impossible values.
 
     Args:
         nominal_step_ns: The sampling interval.
@@ -96,6 +96,8 @@ class ContainerUsage:
         self._docker_id: str | None = None
         self._received_ns: int | None = None
         self.last_vcpu: float | None = None
+        self._last_vcpu_read_ns: int | None = None
+        self.last_sample: ContainerSample | None = None
         self._ended_step_ns = 0
         self.series: RunSeries | None = None
         self.last_read_ns: int | None = None
@@ -157,6 +159,7 @@ class ContainerUsage:
         if cpu_ns is None:
             carried_ns = self._carried_ns
             self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
+            sample = replace(sample, cpu_ns=None)
         else:
             self._add_cpu(cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
@@ -165,6 +168,7 @@ class ContainerUsage:
         self._add_traffic(sample)
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
+        self.last_sample = sample
         delay_ns = received_ns - sample.read_ns + self._clock_shift_ns
         if is_first or delay_ns < self._least_delay_ns:
             self._least_delay_ns = delay_ns
@@ -289,7 +293,7 @@ class ContainerUsage:
             window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
-        self.last_vcpu, self._ended_step_ns = vcpu, step_ns
+        self.last_vcpu, self._last_vcpu_read_ns, self._ended_step_ns = vcpu, read_ns, step_ns
         if self.series is not None:
             end_ns = read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
@@ -325,6 +329,16 @@ class ContainerUsage:
         if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
             return step_ns
         return max(round(usual_ns * (1 - RELATIVE_ERROR)), self._nominal_step_ns)
+
+    @property
+    def vcpu_at_last_sample(self) -> float | None:
+        """The vCPU of the step that ended at the last sample; None if it is unknown."""
+        return self.last_vcpu if self._last_vcpu_read_ns == self.last_read_ns else None
+
+    @property
+    def received_ns(self) -> int | None:
+        """Monotonic time at which the last sample was received."""
+        return self._received_ns
 
     def take_ended_step_ns(self) -> int:
         """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""
