@@ -81,7 +81,7 @@ class Task:
     def task(self) -> dict[str, object]:
         return {
             "Cluster": "bench",
-            "TaskARN": f"arn:aws:ecs:us-east-1:111122223333:task/bench/{TASK_ID}",
+            "TaskARN": f"arn:aws:ecs:us-east-1:123456789012:task/bench/{TASK_ID}",  # the account of moto
             "Family": "bench",
             "Revision": "1",
             "DesiredStatus": "RUNNING" if self.ended is None else "STOPPED",

@@ -215,7 +215,7 @@ def _fill_history(path: Path) -> None:
             metrics=Metrics(duration_ms=60_000, cpu_seconds=12.5, max_memory_used_mb=512.0, memory_size_mb=2048.0),
         )
         report = Report(time=moment, type="task.report", record=record)
-        store.add(encode_line(report), (), max_runs=_HISTORY_RUNS)
+        store.add(encode_line(report), report, (), max_runs=_HISTORY_RUNS)
 
 
 def _timed(command: Sequence[str]) -> tuple[float, float]:

@@ -61,14 +61,15 @@ def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, 
 
 def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
     """The event of a Kinesis data stream: each record is a payload of one line, because each run has its own stream."""
-    payloads = (event([line], stream=f"ecs/batch/{number:032x}", timestamp_ms=timestamp_ms)
-                for number, line in enumerate(lines))  # fmt: skip
+    streams = [f"ecs/batch/{json.loads(line)['record']['taskId']}" for line in lines]
+    payloads = (event([line], stream=stream, timestamp_ms=timestamp_ms)
+                for stream, line in zip(streams, lines, strict=True))  # fmt: skip
     return {
         "Records": [
             {
                 "kinesis": {
                     "kinesisSchemaVersion": "1.0",
-                    "partitionKey": f"ecs/batch/{number:032x}",
+                    "partitionKey": streams[number],
                     "sequenceNumber": f"{number:056d}",
                     "data": payload["awslogs"]["data"],
                     "approximateArrivalTimestamp": timestamp_ms / 1000,

@@ -51,20 +51,20 @@ def build_index_templates() -> dict[str, str]:
 def data_view_fields(index: Index) -> list[Json]:
     """The fields of the reports or checkpoints, as a data view lists them."""
     fields = _report_fields() if index == "reports" else _checkpoint_fields()
-    listed = [_listed(item.name, item.index_type) for item in fields if item.is_searchable]
+    listed = [_listed(item) for item in fields]
     return sorted([*_meta_fields(), *listed], key=lambda entry: str(entry["name"]))
 
 
-def _listed(name: str, index_type: str) -> Json:
+def _listed(field: DocumentField) -> Json:
     return {
-        "name": name,
-        "type": _DATA_VIEW_TYPES.get(index_type, "number"),
-        "esTypes": [index_type],
+        "name": field.name,
+        "type": _DATA_VIEW_TYPES.get(field.index_type, "number"),
+        "esTypes": [field.index_type],
         "count": 0,
         "scripted": False,
-        "searchable": True,
-        "aggregatable": True,
-        "readFromDocValues": True,
+        "searchable": field.is_searchable,
+        "aggregatable": field.is_searchable,
+        "readFromDocValues": field.is_searchable,
     }
 
 

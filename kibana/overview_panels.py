@@ -16,12 +16,12 @@ from kibana.model import (
     Terms,
 )
 from kibana.shared_panels import (
-    CLUSTER_CONTROL,
     COST,
     DURATION,
     FAILED,
     FAMILIES,
     FAMILY_CONTROL,
+    FAMILY_ROWS,
     HEATMAP_ROWS,
     LARGEST_FAMILIES,
     LATEST_TASK,
@@ -29,6 +29,7 @@ from kibana.shared_panels import (
     OUT_OF_MEMORY,
     OUTCOME_CONTROL,
     OUTCOMES,
+    PLACE_CONTROLS,
     TABLE_HEIGHT,
     TASKS,
     WASTE,
@@ -97,19 +98,20 @@ _HEATMAPS: Final = (
     _heatmap(
         "task-usage-cpu",
         "Task Resource Usage Average: CPU %",
-        f"Mean CPU usage in percent of the task size. {_MEAN_OF_MEANS}",
+        f"Mean CPU usage in percent of the task's vCPUs. {_MEAN_OF_MEANS}",
         average("usage.cpu.percent.avg", "CPU %"),
     ),
     _heatmap(
         "task-usage-memory",
         "Task Resource Usage Average: memory %",
-        f"Mean memory usage in percent of the task size. {_MEAN_OF_MEANS}",
+        f"Mean memory usage in percent of the container's own limit, else of the task's memory. {_MEAN_OF_MEANS}",
         average("usage.memory.percent.avg", "Memory %"),
     ),
     _heatmap(
         "task-peak-memory",
         "Task Resource Usage Peak: memory %",
-        "The highest memory peak of the tasks that ended in a cell, in percent of the task size.",
+        "The highest memory peak of the tasks that ended in a cell, in percent of the container's own limit, else of "
+        "the task's memory.",
         highest("usage.memory.percent.max", "Memory peak %"),
     ),
     replace(
@@ -129,7 +131,7 @@ OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
     description="Number of tasks, failures, durations, resource usage and cost.",
-    controls=(CLUSTER_CONTROL, FAMILY_CONTROL, OUTCOME_CONTROL),
+    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, OUTCOME_CONTROL),
     time_range="now-7d",
     panels=(
         *_NUMBERS,
@@ -202,7 +204,7 @@ OVERVIEW: Final = Dashboard(
         Panel(
             key="families",
             title="Families",
-            description="The 25 families with the most reports.",
+            description="The 25 families with the most reports, by account and Region.",
             index="reports",
             kind="table",
             metrics=(
@@ -214,7 +216,7 @@ OVERVIEW: Final = Dashboard(
                 replace(WASTE, label="Saving (USD)"),
                 LATEST_TASK,
             ),
-            terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True),),
+            terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True), *FAMILY_ROWS[1:]),
             width=48,
             height=TABLE_HEIGHT,
         ),

@@ -11,12 +11,13 @@ from kibana.model import SIZE_COLOUR, USED_COLOUR, Dashboard, Panel
 from kibana.overview_panels import OVERVIEW
 from kibana.run_panels import GPU, NEURON, RUN
 from kibana.shared_panels import (
-    CLUSTER_CONTROL,
     COST,
     FAMILIES,
     FAMILY_CONTROL,
+    FAMILY_ROWS,
     LARGEST_FAMILIES,
     LATEST_TASK,
+    PLACE_CONTROLS,
     TABLE_HEIGHT,
     TASKS,
     WASTE,
@@ -33,7 +34,7 @@ _RIGHT_SIZING: Final = Dashboard(
     key="right-sizing",
     title="Right-sizing",
     description="Unused capacity of tasks, its cost, the recommended size, and families that are too small.",
-    controls=(CLUSTER_CONTROL, FAMILY_CONTROL),
+    controls=(*PLACE_CONTROLS, FAMILY_CONTROL),
     time_range="now-30d",
     panels=(
         number("sizing-cost", "Cost (USD)", "Fargate list price of all tasks.", COST, width=16),
@@ -100,7 +101,10 @@ _RIGHT_SIZING: Final = Dashboard(
         Panel(
             key="too-small-table",
             title="Too small",
-            description="Families of which some runs need a larger size, with the largest recommendation.",
+            description=(
+                "Families of which some runs need a larger size, with the largest recommendation, by account and "
+                "Region."
+            ),
             index="reports",
             kind="table",
             metrics=(
@@ -112,7 +116,7 @@ _RIGHT_SIZING: Final = Dashboard(
                 highest("usage.memory.percent.max", "Memory peak %"),
                 LATEST_TASK,
             ),
-            terms=(FAMILIES,),
+            terms=FAMILY_ROWS,
             condition=Below(_SAVING, 0),
             width=48,
             height=12,
@@ -121,8 +125,8 @@ _RIGHT_SIZING: Final = Dashboard(
             key="right-size-table",
             title="Recommended size by family",
             description=(
-                "The largest recommendation over all runs of a family: a size that is enough for each of them. "
-                "The 25 families with the most waste."
+                "The largest recommendation over all runs of a family: a size that is enough for each of them, by "
+                "account and Region. The 25 families with the most waste."
             ),
             index="reports",
             kind="table",
@@ -136,7 +140,7 @@ _RIGHT_SIZING: Final = Dashboard(
                 highest("recommendation.memory_mb", "Advised MB"),
                 highest("usage.memory.used_mb.max", "Peak MB"),
             ),
-            terms=(FAMILIES,),
+            terms=FAMILY_ROWS,
             width=48,
             height=TABLE_HEIGHT,
         ),

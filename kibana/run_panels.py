@@ -6,13 +6,12 @@ from typing import Final
 from kibana.conditions import Exists
 from kibana.model import PERCENT_BANDS, SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
 from kibana.shared_panels import (
-    CLUSTER_CONTROL,
     CONTAINER_ROWS,
-    COST,
     DURATION,
     FAMILIES,
     FAMILY_CONTROL,
     LATEST_TASK,
+    PLACE_CONTROLS,
     TASK_CONTROL,
     TASK_ROWS,
     TASKS,
@@ -85,7 +84,7 @@ RUN: Final = Dashboard(
             latest("task.exit_code", "Exit code"),
             latest("event.start", "Start"),
             highest(DURATION, "Duration"),
-            COST,
+            highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
         ),
         _table(
             "run-size",
@@ -110,7 +109,7 @@ RUN: Final = Dashboard(
         _over_time(
             "run-cpu",
             "CPU %",
-            "Mean CPU usage in each checkpoint interval, in percent of the task size.",
+            "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs.",
             average("interval.cpu_percent", "CPU %"),
             terms=(Terms(field="container.name", label="Container", size=10),),
         ),
@@ -180,7 +179,7 @@ GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
     description="GPU utilization and memory of runs, and of one run over time.",
-    controls=(CLUSTER_CONTROL, FAMILY_CONTROL, TASK_CONTROL),
+    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
         _of_devices(
@@ -222,7 +221,7 @@ NEURON: Final = Dashboard(
     key="task-neuron",
     title="Neuron",
     description="NeuronCore utilization of runs, and of one run over time.",
-    controls=(CLUSTER_CONTROL, FAMILY_CONTROL, TASK_CONTROL),
+    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
         _of_devices(

@@ -29,10 +29,20 @@ LARGEST_FAMILIES: Final = Terms(field="task.family", label="Family", size=10, is
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20)
 CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
 
+# Families of the same name in several accounts or Regions are different families.
+FAMILY_ROWS: Final = (
+    FAMILIES,
+    Terms(field="cloud.account.id", label="Account", size=10, order_by_metric=0, has_missing_bucket=True),
+    Terms(field="cloud.region", label="Region", size=10, order_by_metric=0, has_missing_bucket=True),
+)
+
+ACCOUNT_CONTROL: Final = Control(field="cloud.account.id", label="Account")
+REGION_CONTROL: Final = Control(field="cloud.region", label="Region")
 CLUSTER_CONTROL: Final = Control(field="orchestrator.cluster.name", label="Cluster")
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
 OUTCOME_CONTROL: Final = Control(field="event.outcome", label="Outcome")
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
+PLACE_CONTROLS: Final = (ACCOUNT_CONTROL, REGION_CONTROL, CLUSTER_CONTROL)
 
 _SUCCESS, _FAILURE = Is("event.outcome", "success"), Is("event.outcome", "failure")
 _STOPPED = Is("task.status", "stopped")

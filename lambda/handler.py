@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from forwarder.aws import client_config
 from forwarder.documents import Document
 from forwarder.errors import SettingsError
 from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
@@ -43,7 +44,6 @@ from forwarder.task.run_log import LogTail, ReportFinder
 from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
 
 _NOTICE_RESERVE_SECONDS = 20.0
-_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 2, 5
 _MAX_LOGGED_REASONS = 10
 
 
@@ -185,14 +185,7 @@ def _comparison(cluster: Cluster, prefix: str, context: Context) -> Callable[[No
         left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None
-        return compare(
-            cluster,
-            prefix=prefix,
-            family=notice.family,
-            task_id=notice.task_id,
-            duration_ms=notice.numbers.duration_ms,
-            timeout_seconds=min(left_seconds, COMPARISON_SECONDS),
-        )
+        return compare(cluster, notice, prefix=prefix, timeout_seconds=min(left_seconds, COMPARISON_SECONDS))
 
     return compare_notice
 
@@ -203,7 +196,7 @@ def _definitions() -> Definitions:
 
     from forwarder.task.run_log import EcsDefinitions
 
-    return EcsDefinitions(boto3.client("ecs", config=_client_config()), _warn)
+    return EcsDefinitions(boto3.client("ecs", config=client_config()), _warn)
 
 
 @cache
@@ -217,22 +210,14 @@ def _tail() -> LogTail:
 def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
     import boto3
 
-    return boto3.client("logs", region_name=region, config=_client_config())
+    return boto3.client("logs", region_name=region, config=client_config())
 
 
 @cache
 def _events_client() -> Any:  # noqa: ANN401  as above
     import boto3
 
-    return boto3.client("events", config=_client_config())
-
-
-def _client_config() -> Any:  # noqa: ANN401  boto3 has no types
-    """Bound the time of each call. boto3's own limits are longer than an invocation."""
-    from botocore.config import Config
-
-    retries = {"mode": "standard", "total_max_attempts": 3}
-    return Config(connect_timeout=_CONNECT_TIMEOUT_SECONDS, read_timeout=_READ_TIMEOUT_SECONDS, retries=retries)
+    return boto3.client("events", config=client_config())
 
 
 def _warn(sentence: str) -> None:
@@ -312,4 +297,4 @@ def _failure_store(queue_url: str | None) -> FailureStore:
         return LogFailureStore(_log)
     import boto3  # needed only with a queue
 
-    return _LoggingFailureStore(SqsFailureStore(queue_url, boto3.client("sqs")))
+    return _LoggingFailureStore(SqsFailureStore(queue_url, boto3.client("sqs", config=client_config())))

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.family import FamilyKey
 from profiler.record.model import Report
 from profiler.runs.source import PastRun, RunFilter, RunSource, newest_first
 from tests.runs import report
@@ -24,9 +25,26 @@ def run(task_id: str, hours_ago: float, **record: Any) -> Report:
 
 
 RUNS = (
-    run("abc1", 1, family="nightly-etl", cluster="jobs", tags={"team": "data", "cost centre": "7"}),
-    run("abc2", 2, family="nightly-etl", cluster="jobs", status="failure", exit_code=3),
-    run("bcd1", 30, family="nightly-load", cluster="other", tags={"team": "web"}),
+    run(
+        "abc1",
+        1,
+        family="nightly-etl",
+        account_id="1",
+        region="eu-west-1",
+        cluster="jobs",
+        tags={"team": "data", "cost centre": "7"},
+    ),
+    run(
+        "abc2",
+        2,
+        family="nightly-etl",
+        account_id="2",
+        region="eu-west-1",
+        cluster="jobs",
+        status="failure",
+        exit_code=3,
+    ),
+    run("bcd1", 30, family="nightly-load", account_id="2", cluster="other", tags={"team": "web"}),
     run("bcd2", 100, family="hourly", cluster="jobs", status="stopped", exit_code=None, tags={"team": "data"}),
     run("cde1", 200, family="hourly", cluster="jobs", status="unknown", exit_code=None),
     run("cde2", 300, family="nightly-etl", cluster="other", status="failure", exit_code=137, likely_out_of_memory=True),
@@ -41,6 +59,11 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"families": ("NIGHTLY-*",)}, []),
     ({"clusters": ("other",)}, ["bcd1", "cde2"]),
     ({"clusters": ("other", "jobs")}, IDS),
+    ({"accounts": ("2",)}, ["abc2", "bcd1"]),
+    ({"accounts": ("1", "2"), "regions": ("eu-west-1",)}, ["abc1", "abc2"]),
+    ({"regions": ("eu-west-1", "mars-1")}, ["abc1", "abc2"]),
+    ({"family": FamilyKey("nightly-etl", "1", "eu-west-1")}, ["abc1"]),
+    ({"family": FamilyKey("nightly-etl", None, "us-east-1")}, ["cde2"]),
     ({"tags": (("team", "data"),)}, ["abc1", "bcd2"]),
     ({"tags": (("team", "data"), ("cost centre", "7"))}, ["abc1"]),
     ({"statuses": ("failure",)}, ["abc2", "cde2"]),
@@ -50,6 +73,8 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"until_ns": NOW_NS - 100 * HOUR_NS}, ["cde1", "cde2"]),
     ({"since_ns": NOW_NS - 250 * HOUR_NS, "until_ns": NOW_NS - 2 * HOUR_NS}, ["bcd1", "bcd2", "cde1"]),
     ({"run": "abc"}, ["abc1", "abc2"]),
+    ({"run": "abc1/batch"}, ["abc1"]),
+    ({"run": "abc1/other"}, []),
     ({"run": "hourly"}, ["bcd2", "cde1"]),
     ({"run": "nightly-l*"}, ["bcd1"]),
     ({"run": "zzz"}, []),

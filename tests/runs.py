@@ -18,6 +18,7 @@ from profiler.record.model import (
     TaskSize,
     encode,
 )
+from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 from tests.fakes import START_NS
 
 DAY_SECONDS = 86_400
@@ -82,3 +83,13 @@ def checkpoint(of: Report) -> Report:
 def lines(reports: Iterable[Report]) -> bytes:
     """As they stand in a file."""
     return b"".join(encode(one) + b"\n" for one in reports)
+
+
+def evidence_of(reports: Iterable[Report], *, last: int = LAST_RUNS, on_fargate: str | None = None) -> Evidence:
+    """The evidence of the only family of these reports."""
+    families = Families(last, on_fargate)
+    for one in reports:
+        families.add(one)
+    (evidence,) = families.evidence().values()
+    assert evidence is not None
+    return evidence

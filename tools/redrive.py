@@ -6,7 +6,9 @@ keeps them for 24 hours, and sends each one as the event of a subscription, whic
     QUEUE=URL FUNCTION=NAME python tools/redrive.py
 
 The tool deletes an event from the queue after Lambda has accepted it. Both functions are idempotent, so a repeated
-event does no harm.
+event does no harm. An event that is too large for an asynchronous invocation (1 MB), such as a large record of a data
+stream, is sent by a synchronous one (6 MB). What Lambda does not accept is named and stays in the queue; the tool goes
+on with the other events.
 """
 
 import base64
@@ -18,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
+
+_TOO_LARGE = "RequestTooLargeException"
 
 
 class Sqs(Protocol):
@@ -35,7 +39,7 @@ class Sqs(Protocol):
 class Lambda(Protocol):
     """The part of boto3's Lambda client that this tool uses."""
 
-    def invoke(self, **arguments: object) -> object:
+    def invoke(self, **arguments: object) -> Mapping[str, Any]:
         """https://docs.aws.amazon.com/goto/WebAPI/lambda-2015-03-31/Invoke ."""
         ...
 
@@ -61,38 +65,68 @@ def redrive(
     *,
     now_ms: float,
     wait_seconds: int = 1,
-) -> int:
-    """Send all events again that were in the queue at ``now_ms``. Returns their number.
+) -> tuple[int, list[str]]:
+    """Send all events again that were in the queue at ``now_ms``.
 
     Newer events stay in the queue: they may be events that this tool has sent and that failed again after three
     attempts. The visibility timeout hides them from this loop.
+
+    Returns:
+        The number of events that were sent, and a sentence for each one that Lambda did not accept.
     """
     sent = 0
+    refused: dict[str, list[str]] = {}
     request = {"QueueUrl": queue_url, "MaxNumberOfMessages": 10, "AttributeNames": ["SentTimestamp"]}
     while messages := sqs.receive_message(**request, WaitTimeSeconds=wait_seconds).get("Messages"):
         for message in messages:
-            if float(message["Attributes"]["SentTimestamp"]) <= now_ms:
-                for event in events_in(message["Body"], kinesis):
-                    payload = json.dumps(event)
-                    lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
+            if float(message["Attributes"]["SentTimestamp"]) > now_ms or message["MessageId"] in refused:
+                continue
+            reasons = []
+            for name, event in events_in(message["Body"], kinesis):
+                reason = _send(lambda_client, function_name, json.dumps(event))
+                if reason is None:
                     sent += 1
+                else:
+                    reasons.append(f"{name or 'The event of message ' + message['MessageId']} was not sent: {reason}.")
+            if reasons:
+                refused[message["MessageId"]] = reasons
+            else:
                 sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
-    return sent
+    return sent, [reason for reasons in refused.values() for reason in reasons]
 
 
-def events_in(body: str, kinesis: Kinesis) -> Iterator[object]:
-    """Yield the events that a message stands for: one, or those of a range of a data stream."""
+def _send(lambda_client: Lambda, function_name: str, payload: str) -> str | None:
+    """Send one event. Returns why Lambda did not accept it. Raises ClientError if later events would fail too."""
+    try:
+        lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != _TOO_LARGE:
+            raise
+    else:
+        return None
+    try:
+        answer = lambda_client.invoke(FunctionName=function_name, InvocationType="RequestResponse", Payload=payload)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != _TOO_LARGE:
+            raise
+        return f"its {len(payload)} bytes are more than Lambda accepts"
+    return "the function failed, see its log" if answer.get("FunctionError") else None
+
+
+def events_in(body: str, kinesis: Kinesis) -> Iterator[tuple[str, object]]:
+    """Yield the events that a message stands for: one, or those of a range of a data stream with their names."""
     document: Any = json.loads(body)
     batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
     if not isinstance(batch, dict):
-        yield event_in(body)
+        yield "", event_in(body)
         return
-    for data in records_in(batch, kinesis):
-        yield {"awslogs": {"data": base64.b64encode(data).decode()}}
+    for number, data in records_in(batch, kinesis):
+        name = f"Record {number} of {batch['streamArn']}, shard {batch['shardId']},"
+        yield name, {"awslogs": {"data": base64.b64encode(data).decode()}}
 
 
-def records_in(batch: Mapping[str, Any], kinesis: Kinesis) -> Iterator[bytes]:
-    """Yield the data of the records from the first to the last sequence number of a batch."""
+def records_in(batch: Mapping[str, Any], kinesis: Kinesis) -> Iterator[tuple[str, bytes]]:
+    """Yield sequence number and data of the records from the first to the last one of a batch."""
     position = {
         "StreamARN": batch["streamArn"],
         "ShardId": batch["shardId"],
@@ -106,7 +140,7 @@ def records_in(batch: Mapping[str, Any], kinesis: Kinesis) -> Iterator[bytes]:
         for record in answer["Records"]:
             if int(record["SequenceNumber"]) > last:
                 return
-            yield record["Data"]
+            yield record["SequenceNumber"], record["Data"]
             if int(record["SequenceNumber"]) == last:
                 return
         iterator = answer.get("NextShardIterator") if answer["Records"] or answer.get("MillisBehindLatest") else None
@@ -131,10 +165,12 @@ def main(environment: Mapping[str, str]) -> None:
 
     try:
         clients = boto3.client("sqs"), boto3.client("lambda"), boto3.client("kinesis")
-        sent = redrive(*clients, queue_url, function_name, now_ms=time.time() * 1000)
+        sent, refused = redrive(*clients, queue_url, function_name, now_ms=time.time() * 1000)
     except (BotoCoreError, ClientError) as error:
         sys.exit(f"The events could not be sent again ({error}): unsent events are still in the queue.")
     print(f"{sent} events sent to {function_name} again.")
+    if refused:
+        sys.exit("\n".join([*refused, "What was not sent is still in the queue."]))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from forwarder.lines import InvalidReport, replace_lone_surrogates
 from forwarder.task.event import EventContainer, StoppedTask
 from forwarder.task.outcome import Outcome
 from forwarder.task.run_log import FoundReport
-from profiler.core.json_fields import integer
+from profiler.core.json_fields import integer, mapping
 from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metrics import RunView, view_of
-from profiler.record.model import Record, Report, known_status
+from profiler.record.model import Record, Report
 from profiler.sizing.requirements import requirements_of
 
 Fields: TypeAlias = dict[str, Any]
@@ -26,14 +26,31 @@ _Getter: TypeAlias = Callable[[RunView], Any]
 # Name, path, and either a getter or the members of an object.
 _FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]"
 
-_STATUS_FROM_EVENT = "stopped"
 _UNKNOWN = "unknown"
-_EVENT_OWNED_FIELDS = ("status", "exit_code")
+# The verdicts of an event, which stand over a report's status.
+_VERDICTS = frozenset({"success", "failure", "stopped"})
+# What a run's end is described by: the event's value, else the report's.
+_END_FIELDS = ("status", "exit_code")
+# What only the task's event provides.
+_EVENT_FIELDS = ("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory")
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
 _MAX_LOGGED_ID_LENGTH = 100
 _DURATION = "event.duration"
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """A run's document in the cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
+
+    fields: Mapping[str, Any]
+    seq_no: int
+    primary_term: int
+
+    @property
+    def has_report(self) -> bool:
+        """Whether its numbers are those of a report."""
+        return mapping(self.fields.get("task")).get("complete") is True
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -44,6 +61,8 @@ class Document(Struct, frozen=True, kw_only=True):
         id: The document's id.
         fields: The fields to set in an existing document.
         upsert: The fields of a new document; None: ``fields``.
+        is_report: Whether an existing document must be read first, because the task's event may have written it.
+        stored: That document, once it is read.
         warnings: What the fields leave out because it is not valid, one sentence each.
     """
 
@@ -51,6 +70,8 @@ class Document(Struct, frozen=True, kw_only=True):
     id: str
     fields: Mapping[str, Any]
     upsert: Mapping[str, Any] | None = None
+    is_report: bool = False
+    stored: Stored | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -97,12 +118,11 @@ def report_document(
         return InvalidReport(f"Task id and container name are longer than {MAX_ID_BYTES} bytes.")
     too_large: list[str] = []
     fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
-    has_unknown_end = not is_checkpoint and known_status(record) == _UNKNOWN
     return Document(
         index=index_name(kind, began, prefix=prefix, period=period),
         id=identity,
-        fields=_without_outcome(fields) if has_unknown_end else fields,
-        upsert=fields if has_unknown_end else None,
+        fields=fields,
+        is_report=not is_checkpoint,
         warnings=_warnings(record, too_large),
     )
 
@@ -117,11 +137,16 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _without_outcome(fields: Fields) -> Fields:
-    """Without the fields that the task's event may have set already: this report did not observe the end."""
-    task = {name: value for name, value in fields["task"].items() if name not in _EVENT_OWNED_FIELDS}
-    event = {name: value for name, value in fields["event"].items() if name != "outcome"}
-    return {**fields, "task": task, "event": event}
+def completed_fields(fields: Mapping[str, Any], stored: Stored) -> Fields:
+    """The fields of a report, with what the task's event has written into the document before.
+
+    The event's verdict stands over the report's status. An event with an unknown verdict leaves the report's.
+    """
+    task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
+    kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
+    if task.get("status") not in _VERDICTS:
+        return _merge(fields, {"task": kept})
+    return _merge(fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}})
 
 
 def _fields(report: Report, written: datetime, text: str, too_large: list[str], *, is_checkpoint: bool) -> Fields:
@@ -137,7 +162,7 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
     event = {
         "kind": "metric",
         "dataset": report.type,
-        "outcome": None if record.status == _STATUS_FROM_EVENT else event_outcome(record.status),
+        "outcome": event_outcome(record.status),
         "duration": duration_ns,
         **read.pop("event", {}),
     }
@@ -244,7 +269,7 @@ def drop_empty(fields: Fields) -> Fields:
     return kept
 
 
-def event_document(
+def event_documents(
     task: StoppedTask,
     batch: EventContainer | None,
     outcome: Outcome,
@@ -252,12 +277,11 @@ def event_document(
     *,
     prefix: str,
     period: IndexPeriod = "month",
-) -> Document | None:
-    """The document of an ended task.
+) -> tuple[Document, ...]:
+    """The documents to write for an ended task.
 
-    With the run's final report, the document has the fields of the report and of the event. Without it, the event
-    sets only its own fields in an existing document, so that it does not overwrite a report that was written before;
-    a new document gets all fields that are known.
+    The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
+    gets all fields that are known. If the run's final report was found in the logs, it is written first.
 
     Args:
         task: The ended task.
@@ -268,23 +292,34 @@ def event_document(
         period: Whether the index is one of a month or of a day.
 
     Returns:
-        The document; None without a batch container, or without any time of the task.
+        None without a batch container, or without any time of the task.
     """
     if batch is None:
-        return None
+        return ()
     own = _event_fields(task, outcome)
-    known = _identity_fields(task, batch)
     numbers = _reported_document(found, prefix, period)
-    measured = {} if numbers is None else dict(numbers.initial_fields)
-    if numbers is not None and found is not None and found.is_final:
-        return Document(index=numbers.index, id=numbers.id, fields=_merge(measured, own))
-    place = run_place(task, batch, prefix=prefix, period=period)
+    is_final = numbers is not None and numbers.is_report
+    place = (
+        RunPlace(index=numbers.index, id=numbers.id)
+        if numbers is not None and is_final
+        else run_place(task, batch, prefix=prefix, period=period)
+    )
     if place is None:
-        return None
-    # A checkpoint's interval is not a field of a run, and no later report would overwrite it.
-    measured.pop("interval", None)
-    everything = _merge(known, measured, _final_fields(task), own)
-    return Document(index=place.index, id=place.id, fields=own, upsert=everything)
+        return ()
+    measured = {} if numbers is None or is_final else _without_end(numbers.fields)
+    unknown_end = {"task": {"status": _UNKNOWN}, "event": {"outcome": _UNKNOWN}}
+    everything = _merge(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), own)
+    document = Document(index=place.index, id=place.id, fields=own, upsert=everything)
+    if numbers is None or not is_final or (found is not None and found.is_indexed):
+        return (document,)
+    return numbers, document
+
+
+def _without_end(fields: Mapping[str, Any]) -> Fields:
+    """A checkpoint's fields that are fields of a run: without its own status and its interval."""
+    task = {name: value for name, value in fields["task"].items() if name not in _END_FIELDS}
+    event = {name: value for name, value in fields["event"].items() if name != "outcome"}
+    return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task, "event": event}
 
 
 def run_place(task: StoppedTask, batch: EventContainer, *, prefix: str, period: IndexPeriod) -> RunPlace | None:
@@ -301,19 +336,20 @@ def _reported_document(found: FoundReport | None, prefix: str, period: IndexPeri
 
 
 def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
-    """The fields that only the task's event provides."""
+    """The fields that the task's event provides. An unknown verdict leaves the end to the run's report."""
+    is_known = outcome.verdict in _VERDICTS
     return drop_empty(
         {
             "task": {
-                "status": outcome.verdict,
-                "exit_code": outcome.exit_code,
+                "status": outcome.verdict if is_known else None,
+                "exit_code": outcome.exit_code if is_known else None,
                 "stop_code": task.stop_code,
                 "stop_category": outcome.category,
                 "stopped_reason": outcome.reason,
                 "started_by": task.started_by,
                 "out_of_memory": outcome.out_of_memory,
             },
-            "event": {"outcome": event_outcome(outcome.verdict)},
+            "event": {"outcome": event_outcome(outcome.verdict) if is_known else None},
         }
     )
 
@@ -378,4 +414,6 @@ def _merge(*parts: Mapping[str, Any]) -> Fields:
     return merged
 
 
+# What a report must know of a document that exists.
+STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*_END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
 _FIELD_TREE = _field_tree(FIELDS)

@@ -9,11 +9,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from forwarder.aws import client_config
 from forwarder.errors import ForwarderError, SettingsError
 from forwarder.invocation import InvocationTime
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
@@ -42,8 +43,8 @@ class _PreviewBackend:
     def describe(self, arn: str) -> Mapping[str, object] | None:  # noqa: ARG002  part of the interface
         return None
 
-    def newest(self, stream: LogStream) -> Sequence[str]:  # noqa: ARG002  part of the interface
-        return ()
+    def newest(self, stream: LogStream) -> Iterator[str]:  # noqa: ARG002  part of the interface
+        return iter(())
 
     name = "preview"
     is_selective = True
@@ -103,7 +104,7 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
 def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
     import boto3  # needed only to send an event
 
-    return boto3.client("events")
+    return boto3.client("events", config=client_config())
 
 
 def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:

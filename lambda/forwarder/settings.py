@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from forwarder.aws import client_config
 from forwarder.errors import SettingsError
 from forwarder.indices import IndexPeriod
 
@@ -186,11 +187,16 @@ def fetch_secret(name: str) -> str:
         SettingsError: names the secret, never its content.
     """
     from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
+    from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
 
     try:
         if name.startswith(_PARAMETER_PREFIX):
             parameter = name.removeprefix(_PARAMETER_PREFIX)
+            if "ssm" not in DEFAULT_PROVIDERS:
+                DEFAULT_PROVIDERS["ssm"] = parameters.SSMProvider(boto_config=client_config())
             return str(parameters.get_parameter(parameter, decrypt=True, max_age=_SECRET_CACHE_SECONDS))
+        if "secrets" not in DEFAULT_PROVIDERS:
+            DEFAULT_PROVIDERS["secrets"] = parameters.SecretsProvider(boto_config=client_config())
         secret: str | bytes = parameters.get_secret(name, max_age=_SECRET_CACHE_SECONDS)
         return secret.decode() if isinstance(secret, bytes) else secret
     except parameters.GetParameterError as error:

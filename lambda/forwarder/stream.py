@@ -1,7 +1,7 @@
 """The records of a Kinesis data stream that receives CloudWatch Logs subscriptions.
 
-Each record's data is a subscription payload. All records of an invocation are delivered together. The answer names the
-records to deliver again: Lambda repeats the lowest one and all after it, which is safe because documents are upserts.
+Each record's data is a subscription payload. All records of an invocation share their bulk requests. The answer names
+the records to deliver again: Lambda repeats the lowest one and all after it, which is safe: documents are upserts.
 
 A record that can never be decoded is kept in the failure store, so that it does not stop its shard. Without a failure
 store, only the answer can keep it from being lost: the event source mapping repeats it up to its limits and then sends
@@ -16,15 +16,7 @@ from msgspec import Struct
 from forwarder.errors import PayloadError
 from forwarder.search.delivery import DocumentWriter, Failure, FailureStore
 from forwarder.settings import ForwarderSettings
-from forwarder.subscription import (
-    MAX_PAYLOAD_BYTES,
-    ClassifiedLines,
-    Counts,
-    Warn,
-    classify_lines,
-    decode_data,
-    deliver,
-)
+from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
 from profiler.core.json_fields import text
 
 _RECORDS = "Records"
@@ -39,36 +31,6 @@ class StreamResult(Struct, frozen=True, kw_only=True):
     def as_response(self) -> Mapping[str, object]:
         """Return the partial batch response: the sequence numbers of the records to deliver again."""
         return {"batchItemFailures": [{"itemIdentifier": number} for number in self.repeated]}
-
-
-class _Batch:
-    """Documents of some records, up to a size that fits into memory, and what became of earlier ones."""
-
-    def __init__(self, writer: DocumentWriter, store: FailureStore, warn: Warn) -> None:
-        self._writer = writer
-        self._store = store
-        self._warn = warn
-        self._pending: list[ClassifiedLines] = []
-        self._pending_size = 0
-        self._counts = Counts()
-
-    def add(self, lines: ClassifiedLines, size: int) -> None:
-        """Add the lines of a record; deliver the earlier ones first if all together would be too large."""
-        if self._pending_size + size > MAX_PAYLOAD_BYTES:
-            self.flush()
-        self._pending.append(lines)
-        self._pending_size += size
-
-    def flush(self) -> Counts:
-        """Deliver what is pending. Returns the counts of everything. Raises DeliveryError."""
-        delivered = deliver(self._pending, self._writer, self._store, self._warn)
-        self._counts = Counts(
-            indexed=self._counts.indexed + delivered.indexed,
-            skipped=self._counts.skipped + delivered.skipped,
-            failed=self._counts.failed + delivered.failed,
-        )
-        self._pending, self._pending_size = [], 0
-        return self._counts
 
 
 def is_stream_event(event: object) -> bool:
@@ -89,7 +51,7 @@ def forward_records(
         PayloadError: the event is not from a Kinesis data stream.
         DeliveryError: the cluster or the failure store did not accept everything; Lambda repeats all records.
     """
-    batch = _Batch(writer, store, warn)
+    lines = LineForwarder(settings, writer, store, warn)
     repeated: list[str] = []
     for record in _records(event):
         number = record["kinesis"]["sequenceNumber"]
@@ -101,13 +63,11 @@ def forward_records(
                 warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
                 repeated.append(number)
             else:
-                failure = Failure(_as_json(record), str(error))
-                batch.add(ClassifiedLines(documents=[], skipped=0, failures=[failure]), len(data))
+                lines.keep(Failure(_as_json(record), str(error)))
             continue
         for payload in payloads:
-            size = sum(len(line.message or "") for line in payload.lines)
-            batch.add(classify_lines(payload, settings), size)
-    return StreamResult(counts=batch.flush(), repeated=tuple(repeated))
+            lines.add(payload)
+    return StreamResult(counts=lines.finish(), repeated=tuple(repeated))
 
 
 def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

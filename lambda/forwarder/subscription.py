@@ -21,8 +21,13 @@ from forwarder.search.delivery import DeliveryResult, DocumentWriter, Failure, F
 from forwarder.settings import ForwarderSettings
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
+from profiler.record.model import Record
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+# Of the messages that are held as documents at a time. Short lines need more memory for their fields than for their
+# text: each counts as a kilobyte more.
+_MAX_HELD_BYTES = 5 * 1024 * 1024
+_DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
 _CONTROL_MESSAGE = "CONTROL_MESSAGE"
 # PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
@@ -34,6 +39,7 @@ _US_PER_MS = 1000
 _MS_PER_SECOND = 1000
 _MAX_TIMESTAMP_MS = 7_289_654_399_999  # the last millisecond of year 2200
 _WHITESPACE = " \t\r\n"
+_MAX_SHOWN_LENGTH = 100
 
 Warn = Callable[[str], None]
 
@@ -47,9 +53,10 @@ class LogEvent(Struct, frozen=True):
 
 
 class Payload(Struct, frozen=True):
-    """The lines of one log stream, and the log events that are damaged."""
+    """The lines of one log stream, and the log events that are damaged. ``owner`` is the account of the log group."""
 
     message_type: str = ""
+    owner: str = ""
     log_group: str = ""
     log_stream: str = ""
     log_events: tuple[LogEvent, ...] = ()
@@ -65,6 +72,7 @@ class _Document(Struct, frozen=True, rename="camel"):
     """The JSON of a payload."""
 
     message_type: str = ""
+    owner: str = ""
     log_group: str = ""
     log_stream: str = ""
     log_events: tuple[LogEvent, ...] = ()
@@ -82,55 +90,83 @@ class Counts(Struct, frozen=True, kw_only=True):
         return {"indexed": self.indexed, "skipped": self.skipped, "failed": self.failed}
 
 
-class ClassifiedLines(Struct, frozen=True, kw_only=True):
-    """The lines of a payload: documents to index, the number of skipped lines, and lines that cannot be indexed."""
+class LineForwarder:
+    """Indexes the lines of payloads, a bounded part of them at a time. What can never be indexed is kept.
 
-    documents: list[Document]
-    skipped: int
-    failures: list[Failure]
+    Every method raises DeliveryError if the cluster or the failure store did not accept everything. Delivering the
+    same payloads again is safe: the documents have the same ids.
+    """
+
+    def __init__(self, settings: ForwarderSettings, writer: DocumentWriter, store: FailureStore, warn: Warn) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._store = store
+        self._warn = warn
+        self._documents: list[Document] = []
+        self._failures: list[Failure] = []
+        self._held_bytes = 0
+        self._indexed = self._skipped = self._failed = 0
+
+    def add(self, payload: Payload) -> None:
+        """Forward the lines of a payload."""
+        for failure in payload.damaged:
+            self.keep(failure)
+        for event in payload.lines:
+            item = read_event(payload, event, self._settings)
+            if isinstance(item, Document):
+                self._hold(len(event.message or ""))
+                self._documents.append(item)
+            elif isinstance(item, Failure):
+                self.keep(item)
+            else:
+                self._skipped += 1
+
+    def keep(self, failure: Failure) -> None:
+        """Keep what can never be indexed, after the documents before it are delivered."""
+        self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
+        self._failures.append(failure)
+
+    def finish(self) -> Counts:
+        """Deliver what is left. Returns the counts of everything."""
+        self._deliver()
+        return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
+
+    def _hold(self, message_bytes: int) -> None:
+        """Make room for another message."""
+        added_bytes = message_bytes + _DOCUMENT_BYTES
+        if self._held_bytes + added_bytes > _MAX_HELD_BYTES:
+            self._deliver()
+        self._held_bytes += added_bytes
+
+    def _deliver(self) -> None:
+        for document in self._documents:
+            for warning in document.warnings:
+                self._warn(warning)
+        delivered = self._writer.deliver(self._documents) if self._documents else DeliveryResult(indexed=0)
+        failures = [*self._failures, *delivered.rejected]
+        if failures:
+            self._store.keep(failures)
+        self._indexed += delivered.indexed
+        self._failed += len(failures)
+        self._documents, self._failures, self._held_bytes = [], [], 0
 
 
 def forward(
     payloads: Sequence[Payload], settings: ForwarderSettings, writer: DocumentWriter, store: FailureStore, warn: Warn
 ) -> Counts:
-    """Index the lines of the payloads. What can never be indexed goes to the failure store.
-
-    Raises:
-        DeliveryError: the cluster or the failure store did not accept everything. Delivering the same payloads again
-            is safe: the documents have the same ids.
-    """
-    return deliver([classify_lines(payload, settings) for payload in payloads], writer, store, warn)
+    """Index the lines of the payloads. See ``LineForwarder``."""
+    lines = LineForwarder(settings, writer, store, warn)
+    for payload in payloads:
+        lines.add(payload)
+    return lines.finish()
 
 
-def deliver(classified: Sequence[ClassifiedLines], writer: DocumentWriter, store: FailureStore, warn: Warn) -> Counts:
-    """Index the documents of several payloads together. See ``forward``."""
-    documents = [document for lines in classified for document in lines.documents]
-    for document in documents:
-        for warning in document.warnings:
-            warn(warning)
-    delivered = writer.deliver(documents) if documents else DeliveryResult(indexed=0)
-    failures = [failure for lines in classified for failure in lines.failures] + list(delivered.rejected)
-    if failures:
-        store.keep(failures)
-    skipped = sum(lines.skipped for lines in classified)
-    return Counts(indexed=delivered.indexed, skipped=skipped, failed=len(failures))
-
-
-def classify_lines(payload: Payload, settings: ForwarderSettings) -> ClassifiedLines:
-    """Make a document of each report, and of each other line with ``FORWARD_LOG_LINES``."""
-    documents: list[Document] = []
-    failures = [*payload.damaged]
-    skipped = 0
-    for event in payload.lines:
-        document = _document(payload, event, settings)
-        if isinstance(document, Document):
-            documents.append(document)
-        elif document is None:
-            skipped += 1
-        else:
-            refused = _as_json(payload, event) if event.message is None else event.message
-            failures.append(Failure(refused, document.reason))
-    return ClassifiedLines(documents=documents, skipped=skipped, failures=failures)
+def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
+    """Return the document of a report, and of each other line with ``FORWARD_LOG_LINES``; None for a skipped line."""
+    document = _document(payload, event, settings)
+    if not isinstance(document, InvalidReport):
+        return document
+    return Failure(_as_json(payload, event) if event.message is None else event.message, document.reason)
 
 
 def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
@@ -141,7 +177,26 @@ def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) ->
         return log_line_document(payload, event, settings) if settings.forward_log_lines else None
     if isinstance(report, InvalidReport):
         return report
+    foreign = _foreign_identity(payload, report.record)
+    if foreign is not None:
+        return foreign
     return report_document(report, event.message, prefix=settings.index_prefix, period=settings.index_period)
+
+
+def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
+    """Why the report is not trusted: the line of any program could overwrite the document of another run."""
+    if payload.owner and record.account_id and payload.owner != record.account_id:
+        return InvalidReport(
+            f"The report names the account {record.account_id[:_MAX_SHOWN_LENGTH]}, and its log group belongs to the "
+            f"account {payload.owner[:_MAX_SHOWN_LENGTH]}: it is not trusted."
+        )
+    of_task = _TASK_STREAM.fullmatch(payload.log_stream)
+    if of_task is not None and of_task.group(2) != record.task_id:
+        return InvalidReport(
+            f"The report names the task {record.task_id[:_MAX_SHOWN_LENGTH]}, and its log stream belongs to the task "
+            f"{of_task.group(2)}: it is not trusted."
+        )
+    return None
 
 
 def _as_json(payload: Payload, event: LogEvent) -> dict[str, object]:
@@ -194,8 +249,8 @@ def decode_event(event: object) -> tuple[Payload, ...]:
 def decode_data(data: str) -> tuple[Payload, ...]:
     """Decode the base64 text in which CloudWatch Logs delivers log events.
 
-    A damaged log event does not affect the other ones: it is in ``Payload.damaged``. Almost all texts contain one
-    payload.
+    A damaged log event does not affect the other ones: it is in ``Payload.damaged``, and so is what follows the last
+    whole payload. Almost all texts contain one payload.
 
     Raises:
         PayloadError: the whole text is damaged, or is larger than 64 MiB unpacked.
@@ -209,7 +264,9 @@ def decode_data(data: str) -> tuple[Payload, ...]:
         document = msgspec.json.decode(unpacked, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return tuple(_decode_leniently(unpacked))
-    return (Payload(document.message_type, document.log_group, document.log_stream, document.log_events),)
+    return (
+        Payload(document.message_type, document.owner, document.log_group, document.log_stream, document.log_events),
+    )
 
 
 def _unpack(compressed: bytes) -> bytes:
@@ -241,21 +298,28 @@ def _decode_leniently(unpacked: bytes) -> Iterator[Payload]:
     document_text = replace_lone_surrogates(unpacked.decode("utf-8", "surrogateescape")).strip(_WHITESPACE)
     decoder, position = json.JSONDecoder(), 0
     while position < len(document_text) or position == 0:
+        start = position
         try:
-            document, position = decoder.raw_decode(document_text, position)
-        except (ValueError, RecursionError) as error:
-            raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
+            document, position = decoder.raw_decode(document_text, start)
+            payload = _read_document(document)
+        except (ValueError, RecursionError, PayloadError) as error:
+            reason = str(error).removesuffix(".")
+            if start == 0:
+                raise PayloadError(f"The event's data is not a CloudWatch Logs document: {reason}.") from error
+            rest = Failure(_show_bytes(document_text[start:]), f"It follows a CloudWatch Logs document: {reason}.")
+            yield Payload(damaged=(rest,))
+            return
+        yield payload
         while position < len(document_text) and document_text[position] in _WHITESPACE:
             position += 1
-        yield _read_document(document)
 
 
 def _read_document(document: Json) -> Payload:
     events = document.get("logEvents", []) if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(events, list):
-        raise PayloadError("The event's data is not a CloudWatch Logs document: it has no list logEvents.")
-    message_type, log_group, log_stream = (
-        _show_bytes(text(document.get(name)) or "") for name in ("messageType", "logGroup", "logStream")
+        raise PayloadError("it has no list logEvents.")
+    message_type, owner, log_group, log_stream = (
+        _show_bytes(text(document.get(name)) or "") for name in ("messageType", "owner", "logGroup", "logStream")
     )
     read: list[LogEvent] = []
     damaged: list[Failure] = []
@@ -269,7 +333,7 @@ def _read_document(document: Json) -> Payload:
         else:
             read.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
     kept = () if message_type == _CONTROL_MESSAGE else tuple(damaged)
-    return Payload(message_type, log_group, log_stream, tuple(read), kept)
+    return Payload(message_type, owner, log_group, log_stream, tuple(read), kept)
 
 
 def _read_id(value: Json) -> str | int | None:

@@ -11,16 +11,16 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forwarder.documents import Document, event_document
+from forwarder.documents import Document, event_documents
 from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.indices import IndexPeriod
 from forwarder.notices.channel import Idempotently, NoticeChannel, NoticeKind, announce
 from forwarder.notices.notice import Notice, run_numbers
 from forwarder.search.delivery import DocumentWriter
 from forwarder.settings import NoticeSettings
-from forwarder.task.containers import TaskContainers, batch_container, identify_containers
+from forwarder.task.containers import TaskContainers, identify_containers
 from forwarder.task.event import EventContainer, StoppedTask
-from forwarder.task.outcome import Outcome, Verdict, determine_outcome
+from forwarder.task.outcome import Outcome, Verdict, judge
 from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
 from profiler.core.timestamps import format_datetime
 
@@ -32,7 +32,7 @@ class Definitions(Protocol):
     """Reads ECS task definitions."""
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
-        """Return the task definition; None if it cannot be read."""
+        """Return the task definition; None if it does not exist or may not be read. Raises DeliveryError."""
         ...
 
 
@@ -98,14 +98,18 @@ class TaskStoppedHandler:
         """Write the document and post the notice to every channel.
 
         Raises:
-            ForwarderError: one of them failed; all were tried.
+            ForwarderError: one of them failed, and all were tried; or AWS did not return what both need, and neither
+                was tried.
         """
         errors: _Errors = []
         settings = _attempt(self._settings, errors)
         definition = None if task.definition_arn is None else self._definitions.describe(task.definition_arn)
-        containers = identify_containers(definition, task)
-        batch = batch_container(task, containers.batch)
-        outcome = determine_outcome(task, batch, monitor=containers.monitor)
+        identified = identify_containers(definition, task)
+        judgement = judge(task, identified)
+        if judgement.warning is not None:
+            self._warn(judgement.warning)
+        batch, outcome = judgement.batch, judgement.outcome
+        containers = replace(identified, batch=None if batch is None else batch.name)
         index = _attempt(self._open_index, errors)
         run_log = self._run_log(task, containers.batch)
         found = run_log.find(
@@ -116,7 +120,7 @@ class TaskStoppedHandler:
         )
         indexed = index is not None and self._write(
             index,
-            event_document(task, batch, outcome, found, prefix=index.prefix, period=index.period),
+            event_documents(task, batch, outcome, found, prefix=index.prefix, period=index.period),
             task,
             errors,
         )
@@ -135,11 +139,11 @@ class TaskStoppedHandler:
             raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
         return TaskStoppedResult(status=outcome.verdict, indexed=indexed, notified=notified)
 
-    def _write(self, index: Index, document: Document | None, task: StoppedTask, errors: _Errors) -> bool:
-        if document is None:
+    def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
+        if not documents:
             self._warn(f"Task {task.id} is not indexed, because its batch container or every time of it is unknown.")
             return False
-        return _deliver(index, document, errors)
+        return _deliver(index, documents, errors)
 
     def _notify(
         self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
@@ -174,8 +178,8 @@ def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
         return None
 
 
-def _deliver(index: Index, document: Document, errors: _Errors) -> bool:
-    delivered = _attempt(lambda: index.writer.deliver([document]), errors)
+def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
+    delivered = _attempt(lambda: index.writer.deliver([*documents]), errors)
     if delivered is None:
         return False
     if delivered.rejected:

@@ -9,11 +9,13 @@ import click
 
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
 from profiler.cli.output import UNKNOWN, encodable, warn, write_out
+from profiler.cli.places import place_columns
 from profiler.cli.text import Column, Line, Span, table, table_width, write_lines
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.family import family_key
 from profiler.record.model import Distribution, Metrics, Number, Record
 from profiler.record.units import format_duration, format_memory
 from profiler.runs.source import PastRun, no_run_sentence
@@ -21,10 +23,12 @@ from profiler.runs.source import PastRun, no_run_sentence
 _COLOURS = {"success": "green", "failure": "red", "stopped": "yellow"}
 _ID_LENGTH = 8
 _AT_LEAST = "≥"
-_COLUMNS = (
+_FIRST_COLUMNS = (
     Column("Run"),
     Column("Started", folds=True),
     Column("Family", folds=True),
+)
+_COLUMNS = (
     Column("Result", folds=True),
     Column("Time", is_right=True),
     Column("CPU", is_right=True),
@@ -78,16 +82,24 @@ def _lines(runs: Iterable[PastRun]) -> bytes:
 def table_lines(records: Iterable[Record], width: int | None) -> list[Line]:
     """Build a table with one row per run, in ``width`` columns."""
     at_least = _AT_LEAST if encodable(_AT_LEAST) else ">"
-    return table(_COLUMNS, (_row(record, at_least) for record in records), gap=1, width=width)
+    listed = [(record, family_key(record)) for record in records]
+    places = place_columns([family for _, family in listed])
+    columns = (*_FIRST_COLUMNS, *(Column(title) for title, _ in places), *_COLUMNS)
+    rows = (
+        (*_identity(record), *(place(family) for _, place in places), *_row(record, at_least))
+        for record, family in listed
+    )
+    return table(columns, rows, gap=1, width=width)
+
+
+def _identity(record: Record) -> tuple[str, ...]:
+    return record.task_id[:_ID_LENGTH], _local_time(record.started_at), record.family or UNKNOWN
 
 
 def _row(record: Record, at_least: str) -> tuple[str | Span, ...]:
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or Distribution()
     return (
-        record.task_id[:_ID_LENGTH],
-        _local_time(record.started_at),
-        record.family or UNKNOWN,
         Span(_result(record), _COLOURS.get(record.status, "")),
         UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
         UNKNOWN if cpu.avg is None else f"{cpu.avg:.0f} %",

@@ -113,6 +113,16 @@ def aws_options(function: Decorated) -> Decorated:
     return region(profile(function))
 
 
+def on_fargate_option(function: Decorated) -> Decorated:
+    """Add ``--on-fargate REGION``."""
+    return click.option(
+        "--on-fargate",
+        "on_fargate",
+        metavar="REGION",
+        help="Treat local and EC2 runs as if they had run on Fargate in this Region: sizes, durations, prices.",
+    )(function)
+
+
 class SourceOptions(Struct, frozen=True, kw_only=True):
     """The options that select a source of runs, and runs in it. Times and tags are as they were typed."""
 
@@ -128,6 +138,8 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     families: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
     since: str | None = None
@@ -171,6 +183,10 @@ def _source_options() -> "tuple[Callable[[Decorated], Decorated], ...]":
             "--family", "families", metavar="GLOB", multiple=True, help="Only families that match. Repeatable."
         ),
         click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this cluster. Repeatable."),
+        click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),
+        click.option(
+            "--task-region", "regions", metavar="REGION", multiple=True, help="Only tasks in this Region. Repeatable."
+        ),
         click.option(
             "--tag",
             "tags",

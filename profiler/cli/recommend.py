@@ -1,25 +1,27 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 from msgspec.structs import replace
 
-from profiler.cli.options import Number, SourceOptions, WholeNumber, source_options
+from profiler.cli.options import Number, SourceOptions, WholeNumber, on_fargate_option, source_options
 from profiler.cli.output import UNKNOWN, printable, warn, write_out
+from profiler.cli.places import place_columns
 from profiler.cli.taskdef.definition_files import apply_size, read_definition_file
 from profiler.cli.text import EMPTY, INDENT, Column, Line, Span, line, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.past_runs import open_families, open_source, run_filter
 from profiler.cli.wiring.prices import price_overrides
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.family import FamilyKey, family_labels
 from profiler.record.model import TaskSize
 from profiler.record.units import format_task_size, format_usd
-from profiler.runs.families import FamilySource, is_pattern
-from profiler.runs.source import RunFilter, no_run_sentence
+from profiler.runs.families import FamilySource
+from profiler.runs.source import RunFilter, is_pattern, no_run_sentence
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.duration import DurationFactor
 from profiler.sizing.evidence import LAST_RUNS, Evidence
@@ -32,8 +34,8 @@ _MAX_RUNS = 10_000
 _PIPE_COLUMNS = 10_000
 _PERCENT = Number(0, 10_000)
 _GAP = 2
+_FAMILY_COLUMN = Column("Family", folds=True)
 _COLUMNS = (
-    Column("Family", folds=True),
     Column("Runs", is_right=True),
     Column("Current", folds=True),
     Column("Recommended", folds=True),
@@ -76,6 +78,7 @@ _SIZES_COLUMNS = (
     help="Margin above the required memory.",
 )
 @click.option("--faster", is_flag=True, help="Give a task that used all of its vCPUs the next larger vCPU size.")
+@on_fargate_option
 @click.option("--sizes", "with_sizes", is_flag=True, help="Print what each size would cost and how long it would take.")
 @click.option("--json", "as_lines", is_flag=True, help="Print one JSON object per family and line, without a table.")
 @click.option(
@@ -101,6 +104,7 @@ def command(
     max_slowdown_percent: float,
     memory_margin_percent: float,
     faster: bool,
+    on_fargate: str | None,
     with_sizes: bool,
     as_lines: bool,
     check: bool,
@@ -124,12 +128,15 @@ def command(
         faster=faster,
         last_runs=last,
     )
-    found = _families(open_families(options, source, os.environ), wanted, last)
+    found = _families(open_families(options, source, os.environ, on_fargate), wanted, last)
     target = None if definition is None else definition.target
-    overrides = price_overrides(os.environ)
+    overrides = price_overrides(os.environ, on_fargate)
     advices = [advise(evidence, policy, overrides, target) for evidence in found]
     if definition is not None and len(advices) > 1:
-        raise UsageError("--apply is for one family: name it before the options.")
+        raise UsageError(
+            "--apply is for one family: name it before the options, and choose by --account and --task-region between "
+            "families of the same name."
+        )
     if as_lines:
         write_out(_lines(advices))
     elif advices:
@@ -141,14 +148,18 @@ def command(
     return _WRONG_SIZE_EXIT_CODE if check and _has_problem(advices, min_saving_percent) else 0
 
 
+def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:
+    return family_labels([advice.evidence.family for advice in advices])
+
+
 def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
-    found = False
+    found, labels = False, _labels(advices)
     for advice in advices:
         problem = advice.risk or advice.possible_saving(min_saving_percent)
         if problem is not None:
             found = True
-            warn(f"{printable(advice.family)} fails the check: {problem}.")
+            warn(f"{printable(labels[advice.evidence.family])} fails the check: {problem}.")
     return found
 
 
@@ -159,13 +170,14 @@ def _families(source: FamilySource, wanted: RunFilter, last: int) -> list[Eviden
         warn(note)
     if not found:
         raise TaskProfilerError(no_run_sentence(source, wanted))
-    for name in sorted(set(wanted.families) - {family.name for family in found}):
+    for name in sorted(set(wanted.families) - {one.family.name for one in found}):
         if not is_pattern(name):
             warn(f"There is no run of {name} in {source.place}.")
-    for family in found:
-        if family.evidence is None:
-            warn(f"No run of {family.name} was measured, so its size cannot be recommended.")
-    return [family.evidence for family in found if family.evidence is not None]
+    labels = family_labels([one.family for one in found])
+    for one in found:
+        if one.evidence is None:
+            warn(f"No run of {labels[one.family]} was measured, so its size cannot be recommended.")
+    return [one.evidence for one in found if one.evidence is not None]
 
 
 def _lines(advices: Sequence[Advice]) -> bytes:
@@ -174,10 +186,19 @@ def _lines(advices: Sequence[Advice]) -> bytes:
 
 def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) -> Iterator[Line]:
     """One row per family, then the sizes and the reasons of each."""
-    yield from table(_COLUMNS, map(_row, advices), gap=_GAP, width=width)
+    regions = {advice.evidence.on_fargate for advice in advices} - {None}
+    for region in regions:
+        head = f"Runs outside Fargate count as if they had run on Fargate in {region}, on a task of the machine's size."
+        yield from wrapped(head, width or _PIPE_COLUMNS, first="")
+        yield EMPTY
+    places = place_columns([advice.evidence.family for advice in advices])
+    columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)
+    rows = ((advice.family, *(of(advice.evidence.family) for _, of in places), *_row(advice)) for advice in advices)
+    yield from table(columns, rows, gap=_GAP, width=width)
+    labels = _labels(advices)
     for advice in advices:
         yield EMPTY
-        yield line(Span(advice.family, "bold"))
+        yield line(Span(labels[advice.evidence.family], "bold"))
         if with_sizes and advice.choice.options:
             yield from ((Span(INDENT), *row) for row in table(_SIZES_COLUMNS, _sizes(advice), gap=_GAP))
             yield EMPTY
@@ -188,7 +209,6 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
 def _row(advice: Advice) -> tuple[str | Span, ...]:
     choice = advice.choice
     return (
-        advice.family,
         str(advice.evidence.runs),
         _size(choice.current),
         Span(_size(choice.size), "bold" if choice.changes else ""),

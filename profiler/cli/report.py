@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from profiler import __version__
-from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
+from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, on_fargate_option, source_options
 from profiler.cli.output import STANDARD_OUTPUT, printable, warn, write_out
 from profiler.cli.wiring.past_runs import open_source, run_filter
 from profiler.cli.wiring.prices import price_overrides
@@ -65,9 +65,17 @@ _MAX_POINTS = 1_500_000
 )
 @source_options
 @click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest of these runs.")
-@click.option("--run", "run_id", metavar="ID", help="Show only the run with this task id, or this beginning of it.")
+@click.option(
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="Show only the run with this task id, or this beginning of it, or TASK-ID/CONTAINER.",
+)
+@on_fargate_option
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
-def command(options: SourceOptions, out: str, last: int | None, run_id: str | None, opens: bool) -> None:
+def command(
+    options: SourceOptions, out: str, last: int | None, run_id: str | None, on_fargate: str | None, opens: bool
+) -> None:
     """Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run.
 
     Runs are read from the local history, or from one of --from, --elasticsearch and --log-group.
@@ -84,7 +92,8 @@ def command(options: SourceOptions, out: str, last: int | None, run_id: str | No
         generated_at=format_ms(clock.wall_ns()),
         version=__version__,
         only_one=run_id is not None,
-        price_overrides=price_overrides(os.environ),
+        price_overrides=price_overrides(os.environ, on_fargate),
+        on_fargate=on_fargate,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
     text = render_page(data.text, assets, title=printable(title))

@@ -13,6 +13,8 @@ INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
 # On a narrower terminal, the lines of tables wrap.
 _MIN_COLUMNS = 80
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap there, and printable() leaves none in a text
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
 _RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
     "bold": "\x1b[1m",
@@ -79,9 +81,16 @@ def line(*parts: str | Span) -> Line:
 
 
 def wrapped(text: str, width: int, *, first: str = INDENT, style: str = "") -> tuple[Line, ...]:
-    """Wrap a text to lines. Later lines are indented as far as the text of the first line."""
-    rows = textwrap.wrap(printable(text), max(width - len(first), 20), break_long_words=False, break_on_hyphens=False)
-    return tuple(line(first if number == 0 else " " * len(first), Span(row, style)) for number, row in enumerate(rows))
+    """Wrap a text to lines. Later lines are indented as far as the text of the first line.
+
+    A number and its unit stay on one line.
+    """
+    joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
+    rows = textwrap.wrap(joined, max(width - len(first), 20), break_long_words=False, break_on_hyphens=False)
+    return tuple(
+        line(first if number == 0 else " " * len(first), Span(row.replace(_NO_BREAK, " "), style))
+        for number, row in enumerate(rows)
+    )
 
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:

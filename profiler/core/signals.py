@@ -66,9 +66,9 @@ class SignalHandler:
             self._source_poll.register(source, select.POLLIN)
             if self._pipe is not None and not self._has_ended_wait:
                 self._source_poll.register(self._pipe[0], select.POLLIN)
-        ready = self._source_poll.poll(_milliseconds(seconds))
+        ready = dict(self._source_poll.poll(_milliseconds(seconds)))
         self._has_ended_wait = self.requested_ns is not None
-        return any(descriptor == watched[0] for descriptor, _ in ready)
+        return watched[0] in ready
 
 
 def _milliseconds(seconds: float) -> float:

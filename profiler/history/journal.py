@@ -55,6 +55,8 @@ class RunJournal:
             os.rename(new_path, self._path)
         except OSError:
             os.close(descriptor)
+            with suppress(OSError):
+                os.unlink(new_path)
             raise
         self._close()
         self._descriptor = descriptor

@@ -125,7 +125,7 @@ class HistoryRecorder:
         except ImportError as error:
             return f"This Python has no SQLite ({error}): use --no-history, or another Python."
         store = HistoryStore(path, self._clock)
-        refused = store.add(line, self._points(report), max_runs=max_runs)
+        refused = store.add(line, report, self._points(report), max_runs=max_runs)
         if refused is not None:
             return refused.reason
         store.add_abandoned_runs()

@@ -6,7 +6,7 @@ from typing import Any
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.page import round_to
 from profiler.html_report.runs import Run, series_of_steps
-from profiler.record.model import Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
+from profiler.record.model import Cost, Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
 from profiler.runs.moments import find_moments
 from profiler.runs.verdict import verdict_of
 
@@ -14,6 +14,8 @@ from profiler.runs.verdict import verdict_of
 SHARED_TEXTS = frozenset(
     {
         "family",
+        "name",
+        "account",
         "container",
         "outcome",
         "peakBy",
@@ -57,8 +59,14 @@ def outcome(record: Record) -> str:
     return "out of memory" if record.likely_out_of_memory else known_status(record)
 
 
-def run_fields(run: Run) -> dict[str, Any]:
-    """Return the fields that tables and overview charts show."""
+def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
+    """Return the fields that tables and overview charts show.
+
+    Args:
+        run: The run.
+        family: The family's label, which no other family of the page has.
+        cost: What the task of the run cost.
+    """
     record = run.record
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
@@ -69,7 +77,8 @@ def run_fields(run: Run) -> dict[str, Any]:
     return without_none(
         {
             "id": record.task_id,
-            "family": record.family or record.container.name,
+            "family": family,
+            "name": None if family == record.family else record.family,
             "revision": record.revision,
             "container": record.container.name,
             "outcome": outcome(record),
@@ -89,7 +98,8 @@ def run_fields(run: Run) -> dict[str, Any]:
             "size": round_to(metrics.memory_size_mb),
             "peak": round_to(metrics.max_memory_used_mb, digits=1),
             "peakBy": metrics.memory_peak_source,
-            "usd": round_to(record.cost.usd, digits=6) if record.cost else None,
+            "usd": round_to(cost.usd, digits=6) if cost else None,
+            "account": record.account_id,
             "cluster": record.cluster,
             "launch": record.launch_type,
             "region": record.region,

@@ -1,14 +1,15 @@
 """The recommended size of each family, and what every other size would take and cost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiler.html_report.page import round_to, to_script_json
 from profiler.html_report.run_fields import without_none
 from profiler.html_report.runs import Run
+from profiler.record.family import FamilyKey
 from profiler.record.model import TaskSize
 from profiler.sizing.advice import Advice, advise
-from profiler.sizing.evidence import LAST_RUNS, families_of
+from profiler.sizing.evidence import LAST_RUNS, Families
 from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import SizeOption, runs_per_month
@@ -18,15 +19,23 @@ _COMMA_BYTES = 1
 _USD_DIGITS = 8
 
 
-def size_rows(runs: Iterable[Run], price_overrides: PriceOverrides, max_bytes: int) -> list[dict[str, Any]]:
+def size_rows(
+    runs: Iterable[Run],
+    labels: Mapping[FamilyKey, str],
+    price_overrides: PriceOverrides,
+    max_bytes: int,
+    on_fargate: str | None = None,
+) -> list[dict[str, Any]]:
     """Recommend a size for each family, those with the most runs first. Families that do not fit are left out."""
-    reports = (run.past.report for run in runs if run.past.report.type == _REPORT)
-    families = families_of(reports, last=LAST_RUNS)
-    measured = [evidence for family in families.values() if (evidence := family.evidence()) is not None]
+    families = Families(LAST_RUNS, on_fargate)
+    for run in runs:
+        if run.past.report.type == _REPORT:
+            families.add(run.past.report)
+    measured = [evidence for evidence in families.evidence().values() if evidence is not None]
     rows: list[dict[str, Any]] = []
     left_bytes = max_bytes
-    for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family)):
-        row = _row(advise(evidence, Policy(), price_overrides))
+    for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
+        row = _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
         left_bytes -= len(to_script_json(row)) + _COMMA_BYTES
         if left_bytes < 0:
             break
@@ -34,11 +43,11 @@ def size_rows(runs: Iterable[Run], price_overrides: PriceOverrides, max_bytes: i
     return rows
 
 
-def _row(advice: Advice) -> dict[str, Any]:
+def _row(label: str, advice: Advice) -> dict[str, Any]:
     choice = advice.choice
     return without_none(
         {
-            "family": advice.family,
+            "family": label,
             "current": None if choice.current is None or choice.current == TaskSize() else _size(choice.current),
             "size": _size(choice.size),
             "changes": choice.changes,

@@ -38,6 +38,7 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms,
 from profiler.sources.cgroup.hierarchy import GroupPeak, Limits
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
+from profiler.sources.linux.process_tree import ProcessReading
 
 _LAUNCH_TYPE = "LOCAL"
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
@@ -60,14 +61,15 @@ def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Ho
 
 
 def apply_placement(
-    record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int
+    record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int | None
 ) -> Record:
     """Add the identity, log stream and durations of the ECS task to the record of a command.
 
-    ``is_named`` is True if the user gave the run a name, which then remains its family.
+    ``is_named`` is True if the user gave the run a name, which then remains its family. ``finished_ns`` is None if the
+    end is unknown.
     """
     task, own = placement.task, placement.container
-    identity = build_batch_record(own, task, None, running_outcome(finished_ns), Host())
+    identity = build_batch_record(own, task, None, running_outcome(finished_ns or started_ns), Host())
     target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
     return replace(
         record,
@@ -87,7 +89,7 @@ def apply_placement(
         metrics=replace(
             record.metrics,
             init_duration_ms=span_ms(task.pull_started_ns, started_ns),
-            billed_duration_ms=billed_ms(task.pull_started_ns, finished_ns),
+            billed_duration_ms=None if finished_ns is None else billed_ms(task.pull_started_ns, finished_ns),
             vcpu_share=as_number(own.vcpu_share),
             ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
             ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
@@ -135,8 +137,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``survivors`` are the names of the
-    processes that still ran at the end.
+    ``survivors`` are the processes that still ran at the end.
     """
 
     span: RunSpan
@@ -150,7 +151,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     memory_kills: int | None = None
     has_block_io: bool
     processes: tuple[Process, ...] = ()
-    survivors: tuple[str, ...] = ()
+    survivors: tuple[ProcessReading, ...] = ()
 
 
 def resolve_peak(
@@ -282,19 +283,22 @@ class RunSoFar(Struct, frozen=True, kw_only=True):
     cpu_ns: int
     peak_bytes: int | None
     processes: tuple[Process, ...] = ()
-    labels: Mapping[str, str] = {}
+    facts: RunFacts = RunFacts()
 
 
 def build_unfinished_record(
     identity: RunIdentity, so_far: RunSoFar, sizes: ResourceLimits, sampling: Sampling, monitor: Monitor
 ) -> Record:
     """The record of a command whose end the profiler did not see: it ends with the last reading, without a duration."""
+    placement = so_far.facts.placement
+    if placement is not None:
+        sizes = apply_placement_limits(sizes, placement, identity.host)
     peak = MemoryPeak(size_bytes=so_far.peak_bytes, source=None if so_far.peak_bytes is None else "sampled")
     metrics = with_peak(usage_metrics(so_far.usage, sizes), peak.size_bytes, peak.source, sizes)
     cpu_seconds = round(so_far.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
-    return replace(
+    record = replace(
         _base_record(identity, "unknown", None),
-        labels=so_far.labels or None,
+        labels=so_far.facts.labels or None,
         started_at=format_ms(so_far.started_ns),
         finished_at=None if so_far.read_ns is None else format_ms(so_far.read_ns),
         sampling=sampling,
@@ -302,6 +306,11 @@ def build_unfinished_record(
         processes=so_far.processes,
         monitor=monitor,
         series=None if so_far.usage.series is None else so_far.usage.series.values(),
+    )
+    if placement is None:
+        return record
+    return apply_placement(
+        record, placement, is_named=identity.is_named, started_ns=so_far.started_ns, finished_ns=None
     )
 
 

@@ -104,7 +104,7 @@ class CommandSampler:
         self._read_ns = started_ns
         self._reported_cpu_ns = 0
         self.processes: tuple[ProcessReading, ...] = ()
-        self.survivors: tuple[str, ...] = ()
+        self.survivors: tuple[ProcessReading, ...] = ()
         self.max_processes = 0
         self.last_read_ns: int | None = None
         self.cpu_ns = 0
@@ -141,7 +141,7 @@ class CommandSampler:
         """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
         leftover = self._tree.read()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
-        self.survivors = tuple(process.name for process in leftover if process.rss_bytes is not None)
+        self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
         return ContainerSample(
             read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns), read_ns)
         )

@@ -5,9 +5,10 @@ The run ends with the command's first process. Nothing here writes to the standa
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler import __version__
 from profiler.aggregation.build_record import ResourceLimits
@@ -51,7 +52,7 @@ from profiler.sources import Unavailable
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.linux import proc
 from profiler.sources.linux.host import read_host, read_own_usage
-from profiler.sources.linux.process_tree import ProcessTree
+from profiler.sources.linux.process_tree import ProcessReading, ProcessTree
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -185,7 +186,9 @@ class _Session:
                 processes=totals.top(),
                 missed=ticker.missed,
                 sizes=sizes,
-                labels=labels,
+                facts=RunFacts(
+                    placement=None if placement_call is None else placement_call.result_so_far(), labels=labels
+                ),
                 collectors=context.collectors,
             )
 
@@ -255,7 +258,7 @@ class _Session:
         processes: tuple[Process, ...],
         missed: int,
         sizes: ResourceLimits,
-        labels: Mapping[str, str],
+        facts: RunFacts,
         collectors: Collectors,
     ) -> Report:
         so_far = RunSoFar(
@@ -265,7 +268,7 @@ class _Session:
             cpu_ns=source.cpu_ns,
             peak_bytes=source.peak_bytes,
             processes=processes,
-            labels=labels,
+            facts=facts,
         )
         record = build_unfinished_record(
             self._identity,
@@ -304,13 +307,13 @@ class _Session:
         warnings = (
             *self._warnings,
             *(warning for applies, warning in conditions if applies),
-            *_survivors_warning(observed.survivors),
             *_allocation_warning(observed.ending),
         )
         sizes = effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
         record = _with_advice(with_contributions(record, context.collectors.all), context.prices, now_ns)
+        record = _with_survivors(record, observed.survivors)
         startup_errors = tuple(
             collector.startup_error
             for collector in context.collectors.requirable
@@ -342,15 +345,23 @@ def _with_advice(record: Record, prices: PriceOverrides, now_ns: int) -> Record:
     return with_recommendation(record, prices, time=format_ms(now_ns))
 
 
-def _survivors_warning(names: Sequence[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
+def _with_survivors(record: Record, found: Iterable[ProcessReading]) -> Record:
+    """Add a warning about processes that outlive the command.
+
+    It comes last: a helper that ends with its parent, such as Python's resource tracker, takes some milliseconds, and
+    so may a shell's child to execute its program.
+    """
+    live = (proc.read_live_name(*process.identity) for process in found)
+    names = [name for name in live if name is not None]
+    if not names or record.monitor is None:
+        return record
     counts = Counter(names).most_common()
     shown = [name if count == 1 else f"{name} ×{count}" for name, count in counts[:_MAX_NAMES_SHOWN]]
     more = ["…"] if len(counts) > _MAX_NAMES_SHOWN else []
     what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
     listed = ", ".join([*shown, *more])
-    return (f"{what} still running when the command ended ({listed}): the record does not cover what happened then.",)
+    warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
+    return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, warning)))
 
 
 def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:

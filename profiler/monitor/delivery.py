@@ -94,9 +94,10 @@ class Delivery:
 
     def print_failed(self) -> None:
         """Print the lines whose put has failed by now, without waiting."""
-        for put in [put for put in self._puts if put.call.is_over]:
-            self._puts.remove(put)
-            self._conclude(put)
+        for put in tuple(self._puts):
+            if put.call.is_over:
+                self._puts.remove(put)
+                self._conclude(put)
 
     def finish(self) -> None:
         """Wait for all puts, and print the lines of those that failed."""

@@ -103,6 +103,7 @@ class MonitorLoop:
         self._batch_listeners = batch_listeners
         self._exporter = exporter
         self._targets: dict[str, ReportTarget] = {}
+        self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
@@ -135,12 +136,12 @@ class MonitorLoop:
 
     def _sample_until_done(self) -> None:
         while True:
-            if self._observation.tick(self._unreported_names()):
+            if self._observation.tick(self._awaited):
                 self._check_ends()
             if self._exporter is not None:
                 self._exporter.publish()
             self._delivery.print_failed()
-            if self._targets and not self._unreported_names():
+            if self._targets and not self._awaited:
                 return
             self._checkpoint_if_due()
             if self._stop.wait(self._ticker.seconds_to_next(self._clock.monotonic_ns())):
@@ -188,6 +189,7 @@ class MonitorLoop:
                     self._notify_started(target)
                 else:
                     self._report(target, task, outcome)
+        self._awaited = self._unreported_names()
 
     def _notify_started(self, target: ReportTarget) -> None:
         """Let the collectors read what only the running batch shows."""
@@ -245,7 +247,7 @@ class MonitorLoop:
         while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
             if self._observation.refresh(max_seconds=left_seconds):
                 self._check_ends()
-                if self._targets and not self._unreported_names():
+                if self._targets and not self._awaited:
                     return
                 if not task_seen:
                     self._observation.sample(max_seconds=sample_seconds)
@@ -311,7 +313,8 @@ class MonitorLoop:
     def _report(self, target: ReportTarget, task: TaskMetadata, outcome: Outcome) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         final_readings(self._collectors)
-        self._deliver(container, task, self._reporter.report(container, task, outcome))
+        is_last = self._unreported_names() == (target.name,)
+        self._deliver(container, task, self._reporter.report(container, task, outcome, has_cost=is_last))
         target.reported = True
 
     def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes) -> None:

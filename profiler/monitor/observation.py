@@ -171,8 +171,10 @@ class Observation:
         self._stats_health.on_success()
         self.last_reading = reading
         self.readings += 1
-        self._record_refused(reading)
-        self._log_problems("/task/stats", reading.problems)
+        if reading.refused or self._refused:
+            self._record_refused(reading)
+        if reading.problems:
+            self._log_problems("/task/stats", reading.problems)
         return reading
 
     def add_device_readings(self) -> None:

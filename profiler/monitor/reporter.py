@@ -85,8 +85,13 @@ class Reporter:
         self._interval_started_ns: dict[str, int] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
-    def report(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> bytes:
-        """The final line of a batch."""
+    def report(
+        self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome, *, has_cost: bool = True
+    ) -> bytes:
+        """The final line of a batch.
+
+        ``has_cost`` is False for all reports of a task but the last one: the task is paid once, and until then.
+        """
         from profiler.sizing.advice import with_recommendation  # takes no memory while the batch runs
 
         self._observation.add_device_readings()
@@ -95,8 +100,8 @@ class Reporter:
         if usage is not None and usage.series is not None:
             record = replace(record, series=usage.series.values())
         record = with_contributions(record, self._contributors)
-        time = format_ms(self._clock.wall_ns())
-        return self._line("task.report", with_recommendation(record, self._settings.prices, time=time))
+        record = with_recommendation(record, self._settings.prices, time=format_ms(self._clock.wall_ns()))
+        return self._line("task.report", record if has_cost else replace(record, cost=None))
 
     def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""

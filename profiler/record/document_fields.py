@@ -16,7 +16,6 @@ from profiler.record.model import known_status
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."
-_STOPPED = "stopped"
 
 
 class DocumentField(Struct, frozen=True, kw_only=True):
@@ -50,13 +49,12 @@ def _tags(run: RunView) -> list[str] | None:
     return [f"{name}={value}" for name, value in tags.items()] if tags else None
 
 
-def _status(run: RunView) -> str | None:
-    """None for a stopped run: ECS's own event describes the stop better and provides status and exit code."""
-    return None if run.record.status == _STOPPED else known_status(run.record)
+def _status(run: RunView) -> str:
+    return known_status(run.record)
 
 
 def _exit_code(run: RunView) -> int | None:
-    return None if run.record.status == _STOPPED else integer(run.record.exit_code)
+    return integer(run.record.exit_code)
 
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (

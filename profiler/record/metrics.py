@@ -132,7 +132,6 @@ def _statistics(
             get=_statistic(get, name),
             record_path=None if record_path is None else f"{record_path}.{name}",
             document_field=f"{document_field}.{name}",
-            field_type="float",
             text_label=(text_labels or {}).get(name),
             emf_name=(emf_names or {}).get(name),
             emf_digits=_MEAN_DIGITS if record_path is None and name == "avg" else None,
@@ -305,7 +304,6 @@ METRICS: tuple[Metric, ...] = (
         get=lambda run: run.metrics.max_memory_used_mb,
         record_path="metrics.maxMemoryUsedMB",
         document_field="usage.memory.used_mb.max",
-        field_type="float",
         text_label="Max Memory Used",
         emf_name="maxMemoryUsedMB",
     ),
@@ -404,7 +402,6 @@ METRICS: tuple[Metric, ...] = (
         get=_statistic(lambda run: run.interval.memory_used_mb, "max"),
         record_path="interval.memoryUsedMB.max",
         document_field="interval.memory_mb",
-        field_type="float",
     ),
     Metric(
         unit="%",
@@ -417,7 +414,6 @@ METRICS: tuple[Metric, ...] = (
         get=_statistic(lambda run: run.interval.gpu_memory_used_mb, "max"),
         record_path="interval.gpuMemoryUsedMB.max",
         document_field="interval.gpu_memory_mb",
-        field_type="float",
     ),
     Metric(
         unit="%",
@@ -545,6 +541,5 @@ METRICS: tuple[Metric, ...] = (
         get=lambda run: run.monitor.max_rss_mb,
         record_path="monitor.maxRssMB",
         document_field="monitor.max_rss_mb",
-        field_type="float",
     ),
 )

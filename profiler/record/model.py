@@ -156,6 +156,8 @@ class Sampling(_Model, frozen=True, kw_only=True):
 class Process(_Model, frozen=True, kw_only=True):
     """All observed processes with one name: their number and their total CPU time.
 
+    The name of an interpreter is followed by the base name of its script.
+
     ``maxMemoryUsedMB`` is their memory together at its highest moment, and ``maxMemoryUsedProcesses`` the number of
     processes that held it. Shared memory counts once where that can be read. Records of schema 1.1 and earlier lack the
     second: the first is then the high-water mark of the largest process.

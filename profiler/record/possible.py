@@ -7,7 +7,7 @@ import json
 import math
 import re
 from functools import cache
-from typing import TypeVar, get_args, get_origin
+from typing import TypeVar, cast, get_args, get_origin
 
 from msgspec import DecodeError, Struct, StructMeta
 from msgspec.json import Decoder
@@ -117,13 +117,13 @@ def _possible(name: str, value: object, limit: float) -> object:
 
 def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, ...]:
     """The items of a list. A series keeps its length: an impossible number of it is a step without a measurement."""
-    if not values:
+    if not values or isinstance(values[0], str):
         return values
     if isinstance(values[0], Struct):
         kept = [without_impossible(item, limit) for item in values if isinstance(item, Struct)]
         is_same = all(after is before for after, before in zip(kept, values, strict=True))
         return values if is_same else tuple(item for item in kept if item is not None)
-    numbers = [value for value in values if isinstance(value, int | float)]
+    numbers = cast("list[float]", [value for value in values if value is not None])
     if not numbers or (min(numbers) >= 0 and max(numbers) <= limit):
         return values
     return tuple(_possible("", value, limit) for value in values)

@@ -12,6 +12,9 @@ from profiler.search.setup import SearchServer
 
 JsonObject = dict[str, Any]
 FAMILY = "task.family"
+CLUSTER = "orchestrator.cluster.name"
+ACCOUNT = "cloud.account.id"
+REGION = "cloud.region"
 START = "event.start"
 STATUS = "task.status"
 _STOPPED = "stopped"
@@ -64,10 +67,10 @@ def filter_conditions(wanted: RunFilter, time_field: str) -> list[JsonObject]:
         time["lt"] = -(-wanted.until_ns // NS_PER_MS)
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
-    if wanted.families:
-        conditions.append(any_of([matches_pattern(FAMILY, family) for family in wanted.families]))
-    if wanted.clusters:
-        conditions.append({"terms": {"orchestrator.cluster.name": list(wanted.clusters)}})
+    if wanted.family_patterns:
+        conditions.append(any_of([matches_pattern(FAMILY, family) for family in wanted.family_patterns]))
+    named = ((CLUSTER, wanted.clusters), (ACCOUNT, wanted.known_accounts), (REGION, wanted.known_regions))
+    conditions += [{"terms": {field: list(values)}} for field, values in named if values]
     conditions += [term("tags", f"{name}={value}") for name, value in wanted.tags]
     if wanted.statuses:
         conditions.append(_has_status(wanted.statuses))

@@ -13,7 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
-from profiler.record.model import SCHEMA_VERSION, Container, Metrics, Record, Report, decode
+from profiler.record.model import (
+    SCHEMA_VERSION,
+    Container,
+    Distribution,
+    Metrics,
+    Record,
+    Report,
+    TaskSize,
+    decode,
+)
 from profiler.record.possible import without_impossible
 from profiler.record.units import as_number
 from profiler.runs.cluster_queries import (
@@ -37,6 +46,8 @@ from profiler.search.setup import SearchServer
 _TIME = "@timestamp"
 _TASK_ID = "task.id"
 _PAGE_SIZE = 200
+# For reads that never stop early. A record line has at most 64 KiB.
+_LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 _SOURCE = (
     "@timestamp",
@@ -50,6 +61,12 @@ _SOURCE = (
     "container",
     "aws.cloudwatch",
     "usage.duration_ms",
+    "usage.billed_duration_ms",
+    "usage.cpu.size",
+    "usage.cpu.used",
+    "usage.memory.size_mb",
+    "usage.memory.used_mb",
+    "usage.memory.peak_source",
 )
 _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
@@ -81,13 +98,17 @@ class ClusterRuns:
         Runs without a start, which never started, are sorted by their time: they are read by a second search.
         """
         found = _Found(self._on_progress)
-        started = self._pages(wanted, START, found)
-        unstarted = self._pages(wanted, _TIME, found)
+        started = self._pages(_conditions(wanted, START), START, found)
+        unstarted = self._pages(_conditions(wanted, _TIME), _TIME, found)
         for run in heapq.merge(started, unstarted, key=lambda run: -run.started_ns):
             if wanted.matches(run.report):
                 yield run
         if wanted.reads_checkpoints and wanted.run is not None and not found.count:
             yield from self._running(wanted)
+
+    def started(self, conditions: Sequence[JsonObject]) -> Iterator[PastRun]:
+        """Yield the runs with a start that meet the conditions, newest start first."""
+        return self._pages(conditions, START, _Found(self._on_progress), _LARGE_PAGE_SIZE)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""
@@ -95,8 +116,8 @@ class ClusterRuns:
         conditions = [term(_TASK_ID, record.task_id), term("container.name", record.container.name)]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
-        reports = (self._report(hit.get("_source", _EMPTY)) for hit in hits)
-        return tuple(report for report in reports if report is not None and report.type == CHECKPOINT)
+        found = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
+        return tuple(one.report for one in found if one is not None and one.report.type == CHECKPOINT)
 
     def _running(self, wanted: RunFilter) -> Iterator[PastRun]:
         """Yield the run that has only checkpoints so far."""
@@ -106,15 +127,16 @@ class ClusterRuns:
             if wanted.matches(run.report):
                 yield run
 
-    def _pages(self, wanted: RunFilter, order: str, found: "_Found") -> Iterator[PastRun]:
+    def _pages(
+        self, conditions: Sequence[JsonObject], order: str, found: "_Found", size: int = _PAGE_SIZE
+    ) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
-        conditions = _conditions(wanted, order)
         while True:
-            hits = self._search("reports", conditions, order, _PAGE_SIZE, after)
+            hits = self._search("reports", conditions, order, size, after)
             found.add(len(hits))
             for hit in hits:
                 yield self._run(hit.get("_source", _EMPTY))
-            if len(hits) < _PAGE_SIZE:
+            if len(hits) < size:
                 return
             after = hits[-1]["sort"]
 
@@ -143,9 +165,10 @@ class ClusterRuns:
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
-        report = self._report(source)
-        if report is None:
+        found = self._read(source)
+        if found is None:
             return PastRun(report=_without_record(source), event=event)
+        report = found.report
         record = report.record
         corrected = replace(
             record,
@@ -155,35 +178,34 @@ class ClusterRuns:
         )
         if report.type == CHECKPOINT and corrected.status != record.status:
             corrected = _ended(corrected, source)
-        line = self._line(source, report)
-        return PastRun(report=replace(report, record=corrected), line=line, event=event)
+        return PastRun(report=replace(report, record=corrected), line=found.line, event=event)
 
-    def _line(self, source: Mapping[str, Any], report: Report) -> bytes:
-        text = str(source["record"]).encode()
-        try:
-            decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.encode(report)
-        return text
-
-    def _report(self, source: Mapping[str, Any]) -> Report | None:
+    def _read(self, source: Mapping[str, Any]) -> "_Read | None":
         """The report of a document: its whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return decode(text)
+            return _Read(decode(text), text.encode())
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
-            return Report(
+            report = Report(
                 time=_time(source),
                 type="task.checkpoint" if kind == CHECKPOINT else "task.report",
                 schema_version=SCHEMA_VERSION,
                 record=without_impossible(decoded) or decoded,
             )
+            return _Read(report, msgspec.json.encode(report))
         self._unreadable += 1
         return None
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A report and its line."""
+
+    report: Report
+    line: bytes
 
 
 class _Found:
@@ -202,7 +224,9 @@ def _conditions(wanted: RunFilter, order: str) -> list[JsonObject]:
     """The conditions that the cluster can check. Runs without a start are those sorted by ``@timestamp``."""
     conditions = filter_conditions(wanted, order)
     if wanted.run is not None:
-        conditions.append(any_of([{"prefix": {_TASK_ID: wanted.run}}, matches_pattern(FAMILY, wanted.run)]))
+        conditions.append(
+            any_of([{"prefix": {_TASK_ID: wanted.run.partition("/")[0]}}, matches_pattern(FAMILY, wanted.run)])
+        )
     return [exists(START) if order == START else none_of([exists(START)]), *conditions]
 
 
@@ -220,8 +244,67 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
 
 
+class _CpuUsage(msgspec.Struct):
+    size: float | None = None
+    used: Distribution | None = None
+
+
+class _MemoryUsage(msgspec.Struct):
+    size_mb: float | None = None
+    used_mb: Distribution | None = None
+    peak_source: str | None = None
+
+
+class _Size(msgspec.Struct):
+    vcpu: float | None = None
+    memory_mb: float | None = None
+
+
+class _Task(msgspec.Struct):
+    size: _Size | None = None
+
+
+class _Usage(msgspec.Struct):
+    duration_ms: float | None = None
+    billed_duration_ms: float | None = None
+    cpu: _CpuUsage = msgspec.field(default_factory=_CpuUsage)
+    memory: _MemoryUsage = msgspec.field(default_factory=_MemoryUsage)
+
+
+class _Numbers(msgspec.Struct):
+    """The numbers of a document without a record, as shippers other than the forwarder may write it."""
+
+    usage: _Usage = msgspec.field(default_factory=_Usage)
+    task: _Task = msgspec.field(default_factory=_Task)
+
+
+def _numbers(source: Mapping[str, Any]) -> _Numbers:
+    try:
+        return msgspec.convert(source, _Numbers, strict=False)
+    except msgspec.ValidationError:  # the index ignores values that are not numbers
+        return _Numbers()
+
+
+def _metrics(usage: _Usage) -> Metrics:
+    used_mb = usage.memory.used_mb
+    return Metrics(
+        duration_ms=usage.duration_ms,
+        billed_duration_ms=usage.billed_duration_ms,
+        vcpu_size=usage.cpu.size,
+        vcpu_used=usage.cpu.used,
+        memory_size_mb=usage.memory.size_mb,
+        memory_used_mb=used_mb,
+        max_memory_used_mb=None if used_mb is None else used_mb.max,
+        memory_peak_source=usage.memory.peak_source,
+    )
+
+
 def _without_record(source: Mapping[str, Any]) -> Report:
-    """What is known of a run that left no record."""
+    """What is known of a run that left no record, or one that cannot be read."""
+    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
+    is_unreadable = isinstance(source.get("record"), str)
+    numbers = _Numbers(usage=_Usage(duration_ms=duration_ms)) if is_unreadable else _numbers(source)
+    size = numbers.task.size
     task, event = source.get("task", _EMPTY), source.get("event", _EMPTY)
     container, cloud = source.get("container", _EMPTY), source.get("cloud", _EMPTY)
     logs = source.get("aws", _EMPTY).get("cloudwatch", _EMPTY)
@@ -247,6 +330,8 @@ def _without_record(source: Mapping[str, Any]) -> Report:
         likely_out_of_memory=task.get("out_of_memory"),
         started_at=event.get("start"),
         finished_at=event.get("end"),
-        metrics=Metrics(duration_ms=as_number(source.get("usage", _EMPTY).get("duration_ms"))),
+        metrics=_metrics(numbers.usage),
+        task_size=None if size is None else TaskSize(vcpu=size.vcpu, memory_mb=size.memory_mb),
     )
-    return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=record)
+    known = without_impossible(record) or record
+    return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)

@@ -31,7 +31,7 @@ class LocalRuns:
     def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""
         stored = self._history.runs(
-            families=wanted.families,
+            families=wanted.family_patterns,
             # A word that only a newer version knows counts as unknown, and is stored as it is.
             statuses=() if "unknown" in wanted.statuses else wanted.statuses,
             since=None if wanted.since_ns is None else format_ms(wanted.since_ns),

@@ -13,7 +13,17 @@ import msgspec
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.model import Report
-from profiler.runs.source import OnProgress, PastRun, RunFilter, RunLine, group_lines, no_progress, run_key, run_line
+from profiler.runs.source import (
+    OnProgress,
+    PastRun,
+    RunFilter,
+    RunLine,
+    group_lines,
+    newest_first,
+    no_progress,
+    run_key,
+    run_line,
+)
 
 DEFAULT_DAYS = 30
 _MS_PER_DAY = 86_400_000
@@ -77,9 +87,10 @@ class LogGroupRuns:
             part = (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1)
             self._on_progress(len(seen), part)
             # A run in an older stretch ended before begin_ms, so it also started before it.
-            ready = [run for run in pending if run.started_ns >= begin_ms * NS_PER_MS or begin_ms == start_ms]
-            pending = [run for run in pending if run not in ready]
-            yield from sorted(ready, key=lambda run: run.started_ns, reverse=True)
+            is_last = begin_ms == start_ms
+            ready = [run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS]
+            pending = [run for run in pending if not is_last and run.started_ns < begin_ms * NS_PER_MS]
+            yield from newest_first(ready)
             end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
@@ -139,17 +150,21 @@ def filter_pattern(wanted: RunFilter) -> str:
     """
     kinds = '"task.*"' if wanted.reads_checkpoints and wanted.run is not None else '"task.report"'
     conditions = [f"$.type = {kinds}"]
-    if wanted.families and all(map(_is_simple, wanted.families)):
-        conditions.append(_any_of(f"$.record.family = {_quoted(family)}" for family in wanted.families))
-    if wanted.clusters and all(map(_is_simple, wanted.clusters)):
-        conditions.append(_any_of(f"$.record.cluster = {_quoted(name)}" for name in wanted.clusters))
+    for field, values in (
+        ("family", wanted.family_patterns),
+        ("cluster", wanted.clusters),
+        ("accountId", wanted.known_accounts),
+        ("region", wanted.known_regions),
+    ):
+        if values and all(map(_is_simple, values)):
+            conditions.append(_any_of(f"$.record.{field} = {_quoted(value)}" for value in values))
     for name, value in wanted.tags:
         if _NAME.fullmatch(name) and _is_simple(value):
             conditions.append(f"$.record.tags.{name} = {_quoted(value)}")
     if wanted.statuses and "unknown" not in wanted.statuses:
         conditions.append(_any_of(f"$.record.status = {_quoted(status)}" for status in wanted.statuses))
     if wanted.run is not None and _is_simple(wanted.run):
-        by_id = f"$.record.taskId = {_quoted(wanted.run.rstrip('*') + '*')}"
+        by_id = f"$.record.taskId = {_quoted(wanted.run.partition('/')[0].rstrip('*') + '*')}"
         conditions.append(_any_of((by_id, f"$.record.family = {_quoted(wanted.run)}")))
     pattern = f"{{ {' && '.join(conditions)} }}"
     return pattern if len(pattern) <= _MAX_PATTERN_LENGTH else f"{{ $.type = {kinds} }}"

@@ -181,7 +181,7 @@ def build_subscription_event(events: list[LogEvent], group: str) -> dict[str, ob
     """Build the event that a CloudWatch Logs subscription sends."""
     document = {
         "messageType": "DATA_MESSAGE",
-        "owner": "task-profiler replay",
+        "owner": "",  # the account of the log group, which its events do not name
         "logGroup": group,
         "logStream": events[0].stream,
         "subscriptionFilters": ["task-profiler replay"],

@@ -8,13 +8,18 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from profiler.core.ecs import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.family import FamilyKey
 from profiler.record.model import RecordType, Report, decode, encode, known_status
 from profiler.record.possible import decode_leniently
 
 CHECKPOINT = "task.checkpoint"
+_WILDCARDS = frozenset("*?[")
 _MAX_CANDIDATES = 5
+# The containers of one task start within this time of each other.
+_MAX_START_DISTANCE_NS = 86_400 * NS_PER_SECOND
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
@@ -35,6 +40,8 @@ class _RecordHead(Struct, frozen=True, kw_only=True, rename="camel"):
     task_id: str
     cluster: str | None = None
     family: str | None = None
+    account_id: str | None = None
+    region: str | None = None
     container: _Container
     status: str = "unknown"
     started_at: str | None = None
@@ -99,27 +106,43 @@ def start_ns(report: Report | ReportHead) -> int:
     return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
 
 
-def family_of(report: Report | ReportHead) -> str:
-    """The family of a report's run; the container's name if the run has no family."""
-    return report.record.family or report.record.container.name
+def family_of(report: Report | ReportHead) -> FamilyKey:
+    """The family of a report's run; its name is the container's if the run has no family."""
+    record = report.record
+    return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
+
+
+def is_pattern(family: str) -> bool:
+    """Whether the name has wildcards."""
+    return bool(_WILDCARDS & set(family))
+
+
+def pattern_of(family: str) -> str:
+    """The pattern that matches this family alone: a family's name may have the characters of wildcards."""
+    return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to read. Empty conditions match every run.
 
     Attributes:
-        families: Shell patterns; a run matches one of them.
+        families: Shell patterns; the name of a run's family matches one of them.
+        family: The only family. It replaces ``families``, ``accounts`` and ``regions``.
         clusters: Names of clusters; a run is in one of them.
+        accounts: Ids of AWS accounts; a run's task is in one of them. ``regions`` alike.
         tags: Names and values; a run has all of them.
         statuses: Statuses; a run has one of them.
         since_ns: Start time of the first run.
         until_ns: Start time before which the last run started.
-        run: The beginning of a task id, or a family or a pattern of families.
+        run: The beginning of ``TASK-ID/CONTAINER``, or a family or a pattern of families.
         reads_checkpoints: Also read runs that have only checkpoints, where that is expensive.
     """
 
     families: tuple[str, ...] = ()
+    family: FamilyKey | None = None
     clusters: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
     statuses: tuple[str, ...] = ()
     since_ns: int | None = None
@@ -131,12 +154,19 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         """Whether the report's run matches all conditions."""
         record, family = report.record, family_of(report)
         return (
-            (not self.families or any(fnmatchcase(family, pattern) for pattern in self.families))
+            (not self.families or any(fnmatchcase(family.name, pattern) for pattern in self.families))
+            and self.family in (None, family)
             and (not self.clusters or record.cluster in self.clusters)
+            and (not self.accounts or family.account_id in self.accounts)
+            and (not self.regions or family.region in self.regions)
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
             and (not self.statuses or known_status(record) in self.statuses)
             and self._matches_time(report)
-            and (self.run is None or record.task_id.startswith(self.run) or fnmatchcase(family, self.run))
+            and (
+                self.run is None
+                or f"{record.task_id}/{record.container.name}".startswith(self.run)
+                or fnmatchcase(family.name, self.run)
+            )
         )
 
     def _matches_time(self, report: Report | ReportHead) -> bool:
@@ -148,9 +178,34 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def selects_one_family(self) -> bool:
+        """Whether all matching runs are of one family."""
+        is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
+        return self.family is not None or (is_one_name and len(self.accounts) == 1 and len(self.regions) == 1)
+
+    @property
+    def family_patterns(self) -> tuple[str, ...]:
+        """The patterns of the families' names, for a source that can select by them."""
+        return self.families if self.family is None else (pattern_of(self.family.name),)
+
+    @property
+    def known_accounts(self) -> tuple[str, ...]:
+        """The accounts to select by, as far as they are known; :meth:`matches` selects exactly."""
+        return self.accounts if self.family is None else _known(self.family.account_id)
+
+    @property
+    def known_regions(self) -> tuple[str, ...]:
+        """The Regions to select by, as far as they are known; :meth:`matches` selects exactly."""
+        return self.regions if self.family is None else _known(self.family.region)
+
+    @property
     def is_empty(self) -> bool:
         """Whether every run matches."""
         return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
+
+
+def _known(value: str | None) -> tuple[str, ...]:
+    return () if value is None else (value,)
 
 
 class RunPlace(Protocol):
@@ -254,19 +309,54 @@ def _precedence(line: RunLine) -> tuple[bool, int]:
     return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0
 
 
-def find_run(source: RunSource, wanted: RunFilter) -> PastRun:
-    """Find one run: the newest that matches, or the one that ``wanted.run`` names.
+def find_runs(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
+    """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
 
-    ``wanted.run`` is a family or a pattern of families (its newest run), or the beginning of one task id. A family
-    takes precedence.
+    ``wanted.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
+    ``TASK-ID/CONTAINER``. A family takes precedence.
 
     Raises:
         TaskProfilerError: if no run matches, or several task ids begin with ``wanted.run``.
     """
+    run = _find_run(source, wanted)
+    record = run.report.record
+    name = wanted.run or ""
+    if name.startswith(f"{record.task_id}/") or all(other.name == MONITOR_NAME for other in record.containers):
+        return (run,)
+    near = RunFilter(
+        run=record.task_id,
+        family=family_of(run.report),
+        since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
+        until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
+        reads_checkpoints=wanted.reads_checkpoints,
+    )
+    by_container = {record.container.name: run}
+    for other in source.runs(near):
+        if other.report.record.task_id == record.task_id:
+            by_container.setdefault(other.report.record.container.name, other)
+    return tuple(by_container.values())
+
+
+def find_run(source: RunSource, wanted: RunFilter, container: str | None = None) -> PastRun:
+    """Find one run. Of several containers of its task, it is ``container``.
+
+    Raises:
+        TaskProfilerError: if no run matches, or several.
+    """
+    runs = find_runs(source, wanted)
+    named = [run for run in runs if run.report.record.container.name == container]
+    if len(runs) == 1 or named:
+        return (named or runs)[0]
+    names = " or ".join(sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs))
+    raise TaskProfilerError(f"The task has a report of each of {len(runs)} containers: choose one by {names}.")
+
+
+def _find_run(source: RunSource, wanted: RunFilter) -> PastRun:
     similar: list[PastRun] = []
     for run in source.runs(wanted):
         record = run.report.record
-        if wanted.run is None or record.task_id == wanted.run or _is_in_family(run, wanted.run):
+        identities = (record.task_id, f"{record.task_id}/{record.container.name}")
+        if wanted.run is None or wanted.run in identities or _is_in_family(run, wanted.run):
             return run
         similar.append(run)
     ids = {run.report.record.task_id for run in similar}
@@ -282,13 +372,13 @@ def find_run(source: RunSource, wanted: RunFilter) -> PastRun:
 
 def _candidates(runs: Iterable[PastRun]) -> str:
     """The ids of the newest runs, with their families and starts."""
-    texts = {run.report.record.task_id: f"{family_of(run.report)} {run.started_at}" for run in runs}
+    texts = {run.report.record.task_id: f"{family_of(run.report).name} {run.started_at}" for run in runs}
     shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
     return ", ".join(shown + ["…"] * (len(texts) > _MAX_CANDIDATES))
 
 
 def _is_in_family(run: PastRun, pattern: str) -> bool:
-    return fnmatchcase(family_of(run.report), pattern)
+    return fnmatchcase(family_of(run.report).name, pattern)
 
 
 def no_run_sentence(source: RunPlace, wanted: RunFilter) -> str:

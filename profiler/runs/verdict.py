@@ -17,6 +17,7 @@ _FIRST_SIGNAL_CODE = 128
 # A running batch writes a checkpoint a minute; one that was silent for longer is lost, or its report is elsewhere.
 _SILENT_MS = 10 * 60_000
 _PERCENT = 100
+_LOCAL = "LOCAL"
 _NO_EVENT = TaskEvent()
 
 
@@ -49,7 +50,9 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
         return _failure(run, event, name)
     if status == "stopped":
         return Verdict(text=f"{name} was stopped{_after(record)}.", evidence=_stop(record, event), tone="warning")
-    return Verdict(text=f"{name} ended{_after(record)}, and how is unknown.", evidence=_lost(run), tone="warning")
+    is_local = record.launch_type == _LOCAL  # the command may have run on when its profiler was killed
+    text = f"The end of {name} is unknown." if is_local else f"{name} ended{_after(record)}, and how is unknown."
+    return Verdict(text=text, evidence=_lost(run), tone="warning")
 
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
@@ -125,6 +128,8 @@ def _lost(run: PastRun) -> str | None:
         return "The run left no report: only what ECS reported is known."
     if run.report.type == CHECKPOINT:
         return "The run left no report: the numbers are those of its last checkpoint."
+    if run.report.record.launch_type == _LOCAL:
+        return "The profiler did not see the end of the command."
     return "The monitor did not see the end of the batch."
 
 

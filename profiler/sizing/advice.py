@@ -29,8 +29,8 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """The task definition's family."""
-        return self.evidence.family
+        """The name of the task definition's family."""
+        return self.evidence.family.name
 
     @property
     def risk(self) -> str | None:
@@ -76,6 +76,9 @@ def as_json(advice: Advice) -> Mapping[str, object]:
     evidence, choice = advice.evidence, advice.choice
     return {
         "family": advice.family,
+        "accountId": evidence.family.account_id,
+        "region": evidence.family.region,
+        **({} if evidence.on_fargate is None else {"onFargate": evidence.on_fargate}),
         "runs": evidence.runs,
         "current": _size(choice.current),
         "recommended": _size(choice.size),

@@ -1,19 +1,21 @@
-"""Aggregates the runs of a family: the evidence for a recommendation.
+"""Aggregates the runs of each family: the evidence for a recommendation.
 
 The last N runs by start time count, each of them once, even if its line occurs repeatedly. A run without
 measurements counts only if it ran out of memory: its size was too small. Other runs without measurements are
 ignored and counted as such.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from profiler.core.optional_math import max_known, mean_known
+from profiler.core.optional_math import max_known
+from profiler.record.family import FamilyKey
 from profiler.record.model import PeakSource, Report
 from profiler.sizing.duration import DurationFactor, duration_factors, saturated_percent
-from profiler.sizing.requirements import RunFacts, Task, facts_of
+from profiler.sizing.on_fargate import facts_on_fargate
+from profiler.sizing.requirements import RunFacts, Task
 
 LAST_RUNS = 50
 FEW_RUNS = 5
@@ -50,11 +52,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
         reached_size_mb: The largest at which the usage reached the limit unseen, where a child may have been killed.
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
         window_ns: Time between the starts of the first and the last run of the window, measured or not.
-        peaks_mb: The batch's peaks in the order of time.
-        assumptions: Sentences about data that the source of the runs does not have.
+        window_tasks: The number of tasks in the window, measured or not. Each container of a task may have a report.
+        mean_billed_ms: The mean billed duration of the tasks at the current vCPU size. A task is billed once, until its
+            last container with a report has ended.
+        peaks_mb: The batch's peaks in the order of time. ``needs_mb``: the memory that the task required.
+        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
     """
 
-    family: str
+    family: FamilyKey
     runs: int
     latest: Task
     failed: int = 0
@@ -75,16 +80,13 @@ class Evidence(Struct, frozen=True, kw_only=True):
     first_started_at: str | None = None
     last_started_at: str | None = None
     window_ns: int = 0
+    window_tasks: int = 0
     mean_billed_ms: float | None = None
     spike: Spike | None = None
     peaks_mb: tuple[float, ...] = ()
+    needs_mb: tuple[float, ...] = ()
     gpus_idle: bool = False
-    assumptions: tuple[str, ...] = ()
-
-    @property
-    def window_runs(self) -> int:
-        """The number of runs in the window, measured or not."""
-        return self.runs + self.out_of_memory_unmeasured + self.ignored
+    on_fargate: str | None = None
 
     @property
     def current_vcpu(self) -> float | None:
@@ -98,11 +100,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Family:
-    """Collects the last runs of a family. Memory is bounded: older runs are dropped on the way."""
+    """Collects the last runs of a family. Memory is bounded: older runs are dropped on the way.
 
-    def __init__(self, name: str, last: int) -> None:
-        self._name = name
+    Args:
+        key: The family.
+        last: The number of runs that count.
+        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+    """
+
+    def __init__(self, key: FamilyKey, last: int, on_fargate: str | None = None) -> None:
+        self._key = key
         self._last = last
+        self._on_fargate = on_fargate
         self._runs: dict[tuple[str, str, str], RunFacts] = {}
 
     def add(self, run: RunFacts) -> None:
@@ -113,22 +122,36 @@ class Family:
 
     def evidence(self) -> Evidence | None:
         """Aggregate the last runs; None if none of them was measured."""
-        return evidence_of_runs(self._name, self._newest())
+        return evidence_of_runs(self._key, self._newest(), self._on_fargate)
 
     def _newest(self) -> list[RunFacts]:
         return sorted(self._runs.values(), key=_start_order)[-self._last :]
 
 
-def families_of(reports: Iterable[Report], *, last: int = LAST_RUNS) -> dict[str, Family]:
-    """Group final reports by family."""
-    families: dict[str, Family] = {}
-    for report in reports:
-        run = facts_of(report)
-        families.setdefault(run.family, Family(run.family, last)).add(run)
-    return families
+class Families:
+    """Collects the last runs of each family.
+
+    Args:
+        last: The number of runs that count.
+        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+    """
+
+    def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
+        self._last = last
+        self._on_fargate = on_fargate
+        self._found: dict[FamilyKey, Family] = {}
+
+    def add(self, report: Report) -> None:
+        """Add the run of a final report to its family."""
+        run = facts_on_fargate(report, self._on_fargate)
+        self._found.setdefault(run.family, Family(run.family, self._last, self._on_fargate)).add(run)
+
+    def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
+        """Aggregate the last runs of each family, in the order of the families."""
+        return {key: self._found[key].evidence() for key in sorted(self._found, key=lambda key: key.order)}
 
 
-def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None:
+def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: str | None = None) -> Evidence | None:
     """Aggregate a family's runs, given in the order of time; None if none of them was measured."""
     runs = [run for run in window if run.is_measured]
     if not runs:
@@ -161,10 +184,13 @@ def evidence_of_runs(family: str, window: Sequence[RunFacts]) -> Evidence | None
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
-        mean_billed_ms=rounded_ms(mean_known(*(run.billed_ms for run in runs))),
-        spike=spike_of(with_peak),
+        window_tasks=len({_task_id(run) for run in window}),
+        mean_billed_ms=_mean_billed_ms(run for run in runs if vcpu_of(run.task) == current_vcpu),
+        spike=_spike_of(with_peak),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
+        needs_mb=tuple(run.requirements.memory_mb for run in runs if run.requirements.memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
+        on_fargate=on_fargate,
     )
 
 
@@ -173,12 +199,19 @@ def vcpu_of(task: Task) -> float | None:
     return None if task.size is None else task.size.vcpu
 
 
-def rounded_ms(milliseconds: float | None) -> float | None:
-    """Round a mean duration: a cluster adds the numbers up in another order."""
-    return None if milliseconds is None else round(milliseconds, _MS_DIGITS)
+def _mean_billed_ms(runs: Iterable[RunFacts]) -> float | None:
+    by_task: dict[str, float] = {}
+    for run in runs:
+        if run.billed_ms is not None:
+            by_task[_task_id(run)] = max(by_task.get(_task_id(run), 0), run.billed_ms)
+    return round(math.fsum(by_task.values()) / len(by_task), _MS_DIGITS) if by_task else None
 
 
-def spike_of(runs: Iterable[RunFacts]) -> Spike | None:
+def _task_id(run: RunFacts) -> str:
+    return run.key[0]
+
+
+def _spike_of(runs: Iterable[RunFacts]) -> Spike | None:
     """Find the spike of the run with the batch's highest peak; None if the run has no 99th percentile."""
     highest = max(runs, key=lambda run: run.peak_mb or 0, default=None)
     if highest is None or highest.peak_mb is None or highest.memory_p99_mb is None:
@@ -190,11 +223,6 @@ def _least_exact(sources: Iterable[PeakSource | None]) -> PeakSource | None:
     """Return ``sampled`` if one of the peaks was sampled: the highest peak is not more exact than that."""
     known = {source for source in sources if source is not None}
     return "sampled" if "sampled" in known else "kernel" if known else None
-
-
-def with_assumption(evidence: Evidence, sentence: str) -> Evidence:
-    """Add a sentence about something that the source of the runs had to assume."""
-    return replace(evidence, assumptions=(*evidence.assumptions, sentence))
 
 
 def _start_order(run: RunFacts) -> tuple[int, tuple[str, str, str]]:

@@ -117,6 +117,12 @@ def prices(region: str | None, architecture: str | None, overrides: PriceOverrid
     )
 
 
+def is_priced(region: str, overrides: PriceOverrides) -> bool:
+    """Whether the prices of any architecture in the Region are known."""
+    architectures = {architecture for _, architecture in PRICE_TABLE}
+    return any(prices(region, architecture, overrides) is not None for architecture in architectures)
+
+
 def _basis(region: str | None, architecture: str | None, overrides: PriceOverrides) -> str:
     where = " ".join(part for part in (region, FARGATE, architecture) if part)
     names = overrides.fargate_names()

@@ -1,14 +1,16 @@
 """Chooses the size of a task from what each size would take and cost.
 
 Memory: at least the largest requirement plus a margin; after an out-of-memory kill, more than the size at which it
-happened. Duration: the upper bound is at most the limit. On Fargate the result is the cheapest legal size that
-satisfies both, elsewhere the requirement is rounded up. docs/right-size.md explains the policy.
+happened; if the peak grows, enough for the next 30 runs. Duration: the upper bound is at most the limit. On Fargate the
+result is the cheapest legal size that satisfies all of them, elsewhere the requirement is rounded up.
+docs/right-size.md explains the policy.
 """
 
 import math
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
@@ -16,8 +18,11 @@ from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationF
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
+# A size that the growing peak passes within so many runs is too small.
+GROWTH_RUNS = 30
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64
 
@@ -56,6 +61,8 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
         is_vcpu_unchanged: The requirement is unknown, so the current size stays; ``is_memory_unchanged`` alike.
         is_saturated: The runs used all of the current vCPU size for 5 % of the time or more.
+        growth: The growth of the required memory; None if it does not grow.
+        outgrown: The size that would be enough without the growth; None if the growth does not change the size.
         chosen: The recommended size, what its runs would take and cost; None outside Fargate.
         options: The table of sizes, by vCPU; empty outside Fargate.
         legal: The sizes that Fargate has; empty outside Fargate.
@@ -75,6 +82,8 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     is_vcpu_unchanged: bool = False
     is_memory_unchanged: bool = False
     is_saturated: bool = False
+    growth: Growth | None = None
+    outgrown: TaskSize | None = None
     chosen: SizeOption | None = None
     options: tuple[SizeOption, ...] = ()
     legal: tuple[Size, ...] = ()
@@ -112,10 +121,30 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 def recommend_size(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
 ) -> SizeDecision:
-    """Recommend a size for a family."""
+    """Recommend a size for a family. A size that the growing peak passes within 30 runs is too small."""
     target = target or DeploymentTarget()
-    task = evidence.latest
+    trend = growth(evidence.needs_mb)
     need = _memory_need(evidence, policy)
+    decision = _decide(evidence, policy, price_overrides, target, need)
+    soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
+    if soon_mb <= (decision.size.memory_mb or 0):
+        return replace(decision, growth=trend)
+    largest_mb = max((size.memory_mb for size in decision.legal), default=soon_mb)
+    grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
+    larger = _decide(evidence, policy, price_overrides, target, grown)
+    outgrown = None if larger.size == decision.size else decision.size
+    return replace(larger, growth=trend, outgrown=outgrown)
+
+
+def _decide(
+    evidence: Evidence,
+    policy: Policy,
+    price_overrides: PriceOverrides,
+    target: DeploymentTarget,
+    need: MemoryNeed,
+) -> SizeDecision:
+    """Choose the size that holds the memory need."""
+    task = evidence.latest
     is_saturated = (evidence.saturated_percent or 0) >= SATURATED_PERCENT
     if (target.launch_type or task.launch_type) != FARGATE:
         return SizeDecision(
@@ -158,7 +187,7 @@ def recommend_size(
         is_memory_unchanged=evidence.required_memory_mb is None and evidence.oom_size_mb is None,
         is_saturated=is_saturated,
         chosen=chosen,
-        options=what_if.table(sizes),
+        options=what_if.table(sizes, chosen.size),
         legal=sizes,
     )
 

@@ -1,22 +1,22 @@
-"""The sentences that explain a recommended size, and the trend of the memory peak they speak of."""
+"""The sentences that explain a recommended size."""
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator
 
-from msgspec import Struct
-
-from profiler.record.units import format_count, format_duration, format_memory, format_usd, format_vcpu
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_task_size,
+    format_usd,
+    format_vcpu,
+)
 from profiler.sizing.duration import DurationFactor
 from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence
 from profiler.sizing.policy import SizeDecision
+from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
-_MIN_TREND_RUNS = 8
-# All pairs of these runs are compared. Older runs say less about the future.
-_MAX_TREND_RUNS = 200
-_MIN_TAU = 0.5
-_MIN_GROWTH_SHARE = 0.05
 _MAX_RUNS_AHEAD = 1000
 HIGH_USE_SHARE = 0.9
 _LOW_USE_SHARE = 0.5
@@ -48,8 +48,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *(() if brief else (*_memory_floor(choice), *_smaller_vcpu(evidence, choice))),
         *_trend(evidence, choice),
         *_devices(evidence),
-        *_caveats(evidence, choice),
-        *evidence.assumptions,
+        *_caveats(evidence, choice, brief=brief),
     )
     return tuple(sentences)
 
@@ -198,7 +197,7 @@ def _memory_floor(choice: SizeDecision) -> Iterator[str]:
         return
     if choice.need.fits(smaller_mb):
         yield f"{format_memory(memory_mb)} of memory is the least that Fargate allows with {format_vcpu(vcpu)}."
-    elif choice.need.above_mb < smaller_mb:
+    elif choice.need.above_mb < smaller_mb and choice.outgrown is None:
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
             f"{choice.policy.memory_margin_percent:g} %, the task needs {format_memory(choice.need.memory_mb)}."
@@ -261,12 +260,7 @@ def _range(least: float, most: float, digits: int) -> str:
 
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    trend = growth(evidence.peaks_mb)
-    if trend is not None:
-        limits_mb = {limit for limit in (choice.size.memory_mb, evidence.latest.memory_size_mb) if limit is not None}
-        passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(trend, limit_mb)) is not None]
-        passes = f": it will pass {' and '.join(passed)}" if passed else ""
-        yield f"The memory peak grows by about {format_memory(trend.per_run)} a run{passes}."
+    yield from _growth(evidence, choice)
     spike = evidence.spike
     if spike is not None and spike.p99_mb < _SPIKE_SHARE * spike.peak_mb:
         yield (
@@ -275,7 +269,30 @@ def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
 
 
-def _limit_passed(trend: "Growth", limit_mb: float) -> str | None:
+def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """The growth of the task's need against its size, and of the batch's peak against the container's own limit."""
+    needed, size_mb = choice.growth, choice.size.memory_mb
+    current_mb = None if choice.current is None else choice.current.memory_mb
+    if needed is not None and choice.outgrown is not None:
+        grows = f"The memory peak grows by about {format_memory(needed.per_run)} a run (over {needed.runs} runs)"
+        smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
+        left = needed.runs_until(choice.outgrown.memory_mb or 0)
+        when = "is too small already" if left is None else f"would be too small in about {format_count(left, 'run')}"
+        yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
+    elif needed is not None and needed.is_notable:
+        limits_mb = {limit for limit in (size_mb, current_mb) if limit is not None}
+        passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
+        passes = f": it will pass {' and '.join(passed)}" if passed else ""
+        yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
+    own_limit_mb = evidence.latest.memory_size_mb
+    if own_limit_mb is not None and (current_mb is None or own_limit_mb < current_mb):
+        batch = growth(evidence.peaks_mb)
+        own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
+        if own_limit is not None:
+            yield f"The peak of the container {evidence.latest.container!r} will pass {own_limit}."
+
+
+def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
     runs = trend.runs_until(limit_mb)
     if runs is None or runs > _MAX_RUNS_AHEAD:
         return None
@@ -290,7 +307,7 @@ def _devices(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _caveats(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
     if evidence.runs < FEW_RUNS:
         runs = f"{format_count(evidence.runs, 'run')} {'is' if evidence.runs == 1 else 'are'}"
         yield f"{runs} a small sample: check again after more runs, with different input."
@@ -304,50 +321,9 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
         yield f"The use of {listed} was not fully measured, and there is no limit to count instead: it is not included."
     if not choice.is_fargate:
-        yield "This is the requirement rounded up: outside Fargate, a size has no price."
+        hint = "" if brief else ": --on-fargate REGION gives the prices as if it had run there"
+        yield f"This is the requirement rounded up: outside Fargate, a size has no price{hint}."
 
 
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %"
-
-
-class Growth(Struct, frozen=True, kw_only=True):
-    """A rising trend: the increase per run, and the trend line's value at the last run."""
-
-    per_run: float
-    now: float
-
-    def runs_until(self, limit: float) -> int | None:
-        """Return the number of further runs until the trend passes the limit; None if it already has."""
-        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
-
-
-def growth(values: Sequence[float]) -> Growth | None:
-    """Find the growth of values in the order of time; None if it is absent, small, or could be chance.
-
-    The trend counts if Kendall's tau is at least 0.5 and the line rises by at least 5 % over the runs.
-    The slope is the Theil-Sen estimator, the median of the slopes of all pairs, which outliers hardly
-    change.
-    """
-    recent = values[-_MAX_TREND_RUNS:]
-    count = len(recent)
-    if count < _MIN_TREND_RUNS:
-        return None
-    pairs = list(combinations(range(count), 2))
-    rising = sum(1 for a, b in pairs if recent[b] > recent[a])
-    falling = sum(1 for a, b in pairs if recent[b] < recent[a])
-    if (rising - falling) / len(pairs) < _MIN_TAU:
-        return None
-    slope = _median([(recent[b] - recent[a]) / (b - a) for a, b in pairs])
-    level = _median([value - slope * index for index, value in enumerate(recent)])
-    now = level + slope * (count - 1)
-    if slope <= 0 or slope * (count - 1) < _MIN_GROWTH_SHARE * now:
-        return None
-    return Growth(per_run=slope, now=now)
-
-
-def _median(values: Sequence[float]) -> float:
-    """Return the median. The statistics module would take a megabyte of the monitor's memory."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
 from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
+from profiler.record.family import FamilyKey, family_key
 from profiler.record.model import (
     Distribution,
     Metrics,
@@ -140,7 +141,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """
 
     key: tuple[str, str, str]
-    family: str
+    family: FamilyKey
     began: str
     began_ns: int
     status: str
@@ -174,7 +175,7 @@ def facts_of(report: Report) -> RunFacts:
     requirements = requirements_of(record)
     return RunFacts(
         key=(record.task_id, record.container.name, began),
-        family=record.family or record.container.name,
+        family=family_key(record),
         began=began,
         began_ns=parse_ns(began) or 0,
         status=known_status(record),

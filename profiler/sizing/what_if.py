@@ -7,7 +7,7 @@ from msgspec import Struct
 from profiler.record.model import TaskSize
 from profiler.sizing.duration import SAME_DURATION, DurationFactor, larger_factor
 from profiler.sizing.evidence import FEW_RUNS, Evidence
-from profiler.sizing.fargate import REFERENCE_PRICES, Prices, Size
+from profiler.sizing.fargate import LEGAL_SIZES, REFERENCE_PRICES, Prices, Size
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
@@ -155,14 +155,18 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
 
     def _hour_usd(self, size: Size) -> float | None:
+        """Return the price of an hour. A machine that counts as a task may have a size that Fargate does not have."""
+        if self.evidence.on_fargate is not None and size not in LEGAL_SIZES:
+            return None
         return None if self.prices is None else self.prices.hour_usd(size, self.evidence.latest.storage_mb)
 
-    def table(self, sizes: Sequence[Size]) -> tuple[SizeOption, ...]:
-        """Return the smallest of ``sizes`` that holds the memory need for each vCPU size, and the current size."""
-        rows = {size: self.option(size) for size in self._smallest(sizes)}
-        if self.current is not None:
-            rows.setdefault(self.current, self.option(self.current))
-        return tuple(rows[size] for size in sorted(rows))
+    def table(self, sizes: Sequence[Size], chosen: Size) -> tuple[SizeOption, ...]:
+        """Return the smallest of ``sizes`` that holds the memory need for each vCPU size, and both sizes in any case.
+
+        The current size and the chosen one may be too small for the need.
+        """
+        shown = {*self._smallest(sizes), chosen} | ({self.current} if self.current is not None else set())
+        return tuple(self.option(size) for size in sorted(shown))
 
     def _smallest(self, sizes: Sequence[Size]) -> Iterator[Size]:
         found: set[float] = set()
@@ -180,8 +184,8 @@ def as_size(size: TaskSize | None) -> Size | None:
 
 
 def runs_per_month(evidence: Evidence) -> float | None:
-    """Estimate the runs per month from the window; None for fewer than 5 runs or a window shorter than a day."""
-    steps = evidence.window_runs - 1
+    """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window shorter than a day."""
+    steps = evidence.window_tasks - 1
     if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
         return None
     return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_PER_MONTH

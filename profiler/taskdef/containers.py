@@ -91,7 +91,9 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     if monitor is None:
         return None
     described = _as_task_container(monitor, image)
-    if not (described.has_monitor_image or described.starts_monitor):
+    # Own builds have names such as team-task-profiler.
+    is_ours = described.starts_monitor or MONITOR_REPOSITORY in repository(described.image)
+    if not is_ours:
         raise TaskProfilerError(
             f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {monitor.image or 'not set'}): "
             "rename that container, or name its image by --image if it is your build of the monitor."

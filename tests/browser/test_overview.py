@@ -7,10 +7,14 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page
 
-from profiler.record.model import encode
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.model import Container, Cost, Report, encode
 from tests import shown_runs
 from tests.browser.conftest import RUNS, Opener, make_page, ready
 from tests.browser.test_report import count, wait_for_count
+from tests.fakes import START_NS
+from tests.runs import lines
+from tests.runs import report as run_report
 
 pytestmark = pytest.mark.browser
 NIGHT = "document.getElementById('night')"
@@ -168,3 +172,79 @@ def test_a_filter_without_runs_says_so(opened: Opener, dashboard: Path) -> None:
     assert tab.input_value("#family") == "gone"
     assert "No run matches" in tab.inner_text("#runs")
     assert "No run" in tab.inner_text("#night")
+
+
+def page_of(folder: Path, *reports: Report, options: tuple[str, ...] = ()) -> Path:
+    (folder / "lines").write_bytes(lines(reports))
+    return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
+
+
+def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opened: Opener, tmp_path: Path) -> None:
+    places = [("111122223333", "eu-west-1"), ("444455556666", "eu-west-1"), ("444455556666", "us-east-1")]
+    reports = [
+        run_report(number, account_id=account, region=region, task_id=f"{account}-{region}-{number}")
+        for account, region in places
+        for number in range(2)
+    ]
+    tab = opened(page_of(tmp_path, *reports))
+    assert "6 runs of 3 families" in tab.inner_text("#about")
+    sized = tab.locator("#sizing td.family").all_inner_texts()
+    assert sorted(sized) == [f"nightly ({account}, {region})" for account, region in places]
+    heads = tab.locator("#runs th").all_inner_texts()
+    assert {"Account", "Region"} <= {head.strip() for head in heads}
+    tab.select_option("#account", "444455556666")
+    wait_for_count(tab, 4)
+    tab.select_option("#region", "us-east-1")
+    wait_for_count(tab, 2)
+
+
+def test_one_account_and_region_take_no_room(opened: Opener, tmp_path: Path) -> None:
+    tab = opened(page_of(tmp_path, *(run_report(number, account_id="1") for number in range(2))))
+    assert tab.locator("#sizing td.family").all_inner_texts() == ["nightly"]
+    assert not tab.is_visible("#account")
+    assert not tab.is_visible("#region")
+    assert "Account" not in " ".join(tab.locator("#runs th").all_inner_texts())
+
+
+def both_containers() -> list[Report]:
+    """A task of which two containers have a report, each with the cost of the whole task until then."""
+    return [
+        run_report(
+            container=Container(name=name), task_id="both", cost=Cost(usd=usd), metrics={"duration_ms": 1000 * seconds}
+        )
+        for name, usd, seconds in (("batch", 0.5, 500), ("side", 0.25, 250))
+    ]
+
+
+def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp_path: Path) -> None:
+    page = page_of(tmp_path, *both_containers(), run_report(1, cost=Cost(usd=1)))
+    tab = opened(page, "#run=both")
+    assert "$1.50" in tab.inner_text("#tiles")
+    shown = tab.inner_text("#detail-body .run-head + .note")
+    assert shown.startswith("Container ")
+    other = "side" if "Container batch" in shown else "batch"
+    tab.click(f"#detail-body .run-head + .note button:has-text('{other}')")
+    assert f"Container {other}." in tab.inner_text("#detail-body .run-head + .note")
+    assert tab.evaluate("location.hash") == f"#run=both%2F{other}"
+    again = opened(page, f"#run=both%2F{other}")
+    assert f"Container {other}." in again.inner_text("#detail-body .run-head + .note")
+
+
+def test_the_night_chart_says_how_many_runs_it_does_not_draw(opened: Opener, tmp_path: Path) -> None:
+    hour_ns = 3600 * NS_PER_SECOND
+    started = [format_ms(START_NS + number * hour_ns // 2000) for number in range(6010)]
+    reports = [run_report(task_id=f"task-{number}", started_at=one) for number, one in enumerate(started)]
+    tab = opened(page_of(tmp_path, *reports))
+    left_out = tab.inner_text("#night-left-out")
+    assert left_out.startswith("The oldest 10 of 6010 runs in this time are not drawn")
+    assert sum(bars(tab).values()) == 6000
+
+
+def test_the_page_says_that_runs_count_as_if_on_fargate(opened: Opener, tmp_path: Path) -> None:
+    ec2 = run_report(launch_type="EC2")
+    tab = opened(page_of(tmp_path, ec2, options=("--on-fargate", "us-east-1")))
+    assert "Runs outside Fargate count as if they had run on Fargate in us-east-1" in tab.inner_text("#about")
+    assert "Cost" in tab.inner_text("#tiles")
+    without = opened(page_of(tmp_path, ec2))
+    assert "Fargate" not in without.inner_text("#about")
+    assert "Cost" not in without.inner_text("#tiles")

@@ -41,12 +41,16 @@ class Functions:
     def __init__(self, takes: int = 1000) -> None:
         self.calls: list[dict[str, Any]] = []
         self._takes = takes
+        self.fails_with: str | None = None
 
-    def invoke(self, **arguments: Any) -> object:
+    def invoke(self, **arguments: Any) -> dict[str, Any]:
+        limit = {"Event": 2**20, "RequestResponse": 6 * 2**20}[arguments["InvocationType"]]
+        if len(arguments["Payload"]) > limit:
+            raise ClientError({"Error": {"Code": "RequestTooLargeException", "Message": "too large"}}, "Invoke")
         if len(self.calls) == self._takes:
             raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "slow down"}}, "Invoke")
         self.calls.append(arguments)
-        return {"StatusCode": 202}
+        return {"StatusCode": 202} if self.fails_with is None else {"FunctionError": self.fails_with}
 
 
 def waiting(queue: str) -> int:
@@ -55,15 +59,32 @@ def waiting(queue: str) -> int:
     return sum(int(attributes[name]) for name in names)
 
 
-def again(sqs: Any, functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf) -> int:
+def again(
+    sqs: Any, functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf
+) -> tuple[int, list[str]]:
     return redrive(sqs, functions, boto3.client("kinesis"), queue, function, now_ms=now_ms, wait_seconds=0)
+
+
+def stream_with(*payloads: bytes) -> dict[str, Any]:
+    """The message of Lambda about a batch that holds the last two records of a new stream."""
+    kinesis = boto3.client("kinesis")
+    kinesis.create_stream(StreamName="reports", ShardCount=1)
+    arn = kinesis.describe_stream(StreamName="reports")["StreamDescription"]["StreamARN"]
+    records = [kinesis.put_record(StreamName="reports", PartitionKey="x", Data=data) for data in payloads]
+    batch = {
+        "shardId": records[-2]["ShardId"],
+        "startSequenceNumber": records[-2]["SequenceNumber"],
+        "endSequenceNumber": records[-1]["SequenceNumber"],
+        "streamArn": arn,
+    }
+    return {"requestContext": {"condition": "RecordAgeExceeded"}, "version": "1.0", "KinesisBatchInfo": batch}
 
 
 def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
     sqs, functions = boto3.client("sqs"), Functions()
     for body in (RECORD, EVENT):
         sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(body))
-    assert again(sqs, functions, queue, "forward-logs") == 2
+    assert again(sqs, functions, queue, "forward-logs") == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
     assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
     assert waiting(queue) == 0
@@ -96,16 +117,40 @@ def test_records_of_a_stream_are_read_at_their_position_and_sent_as_events(queue
     }
     sqs = boto3.client("sqs")
     sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
-    assert again(sqs, functions, queue) == 2
+    assert again(sqs, functions, queue) == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == payloads[1:3]
     assert waiting(queue) == 0
+
+
+def test_a_record_above_the_limit_of_asynchronous_invocations_is_sent_synchronously(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    large = b"x" * (2**20 - 100)
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(stream_with(large, b"small")))
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": 1}))
+    assert again(sqs, functions, queue) == (3, [])
+    assert sorted(call["InvocationType"] for call in functions.calls) == ["Event", "Event", "RequestResponse"]
+    assert waiting(queue) == 0
+
+
+def test_what_lambda_does_not_accept_is_named_and_the_others_are_sent(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    functions.fails_with = "Unhandled"
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(stream_with(b"x" * (2**20 - 100), b"small")))
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": 1}))
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"requestPayload": "x" * 900_000, "requestContext": {}}))
+    sent, refused = again(sqs, functions, queue)
+    assert sent == 3
+    (record,) = refused
+    assert record.startswith("Record ")
+    assert "stream/reports, shard shardId-000000000000, was not sent: the function failed" in record
+    assert waiting(queue) == 1
 
 
 def test_all_of_a_long_queue_are_sent(queue: str) -> None:
     sqs, functions = boto3.client("sqs"), Functions()
     for number in range(23):
         sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
-    assert again(sqs, functions, queue) == 23
+    assert again(sqs, functions, queue) == (23, [])
     assert sorted(json.loads(call["Payload"])["number"] for call in functions.calls) == list(range(23))
 
 
@@ -121,7 +166,7 @@ def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
 def test_what_came_back_meanwhile_is_left(queue: str) -> None:
     sqs, functions = boto3.client("sqs"), Functions()
     sqs.send_message(QueueUrl=queue, MessageBody="{}")
-    assert again(sqs, functions, queue, now_ms=0) == 0
+    assert again(sqs, functions, queue, now_ms=0) == (0, [])
     assert functions.calls == []
     assert waiting(queue) == 1
 

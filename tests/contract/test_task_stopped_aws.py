@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
 from forwarder.errors import DeliveryError, SettingsError
@@ -37,35 +38,117 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_a_task_definition_is_described_or_done_without() -> None:
+def described_client() -> Any:
     client = boto3.client("ecs")
     client.register_task_definition(
         family="nightly", containerDefinitions=[{"name": "batch", "image": "x", "memory": 64}]
     )
+    return client
+
+
+class Failing:
+    """A client whose calls fail with these codes of AWS, then return pages."""
+
+    def __init__(self, *answers: str | Exception | dict[str, Any]) -> None:
+        self.answers = list(answers)
+        self.calls: list[dict[str, Any]] = []
+
+    def _call(self, **arguments: Any) -> Any:
+        self.calls.append(arguments)
+        answer = self.answers.pop(0)
+        if isinstance(answer, str):
+            raise ClientError({"Error": {"Code": answer, "Message": "no"}}, "Call")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    describe_task_definition = get_log_events = _call
+
+
+BUSY = ["ThrottlingException", "ServerException", "InternalFailure", ReadTimeoutError(endpoint_url="x")]
+
+
+def test_a_revision_is_read_once() -> None:
     warnings: list[str] = []
+    client = Failing({"taskDefinition": {"containerDefinitions": [{"name": "batch"}]}})
     definitions = EcsDefinitions(client, warnings.append)
+    assert definitions.describe("nightly:1") == definitions.describe("nightly:1") is not None
+    assert (len(client.calls), warnings) == (1, [])
+
+
+def test_a_definition_that_does_not_exist_is_named() -> None:
+    warnings: list[str] = []
+    definitions = EcsDefinitions(described_client(), warnings.append)
     described: Any = definitions.describe("nightly:1")
     assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
-    assert warnings == []
     assert definitions.describe("missing:1") is None
-    assert len(warnings) == 1
-    assert "ecs:DescribeTaskDefinition" in warnings[0]
+    (warning,) = warnings
+    assert "missing:1 does not exist" in warning
 
 
-def test_the_newest_lines_oldest_first() -> None:
+def test_a_permission_that_is_refused_is_named_and_asked_for_again() -> None:
+    warnings: list[str] = []
+    client = Failing("AccessDeniedException", {"taskDefinition": {"family": "nightly"}})
+    definitions = EcsDefinitions(client, warnings.append)
+    assert definitions.describe("nightly:1") is None
+    assert "allow ecs:DescribeTaskDefinition" in warnings[0]
+    assert definitions.describe("nightly:1") == {"family": "nightly"}
+
+
+@pytest.mark.parametrize("answer", BUSY, ids=str)
+def test_a_busy_ecs_raises(answer: str | Exception) -> None:
+    warnings: list[str] = []
+    with pytest.raises(DeliveryError, match="nightly:1"):
+        EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
+    assert warnings == []
+
+
+def test_the_newest_lines_come_first() -> None:
     client = boto3.client("logs")
     warnings: list[str] = []
     tail = CloudWatchTail(lambda _region: client, warnings.append)
-    assert tail.newest(PLACE) == ()
+    assert list(tail.newest(PLACE)) == []
+    (warning,) = warnings
+    assert PLACE.stream in warning
     client.create_log_group(logGroupName=PLACE.group)
     client.create_log_stream(logGroupName=PLACE.group, logStreamName=PLACE.stream)
     now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch rejects old log events
     events = [{"timestamp": now_ms + number, "message": f"line {number}"} for number in range(300)]
-    client.put_log_events(logGroupName=PLACE.group, logStreamName=PLACE.stream, logEvents=events[-150:])
-    newest = tail.newest(PLACE)
-    assert newest[-1] == "line 299"
-    assert list(newest) == sorted(newest, key=lambda text: int(text.split()[1]))
-    assert warnings == []
+    client.put_log_events(logGroupName=PLACE.group, logStreamName=PLACE.stream, logEvents=events)
+    assert list(tail.newest(PLACE)) == [f"line {number}" for number in range(299, 99, -1)]
+    assert len(warnings) == 1
+
+
+def page(token: str, *messages: str) -> dict[str, Any]:
+    return {"events": [{"message": message} for message in messages], "nextBackwardToken": token}
+
+
+def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
+    client = Failing(page("b/1"), page("b/2", "two", "three"), page("b/3"), page("b/4", "one"), page("b/4"))
+    tail = CloudWatchTail(lambda _region: client, print)
+    assert list(tail.newest(PLACE)) == ["three", "two", "one"]
+    assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
+
+
+def test_no_page_is_read_for_lines_that_are_not_needed() -> None:
+    client = Failing(page("b/1", "one", "two"))
+    assert next(CloudWatchTail(lambda _region: client, print).newest(PLACE)) == "two"
+    assert len(client.calls) == 1
+
+
+def test_a_stream_that_may_not_be_read_is_named_once() -> None:
+    warnings: list[str] = []
+    client = Failing("AccessDeniedException", "AccessDeniedException")
+    tail = CloudWatchTail(lambda _region: client, warnings.append)
+    assert [*tail.newest(PLACE), *tail.newest(PLACE)] == []
+    (warning,) = warnings
+    assert "allow logs:GetLogEvents" in warning
+
+
+@pytest.mark.parametrize("answer", BUSY, ids=str)
+def test_busy_logs_raise(answer: str | Exception) -> None:
+    with pytest.raises(DeliveryError, match="ecs/batch/1"):
+        list(CloudWatchTail(lambda _region: Failing(answer), print).newest(PLACE))
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
 
 
 def written(cluster: FakeElasticsearch) -> dict[str, Any]:
-    ((_action, body),) = cluster.bulks
+    """The first document of the only request."""
+    ((_action, body, *_others),) = cluster.bulks
     return dict(body)
 
 
@@ -100,7 +101,7 @@ def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, cal
     assert cluster.asked == [f"{TASK_ID}/batch"]
     assert "GetLogEvents" not in calls
     assert calls.count("DescribeTaskDefinition") == 1
-    assert written(cluster)["doc"]["task"]["complete"] is True
+    assert "complete" not in written(cluster)["doc"]["task"]
 
 
 def test_the_log_is_read_if_the_report_is_not_indexed(
@@ -113,7 +114,7 @@ def test_the_log_is_read_if_the_report_is_not_indexed(
     assert set(cluster.asked) == {f"{TASK_ID}/batch"}
     assert len(cluster.asked) > 1
     assert calls.count("GetLogEvents") == 1
-    assert written(cluster)["doc"]["task"]["complete"] is True
+    assert written(cluster)["upsert"]["task"]["complete"] is True
 
 
 @pytest.mark.parametrize("seconds", [12, 11])

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from moto import mock_aws
 from moto.awslambda.models import LambdaFunction
+from msgspec.structs import replace
 
 import handler
 from forwarder.notices.ended_run import ended_run
@@ -236,16 +237,34 @@ def test_a_mail_is_sent_for_each_ended_run() -> None:
     assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
 
 
+def teams_target() -> dict[str, Any]:
+    """The target in the documentation."""
+    page = (ROOT / "docs" / "how-to" / "notices.md").read_text()
+    (block,) = [one for one in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "adaptive" in one]
+    (target,) = json.loads(block)
+    return dict(target)
+
+
+def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
+    run = replace(RUN, verdict="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
+    detail = json.loads(msgspec.json.encode(ended_run(run, kibana_url=None)))
+    sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
+    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
+    lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
+    assert lines[0] == sentence
+    card = json.loads(mail_of(teams_target()["InputTransformer"], detail))
+    assert card["attachments"][0]["content"]["body"][0]["text"] == sentence
+
+
 def test_the_mail_is_readable() -> None:
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     detail = json.loads(msgspec.json.encode(ended_run(RUN, kibana_url=None)))
     lines = mail_of(target["InputTransformer"], detail).splitlines()
-    assert lines[:3] == [
-        '"etl_daily:7 ended: success (exit)"',
-        '"Exit code: 0. Reason from ECS: why"',
+    assert lines[:2] == [
+        '"etl_daily:7 succeeded: why."',
         '"From 2026-03-01T11:00:03+01:00 to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
     ]
-    assert "peak 993.3 MB of  MB" in lines[3]
+    assert "peak 993.3 MB of  MB" in lines[2]
     assert all(line.startswith('"') and line.endswith('"') for line in lines)
     bare = Notice(verdict="unknown", category="unknown", family="nightly", task_id="0123")
     assert "<" not in mail_of(
@@ -428,7 +447,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster(monkeypatch: pytest.MonkeyP
     assert invoked.answers == [{"indexed": 1, "skipped": 0, "failed": 0}]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
-    assert body["doc"]["task"]["complete"] is True
+    assert body["upsert"]["task"]["complete"] is True
 
 
 def test_without_a_stream_nothing_of_it_is_made() -> None:
@@ -490,7 +509,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster_through_the_stream(monkeypa
     assert invoked.answers == [{"batchItemFailures": []}]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
-    assert body["doc"]["task"]["complete"] is True
+    assert body["upsert"]["task"]["complete"] is True
 
 
 DESTINATION = next(

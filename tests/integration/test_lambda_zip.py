@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.aws import fake_aws
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.unit.forwarder.task.test_event import event as task_event
@@ -195,7 +196,7 @@ def test_the_real_runtime_client_runs_the_zip(
     assert "not base64" in error["errorMessage"]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
-    assert body["doc"]["task"]["complete"] is True
+    assert body["upsert"]["task"]["complete"] is True
     assert cluster.authorizations == [f"ApiKey {SECRET}"]
     assert SECRET not in output
 
@@ -222,18 +223,20 @@ def test_the_real_runtime_client_reads_a_stream(
 
 
 def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
+    """In an account that does not know the task definition any more."""
     slack = FakeSlack()
-    process = start(
-        unpacked, runtime, api, "handler.task_stopped",
-        SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, AWS_EC2_METADATA_DISABLED="true", REPORT_WAIT_SECONDS="0",
-    )  # fmt: skip
-    try:
-        api.events.put(task_event())
-        answer = api.answers.get(timeout=60)
-    finally:
-        process.kill()
-        output, _ = process.communicate()
-        slack.close()
+    with fake_aws() as aws:
+        process = start(
+            unpacked, runtime, api, "handler.task_stopped",
+            SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, REPORT_WAIT_SECONDS="0", **aws.environment(),
+        )  # fmt: skip
+        try:
+            api.events.put(task_event())
+            answer = api.answers.get(timeout=60)
+        finally:
+            process.kill()
+            output, _ = process.communicate()
+            slack.close()
     assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
     assert len(slack.messages) == 1
     assert slack.webhook_url not in output

@@ -341,6 +341,18 @@ def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_mem
     assert [("a limit of 488 MB" in warning) for warning in record.monitor.warnings] == ([True] if warns else [])
 
 
+def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
+    script = tmp_path / "export.py"
+    script.write_text("import time; time.sleep(0.4)")
+    shell_script = tmp_path / "all.sh"
+    shell_script.write_text(
+        f"{sys.executable} {script} secret\n{sys.executable} -c 'import time; time.sleep(0.4)' x.py\n"
+    )
+    record = _record("sh", str(shell_script), options=("--interval", "0.1"))
+    python = Path(sys.executable).name
+    assert {process.name for process in record.processes} == {"sh all.sh", python, f"{python} export.py"}
+
+
 def test_processes_that_outlive_the_command_are_named_once() -> None:
     finished = subprocess.run(
         (*_RUN, "--", "sh", "-c", "sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); exit 0"),

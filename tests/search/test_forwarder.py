@@ -201,7 +201,7 @@ def test_ordinary_lines_stand_next_to_the_report(
     monkeypatch.setenv("FORWARD_LOG_LINES", "true")
     reset()
     for _ in range(2):
-        payload = event("starting", report(), "done", stream=f"ecs/batch/{TASK_ID}")
+        payload = event("starting", report(TASK_ID), "done", stream=f"ecs/batch/{TASK_ID}")
         assert forward(payload, Context())["indexed"] == 3
     hits = search(search_server, "task-logs-*", sort=["@timestamp"])["hits"]["hits"]
     assert sorted((hit["_id"], hit["_source"]["message"]) for hit in hits) == [("e0", "starting"), ("e2", "done")]
@@ -220,6 +220,66 @@ def test_a_later_part_of_a_document_does_not_erase_the_earlier(forward: Forward,
     (hit,) = search(search_server)["hits"]["hits"]
     task = hit["_source"]["task"]
     assert (task["status"], task["stop_code"], task["complete"]) == ("stopped", "UserInitiated", True)
+
+
+def put_json(server: SearchServer, path: str, body: dict[str, Any]) -> None:
+    requests.put(f"{server.url}/{path}", json=body, timeout=30).raise_for_status()
+
+
+# A cluster's setting, or a change of the index, with which no run of the month can be indexed; and what undoes it.
+FAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "as many shards as allowed": (
+        "_cluster/settings",
+        {"persistent": {"cluster.max_shards_per_node": 1}},
+        {"persistent": {"cluster.max_shards_per_node": None}},
+        "validation_exception",
+    ),
+    "no automatic index": (
+        "_cluster/settings",
+        {"persistent": {"action.auto_create_index": "false"}},
+        {"persistent": {"action.auto_create_index": None}},
+        "index_not_found_exception",
+    ),
+    "a blocked index": (
+        "task-reports-2026.04/_settings",
+        {"index.blocks.write": True},
+        {"index.blocks.write": None},
+        "cluster_block_exception",
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "change", "undo", "error"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_of_the_index_raises_and_the_retry_writes_the_run(
+    forward: Forward,
+    search_server: SearchServer,
+    path: str,
+    change: dict[str, Any],
+    undo: dict[str, Any],
+    error: str,
+) -> None:
+    """On the first of a month; the run of the other month, whose index works, is written at once."""
+    put_json(search_server, "task-reports-2026.03", {})
+    if path.startswith("task-"):
+        put_json(search_server, "task-reports-2026.04", {})
+    payload = event(report(), report("next", startedAt="2026-04-01T00:00:00Z", finishedAt="2026-04-01T00:00:05Z"))
+    put_json(search_server, path, change)
+    try:
+        with pytest.raises(DeliveryError, match=error):
+            forward(payload, Context())
+        assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["0123/batch"]
+    finally:
+        put_json(search_server, path, undo)
+    assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0}
+
+
+def test_a_closed_index_raises(forward: Forward, search_server: SearchServer) -> None:
+    put_json(search_server, "task-reports-2026.03", {})
+    requests.post(f"{search_server.url}/task-reports-2026.03/_close", timeout=30).raise_for_status()
+    with pytest.raises(DeliveryError, match="index_closed_exception"):
+        forward(event(report()), Context())
+    requests.post(f"{search_server.url}/task-reports-2026.03/_open", timeout=30).raise_for_status()
+    assert forward(event(report()), Context())["indexed"] == 1
 
 
 def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(

@@ -107,7 +107,7 @@ def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_
     assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
     found = indexed_report()
     assert found is not None
-    assert (found.text, found.is_final) == (text, True)
+    assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
 
 
 def test_a_document_of_the_event_alone_is_no_report(aws: Any, search_server: SearchServer) -> None:
@@ -139,28 +139,42 @@ def test_a_failure_is_indexed_and_told_once(aws: Any, slack: FakeSlack, search_s
     assert document["usage"]["duration_ms"] == 2000
 
 
-@pytest.mark.parametrize("status", ["stopped", "unknown"])
-@pytest.mark.parametrize("order", list(permutations(["report", "event", "checkpoint-event"])), ids="-".join)
+ENDS: dict[str, dict[str, Any]] = {
+    "stopped": {"stopCode": "UserInitiated", "stoppedReason": "Task stopped by user"},
+    "failure": {"containers": [{"name": "batch", "exitCode": 3}]},
+    "unknown": {"stopCode": None, "stoppedReason": None, "containers": [{"name": "batch"}]},
+}
+
+
+@pytest.mark.parametrize("verdict", ENDS)
+@pytest.mark.parametrize("status", ["success", "unknown"])
 def test_any_order_and_any_number_of_times_give_the_same_document(
-    aws: Any, forward: Forward, search_server: SearchServer, order: tuple[str, ...], status: str
+    aws: Any, forward: Forward, search_server: SearchServer, status: str, verdict: str
 ) -> None:
-    """The report by subscription; the event when it finds the report, and when it finds only a checkpoint."""
-    text = run_report(status=status)
-    checkpoint = run_report(status="running", finishedAt=None).replace("task.report", "task.checkpoint")
-    stopped = task_event(stopCode="UserInitiated", stoppedReason="Task stopped by user")
-    put(aws, checkpoint, f"ecs/task-monitor/{TASK_ID}")
-    for step in [*order, *order[:1]]:
-        if step == "report":
-            forward(event(text, stream=STREAM), Context())
-        else:
-            if step == "event":
-                put(aws, text)
-            handler.task_stopped(stopped, LambdaContext())
-    document = only_document(search_server)
-    assert (document["task"]["status"], document["task"]["stop_code"]) == ("stopped", "UserInitiated")
-    assert document["event"]["outcome"] == "unknown"
-    assert document["task"]["complete"] is True
-    assert document["record"] == text
+    """The report by subscription; the event when it finds the report, and when it finds only a checkpoint; a replay."""
+    text = run_report(status=status, exitCode=0 if status == "success" else None)
+    checkpoint = run_report(status="running", exitCode=9, finishedAt=None, metrics={"maxMemoryUsedMB": 5})
+    stopped = task_event(**ENDS[verdict])
+    documents = []
+    for order in permutations(["report", "event", "checkpoint-event"]):
+        aws.delete_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
+        aws.create_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=30)
+        put(aws, checkpoint.replace("task.report", "task.checkpoint"), f"ecs/task-monitor/{TASK_ID}")
+        for step in [*order, order[0], "report"]:
+            if step == "report":
+                assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
+            else:
+                if step == "event":
+                    put(aws, text)
+                assert handler.task_stopped(stopped, LambdaContext())["indexed"] is True
+        documents.append(only_document(search_server))
+    assert all(document == documents[0] for document in documents)
+    end = (documents[0]["task"]["status"], documents[0]["event"]["outcome"])
+    expected = verdict if verdict != "unknown" else status
+    assert end == (expected, expected if expected in {"success", "failure"} else "unknown")
+    assert documents[0]["record"] == text
+    assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
 
 
 def test_a_report_that_is_there_is_not_overwritten_by_a_checkpoint(
@@ -201,7 +215,14 @@ def test_the_cluster_down_is_raised_after_slack_was_told(
 def test_recent_runs_are_compared_with(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
-    forward(event(*(report(f"{number}", metrics={"durationMs": 1000}) for number in range(8))), Context())
+    """Those of the same account and Region."""
+    own = parse_stopped_task(task_event())
+    assert own is not None
+    place = {"accountId": own.account_id, "region": own.region}
+    elsewhere = {"accountId": "999988887777", "region": own.region}
+    recent = [report(f"{number}", metrics={"durationMs": 1000}, **place) for number in range(8)]
+    others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
+    forward(event(*recent, *others), Context())
     search(search_server)
     put(aws, run_report(metrics={"durationMs": 3100}))
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())

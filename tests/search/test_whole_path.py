@@ -113,7 +113,7 @@ def test_a_run_ends_up_in_the_index_and_a_replay_changes_nothing(aws: FakeAws, f
     monitored_run()
     document = only_document(forwarder)
     assert document["task"]["status"] == "success"
-    assert document["usage"]["cpu"]["percent"]["avg"] == pytest.approx(160, rel=0.05)
+    assert document["usage"]["cpu"]["percent"]["avg"] == pytest.approx(40, rel=0.05)
     assert document["usage"]["memory"]["size_mb"] == 512
     (line,) = aws.events(GROUP, f"ecs/batch/{TASK_ID}")
     assert document["record"] == line.message

@@ -33,7 +33,7 @@ LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in
 SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("errors", "indices", "invocation", "settings"),
+    ("aws", "errors", "indices", "invocation", "settings"),
     ("lines",),
     ("task",),
     ("documents",),

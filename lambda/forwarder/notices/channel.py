@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
+from forwarder.aws import client_config
 from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.notices.notice import Notice
 
@@ -88,7 +89,7 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(
-        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE
+        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=client_config()
     )
     config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
 

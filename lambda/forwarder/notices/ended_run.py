@@ -24,6 +24,14 @@ _MAX_WORD_LENGTH = 64
 _MAX_URL_LENGTH = 2048
 _MAX_ADVICE = 5
 _MAX_SIZES = 16
+# The other ones, control characters, become spaces in every text.
+_ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
+_PREDICATES: dict[Verdict, str] = {
+    "success": "succeeded",
+    "failure": "failed",
+    "stopped": "was stopped",
+    "unknown": "ended with an unknown result",
+}
 
 
 class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -37,11 +45,14 @@ class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel
 class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One ended run. What is unknown is left out.
 
+    ``text`` is one sentence about the run. It contains no quotation mark, backslash or control character: the input
+    transformers of EventBridge insert texts as they are, so that these would break the JSON of a template.
     ``container`` is the name of the batch container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the
     text from ECS. ``metrics``, ``cost`` and ``recommendation`` are those of the run's report; without a report,
     ``metrics`` has the numbers of the last checkpoint, or only the duration, and ``cost`` is left out.
     """
 
+    text: str
     task_id: str
     task_arn: str | None = None
     cluster: str | None = None
@@ -67,18 +78,19 @@ class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_
 def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
     """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
     run = EndedRun(
-        task_id=_cut(notice.task_id, _MAX_ARN_LENGTH) or "",
-        task_arn=_cut(notice.task_arn, _MAX_ARN_LENGTH),
-        cluster=_cut(notice.cluster, _MAX_NAME_LENGTH),
-        family=_cut(notice.family, _MAX_NAME_LENGTH) or "",
-        revision=_cut(notice.revision, _MAX_WORD_LENGTH),
-        container=_cut(notice.container, _MAX_NAME_LENGTH),
+        text=_embeddable(_sentence(notice), _MAX_REASON_LENGTH) or "",
+        task_id=_embeddable(notice.task_id, _MAX_ARN_LENGTH) or "",
+        task_arn=_embeddable(notice.task_arn, _MAX_ARN_LENGTH),
+        cluster=_embeddable(notice.cluster, _MAX_NAME_LENGTH),
+        family=_embeddable(notice.family, _MAX_NAME_LENGTH) or "",
+        revision=_embeddable(notice.revision, _MAX_WORD_LENGTH),
+        container=_embeddable(notice.container, _MAX_NAME_LENGTH),
         status=notice.verdict,
         stop_category=notice.category,
         stopped_reason=_cut(notice.reason, _MAX_REASON_LENGTH),
         exit_code=notice.exit_code,
-        started_at=_cut(notice.started_at, _MAX_WORD_LENGTH),
-        finished_at=_cut(notice.finished_at, _MAX_WORD_LENGTH),
+        started_at=_embeddable(notice.started_at, _MAX_WORD_LENGTH),
+        finished_at=_embeddable(notice.finished_at, _MAX_WORD_LENGTH),
         metrics=_metrics(notice),
         cost=_cost(notice),
         recommendation=_recommendation(notice),
@@ -87,6 +99,15 @@ def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
     # Only numbers of thousands of digits can make it so large.
     is_small = len(msgspec.json.encode(run)) < MAX_DETAIL_BYTES
     return run if is_small else replace(run, metrics=None, cost=None, recommendation=None)
+
+
+def _sentence(notice: Notice) -> str:
+    """Return a sentence with family and outcome, such as "nightly:5 failed with exit code 1: out of disk."."""
+    name = notice.family if notice.revision is None else f"{notice.family}:{notice.revision}"
+    code = wording.exit_code(notice.exit_code or None)
+    exit_code = "" if code is None else f" with exit code {code}"
+    reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
+    return f"{name} {_PREDICATES[notice.verdict]}{exit_code}{reason}."
 
 
 def _metrics(notice: Notice) -> Metrics | None:
@@ -120,7 +141,8 @@ def _recommendation(notice: Notice) -> Recommendation | None:
     if advice is None:
         return None
     return replace(
-        advice, reasons=tuple(_cut(reason, _MAX_SENTENCE_LENGTH) or "" for reason in advice.reasons[:_MAX_ADVICE])
+        advice,
+        reasons=tuple(_embeddable(reason, _MAX_SENTENCE_LENGTH) or "" for reason in advice.reasons[:_MAX_ADVICE]),
     )
 
 
@@ -142,6 +164,11 @@ def _short(url: str | None) -> str | None:
 def _cut(text: str | None, max_length: int) -> str | None:
     """Return the text on one line, truncated; None if nothing is left."""
     return wording.sanitize((text or "")[:max_length]).strip() or None
+
+
+def _embeddable(text: str | None, max_length: int) -> str | None:
+    """Return the text on one line, truncated, and without the characters that need an escape in JSON."""
+    return _cut((text or "").translate(_ESCAPED_IN_JSON), max_length)
 
 
 class LogLineChannel:

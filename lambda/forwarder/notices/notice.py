@@ -10,6 +10,7 @@ from forwarder.search.cluster import Cluster
 from forwarder.task.event import StoppedTask
 from forwarder.task.outcome import StopCategory, Verdict
 from forwarder.task.run_log import FoundReport
+from profiler.core.ecs import arn_part
 from profiler.record.accelerators import gpu_totals, neuron_totals
 from profiler.record.model import Distribution, Record
 
@@ -18,6 +19,7 @@ _MIN_RUNS = 5
 COMPARISON_SECONDS = 5.0
 _NOTABLE_RATIO = 1.5
 _MAX_PROCESSES = 3
+_ACCOUNT_PART = 4
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -220,8 +222,17 @@ class _Usage(Struct):
     duration_ms: float | None = None
 
 
+class _Cluster(Struct):
+    name: str | None = None
+
+
+class _Orchestrator(Struct):
+    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
+
+
 class _Source(Struct):
     usage: _Usage = msgspec.field(default_factory=_Usage)
+    orchestrator: _Orchestrator = msgspec.field(default_factory=_Orchestrator)
 
 
 class _Hit(Struct):
@@ -237,48 +248,63 @@ class _SearchResponse(Struct):
 
 
 def compare(
-    cluster: Cluster,
-    *,
-    prefix: str,
-    family: str,
-    task_id: str,
-    duration_ms: float | None,
-    timeout_seconds: float = COMPARISON_SECONDS,
+    cluster: Cluster, notice: Notice, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
 ) -> str | None:
     """Compare the duration with the median of the family's recent successful runs.
+
+    The family's runs are those of the same account and Region. If there are enough of them, only runs in the same ECS
+    cluster count.
 
     Returns:
         A sentence; None without a duration, with fewer than 5 runs, or if the cluster does not respond in time.
     """
+    duration_ms = notice.numbers.duration_ms
     if duration_ms is None or duration_ms <= 0:
         return None
-    query = {
-        "bool": {
-            "filter": [{"term": {"task.family": family}}, {"term": {"task.status": "success"}}],
-            "must_not": [{"term": {"task.id": task_id}}],
-        }
-    }
-    body = {
-        "size": _MAX_RUNS,
-        "_source": ["usage.duration_ms"],
-        "query": query,
-        "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
-    }
     try:
-        durations = _durations(cluster.search(f"{prefix}-reports-*", body, timeout_seconds))
+        response = cluster.search(f"{prefix}-reports-*", _recent_runs_query(notice), timeout_seconds)
     except ClusterError:
         return None
+    durations = _durations(response, notice.cluster)
     median_ms = median(durations) if len(durations) >= _MIN_RUNS else 0
     return _sentence(duration_ms / median_ms, len(durations)) if median_ms > 0 else None
 
 
-def _durations(response: object) -> list[float]:
+def _recent_runs_query(notice: Notice) -> dict[str, object]:
+    """Build the query for the newest successful runs of the family; those in the same ECS cluster come first."""
+    values = {
+        "task.family": notice.family,
+        "task.status": "success",
+        "cloud.account.id": arn_part(notice.task_arn, _ACCOUNT_PART),
+        "cloud.region": notice.region,
+    }
+    query: dict[str, object] = {
+        "filter": [{"term": {field: value}} for field, value in values.items() if value is not None],
+        "must_not": [{"term": {"task.id": notice.task_id}}],
+    }
+    if notice.cluster is not None:
+        query["should"] = [{"constant_score": {"filter": {"term": {"orchestrator.cluster.name": notice.cluster}}}}]
+    return {
+        "size": _MAX_RUNS,
+        "_source": ["usage.duration_ms", "orchestrator.cluster.name"],
+        "query": {"bool": query},
+        "sort": [{"_score": {"order": "desc"}}, {"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
+    }
+
+
+def _durations(response: object, ecs_cluster: str | None) -> list[float]:
+    """Read the durations: those in the ECS cluster if there are enough of them, else all."""
     try:
         hits = msgspec.convert(response, type=_SearchResponse).hits.hits
     except msgspec.ValidationError:
         return []
-    durations = (hit.source.usage.duration_ms for hit in hits)
-    return [duration for duration in durations if duration is not None and duration > 0]
+    runs = [
+        (hit.source.orchestrator.cluster.name, hit.source.usage.duration_ms)
+        for hit in hits
+        if hit.source.usage.duration_ms is not None and hit.source.usage.duration_ms > 0
+    ]
+    same = [duration_ms for name, duration_ms in runs if name == ecs_cluster]
+    return same if len(same) >= _MIN_RUNS else [duration_ms for _, duration_ms in runs]
 
 
 def _sentence(ratio: float, runs: int) -> str:

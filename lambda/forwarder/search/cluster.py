@@ -9,26 +9,37 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from forwarder.documents import Document
+from forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
 from forwarder.errors import SettingsError
 from forwarder.settings import Credentials
+from profiler.core.json_fields import mapping, text
 
 _SCHEMES = ("https://", "http://")
 _INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
 _MAX_RETRIES_ON_CONFLICT = 5
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
-_FORBIDDEN_STATUSES = frozenset({401, 403})
+# Of a document that the cluster will never accept: any other failure is one of the index or of the cluster.
+_POISON_STATUSES = frozenset({400, 413})
+# Answered with HTTP 400 too. The first one: the cluster has as many shards as it may have.
+_INDEX_ERRORS = frozenset({"validation_exception", "index_closed_exception", "cluster_block_exception"})
 _MIN_FAILURE_STATUS = 300
+_CONFLICT = 409
+_NO_CHANGE = "noop"
 _MAX_REASON_LENGTH = 500
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
 
 class ItemResult(Struct, frozen=True, kw_only=True):
-    """The result of writing one document: the HTTP status and, if it failed, the cluster's reason."""
+    """The result of writing one document: the HTTP status and, if it failed, the cluster's reason and its error's type.
+
+    ``stored`` is the document that the cluster had before, if it was asked for and nothing was written.
+    """
 
     status: int
     reason: str | None = None
+    error: str | None = None
+    stored: Stored | None = None
 
     @property
     def is_failed(self) -> bool:
@@ -36,14 +47,24 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         return self.status >= _MIN_FAILURE_STATUS
 
     @property
+    def is_conflict(self) -> bool:
+        """Whether another request wrote the same document."""
+        return self.status == _CONFLICT
+
+    @property
     def is_retryable(self) -> bool:
         """Whether writing again can succeed: the cluster is busy, or another request wrote the same document."""
         return self.status in _RETRYABLE_ITEM_STATUSES
 
     @property
-    def is_forbidden(self) -> bool:
-        """Whether the cause is the index, not the document: no permission to write or create it, or a block on it."""
-        return self.status in _FORBIDDEN_STATUSES
+    def is_poison(self) -> bool:
+        """Whether the cluster will never accept the document."""
+        return self.status in _POISON_STATUSES and self.error not in _INDEX_ERRORS
+
+    @property
+    def is_index_fault(self) -> bool:
+        """Whether the cause is the index or the cluster, not the document: a permission, a block, a limit, a fault."""
+        return self.is_failed and not (self.is_retryable or self.is_poison)
 
 
 class Cluster(Protocol):
@@ -103,14 +124,30 @@ def checked_url(url: str) -> Iterator[None]:
 
 
 def bulk_lines(documents: Sequence[Document]) -> list[str]:
-    """Return the lines of a bulk request of updates: the given fields are set, all others are kept, without scripts."""
-    lines = []
-    for document in documents:
-        action = {"_index": document.index, "_id": document.id, "retry_on_conflict": _MAX_RETRIES_ON_CONFLICT}
-        lines.append(_text({"update": action}))
-        insertion = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
-        lines.append(_text({"doc": document.fields, **insertion}))
-    return lines
+    """Return the lines of a bulk request, without scripts.
+
+    A document is an update: its fields are set, all others are kept. A report is written if there is no document yet,
+    else the request changes nothing and returns the one that is stored, which the update API may return without the
+    privilege to read. Once that one is known, the report completes it, or replaces what came from the event alone. The
+    version in the request makes it fail if another writer came first.
+    """
+    return [_text(line) for document in documents for line in _bulk_item(document)]
+
+
+def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    place: dict[str, object] = {"_index": document.index, "_id": document.id}
+    stored = document.stored
+    if stored is not None:
+        versioned = {**place, "if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
+        fields = completed_fields(document.fields, stored)
+        if stored.has_report:
+            return {"update": versioned}, {"doc": fields}
+        return {"index": versioned}, fields
+    action = {"update": {**place, "retry_on_conflict": _MAX_RETRIES_ON_CONFLICT}}
+    if document.is_report:
+        return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
+    insertion = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
+    return action, {"doc": document.fields, **insertion}
 
 
 def bulk_results(response: object, count: int) -> list[ItemResult]:
@@ -144,7 +181,21 @@ def _result(item: object) -> ItemResult:
     if not isinstance(outcome, dict) or not isinstance(outcome.get("status"), int):
         raise ValueError("the response contains a result without a status")  # noqa: TRY004  a value of foreign JSON
     error = outcome.get("error")
-    return ItemResult(status=outcome["status"], reason=None if error is None else _reason(error))
+    return ItemResult(
+        status=outcome["status"],
+        reason=None if error is None else _reason(error),
+        error=text(mapping(error).get("type")),
+        stored=_stored(outcome) if outcome.get("result") == _NO_CHANGE else None,
+    )
+
+
+def _stored(outcome: Mapping[str, object]) -> Stored | None:
+    """Return the document in the result of an update that changed nothing; None if it was not asked for."""
+    found = mapping(outcome.get("get"))
+    fields, seq_no, primary_term = found.get("_source"), found.get("_seq_no"), found.get("_primary_term")
+    if not (isinstance(fields, dict) and isinstance(seq_no, int) and isinstance(primary_term, int)):
+        return None
+    return Stored(fields=fields, seq_no=seq_no, primary_term=primary_term)
 
 
 def _reason(error: object) -> str:

@@ -3,12 +3,13 @@
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError
@@ -18,7 +19,10 @@ from forwarder.search.cluster import Cluster, ItemResult
 # The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
-MAX_MESSAGE_BYTES = 256 * 1024  # of SQS
+# A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
+MAX_MESSAGE_BYTES = 256 * 1024
+# Of one SendMessageBatch: messages, and bytes of all of them.
+_MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
 _INITIAL_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 5.0
@@ -73,8 +77,8 @@ class FailureStore(Protocol):
 class Sqs(Protocol):
     """The one method of boto3's SQS client that is used."""
 
-    def send_message(self, *, QueueUrl: str, MessageBody: str) -> object:  # noqa: N803  the names in the API
-        """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/SendMessage ."""
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> Mapping[str, Any]:  # noqa: N803  the names in the API
+        """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/SendMessageBatch ."""
         ...
 
 
@@ -103,7 +107,7 @@ class Delivery:
         )
         indexed = 0
         rejected: list[Failure] = []
-        forbidden: str | None = None
+        fault: str | None = None
         pending = _batches(documents, rejected)
         while pending:
             batch = pending.pop()
@@ -118,18 +122,22 @@ class Delivery:
                 _wait(backoff, str(error))
                 pending.append(batch)
                 continue
-            forbidden = forbidden or _forbidden_reason(results)
-            retried = _documents_to_retry(batch, results, rejected)
-            indexed += sum(not result.is_failed for result in results)
+            fault = fault or next((result.reason or _NO_REASON for result in results if result.is_index_fault), None)
+            rejected += _rejected(batch, results)
+            existing = _documents_to_complete(batch, results)
+            retried = _documents_to_retry(batch, results)
+            indexed += sum(not result.is_failed for result in results) - len(existing)
+            pending += [existing] if existing else []
             if retried:
                 _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
                 pending.append(retried)
             else:
                 backoff.reset()
-        if forbidden is not None:
+        if fault is not None:
             raise DeliveryError(
-                f"The cluster forbids writing some documents, the others are written ({forbidden}): give the "
-                "forwarder's user the privileges index and auto_configure on the indices, or remove the block on them."
+                f"The index or the cluster did not take some documents, the others are written ({fault}): give the "
+                "forwarder's user the privileges index and auto_configure on the indices, and remove the block, the "
+                "limit or the fault that the cluster names."
             )
         return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
@@ -169,10 +177,6 @@ def _wait(backoff: RetryBackoff, reason: str) -> None:
         raise DeliveryError(f"The cluster accepted no documents until the end of the invocation's time: {reason}")
 
 
-def _forbidden_reason(results: list[ItemResult]) -> str | None:
-    return next((result.reason or _NO_REASON for result in results if result.is_forbidden), None)
-
-
 def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
     """Split a batch that is too large into two; a single document that is too large is added to ``rejected``."""
     if len(batch) == 1:
@@ -182,15 +186,31 @@ def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[
     return [batch[middle:], batch[:middle]]
 
 
-def _documents_to_retry(batch: list[Document], results: list[ItemResult], rejected: list[Failure]) -> list[Document]:
-    """Return the documents to write again; those that the cluster will never accept are added to ``rejected``."""
-    retried: list[Document] = []
-    for document, result in zip(batch, results, strict=True):
-        if result.is_failed and result.is_retryable:
-            retried.append(document)
-        elif result.is_failed and not result.is_forbidden:
-            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
-    return retried
+def _rejected(batch: list[Document], results: list[ItemResult]) -> list[Failure]:
+    """Return the documents that the cluster will never accept."""
+    return [
+        Failure(_as_json(document), result.reason or f"HTTP {result.status}")
+        for document, result in zip(batch, results, strict=True)
+        if result.is_poison
+    ]
+
+
+def _documents_to_complete(batch: list[Document], results: list[ItemResult]) -> list[Document]:
+    """Return the reports whose run has a document already, which was not changed, each with that document."""
+    return [
+        replace(document, stored=result.stored)
+        for document, result in zip(batch, results, strict=True)
+        if document.is_report and document.stored is None and result.stored is not None
+    ]
+
+
+def _documents_to_retry(batch: list[Document], results: list[ItemResult]) -> list[Document]:
+    """Return the documents to write again; a report whose document was changed meanwhile reads it again."""
+    return [
+        replace(document, stored=None) if result.is_conflict else document
+        for document, result in zip(batch, results, strict=True)
+        if result.is_retryable
+    ]
 
 
 def _as_json(document: Document) -> dict[str, object]:
@@ -205,17 +225,39 @@ class SqsFailureStore:
         self._sqs = sqs
 
     def keep(self, failures: list[Failure]) -> None:
-        """Send one message for each failure. Raises DeliveryError."""
+        """Send one message for each failure, ten at a time. Raises DeliveryError."""
         from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
-        for failure in failures:
+        for bodies in _message_batches(failures):
+            entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
             try:
-                self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=message_body(failure))
+                answer = self._sqs.send_message_batch(QueueUrl=self._queue_url, Entries=entries)
             except (BotoCoreError, ClientError) as error:
-                raise DeliveryError(
-                    f"The failure queue did not accept a message ({type(error).__name__}): "
-                    "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
-                ) from error
+                raise self._error(type(error).__name__) from error
+            if answer.get("Failed"):
+                raise self._error(str(answer["Failed"][0].get("Code")))
+
+    def _error(self, code: str) -> DeliveryError:
+        return DeliveryError(
+            f"The failure queue did not accept a message ({code}): "
+            "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
+        )
+
+
+def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
+    """Yield the bodies of messages that one request may contain together."""
+    batch: list[str] = []
+    size = 0
+    for failure in failures:
+        body = message_body(failure)
+        body_size = len(body.encode())
+        if len(batch) == _MAX_BATCH_MESSAGES or size + body_size > _MAX_BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(body)
+        size += body_size
+    if batch:
+        yield batch
 
 
 class LogFailureStore:

@@ -41,5 +41,5 @@ class IndexedReports:
         report = read_line(text) if isinstance(text, str) else None
         if not isinstance(report, Report) or not isinstance(text, str):
             return None
-        found = FoundReport(report, text)
+        found = FoundReport(report, text, is_indexed=True)
         return found if found.is_final else None

@@ -20,21 +20,32 @@ class LogStream(Struct, frozen=True, kw_only=True):
 
 
 class TaskContainers(Struct, frozen=True, kw_only=True):
-    """The names of the batch and the monitor, and the log streams of both; None where unknown.
+    """The names of the batch and the monitor, None where unknown, and the known log streams by container.
 
-    ``candidates`` are the batch, or all containers that could be it.
+    ``candidates`` are the batch, or all containers that could be it. ``default`` is the first candidate of the task
+    definition, under which a run is recorded if nothing else tells the candidates apart; None without a definition.
     """
 
     batch: str | None
     monitor: str | None
     candidates: tuple[str, ...] = ()
-    batch_log: LogStream | None = None
-    monitor_log: LogStream | None = None
+    default: str | None = None
+    logs: Mapping[str, LogStream] = {}
 
     @property
     def has_monitor(self) -> bool:
         """Whether one of the containers is the monitor."""
         return self.monitor is not None
+
+    @property
+    def batch_log(self) -> LogStream | None:
+        """The log stream of the batch."""
+        return self.logs.get(self.batch or "")
+
+    @property
+    def monitor_log(self) -> LogStream | None:
+        """The log stream of the monitor."""
+        return self.logs.get(self.monitor or "")
 
 
 def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
@@ -50,10 +61,11 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     described = [_describe(name, container) for name, container in by_name.items()]
     requested = _requested_batch(by_name.get(container_roles(described).monitor or ""))
     found = _identified(container_roles(described, requested=requested))
+    streams = ((name, _log_stream(container, task)) for name, container in by_name.items())
     return replace(
         found,
-        batch_log=_log_stream(by_name.get(found.batch or ""), task),
-        monitor_log=_log_stream(by_name.get(found.monitor or ""), task),
+        default=next(iter(found.candidates), None),
+        logs={name: stream for name, stream in streams if stream is not None},
     )
 
 
@@ -93,9 +105,9 @@ def _requested_batch(monitor: Mapping[str, object] | None) -> str | None:
     return None
 
 
-def _log_stream(container: Mapping[str, object] | None, task: StoppedTask) -> LogStream | None:
-    configuration = mapping((container or {}).get("logConfiguration"))
-    if container is None or configuration.get("logDriver") != AWSLOGS:
+def _log_stream(container: Mapping[str, object], task: StoppedTask) -> LogStream | None:
+    configuration = mapping(container.get("logConfiguration"))
+    if configuration.get("logDriver") != AWSLOGS:
         return None
     options = {name: str(value) for name, value in mapping(configuration.get("options")).items() if value}
     target = awslogs_target(options, str(container.get("name")), task.arn)

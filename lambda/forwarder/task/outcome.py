@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from forwarder.task.containers import TaskContainers, batch_container
 from forwarder.task.event import EventContainer, StoppedTask
 
 Verdict = Literal["success", "failure", "stopped", "unknown"]
@@ -13,6 +14,8 @@ _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _EXTERNAL_STOPS = frozenset({"user", "spot", "scheduler", "infrastructure"})
 _FAILED_TO_START = "taskfailedtostart"
+# The exit codes of containers that ECS stops by SIGTERM and SIGKILL after an essential container ended.
+_TERMINATED, _KILLED = 143, 137
 # Substrings of reasons in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
 _SPOT = (
@@ -62,6 +65,54 @@ class Outcome(Struct, frozen=True, kw_only=True):
     out_of_memory: bool
     exit_code: int | None = None
     reason: str | None = None
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """The outcome of a task and its batch container; None: unknown. ``warning`` is a sentence for the operator."""
+
+    outcome: Outcome
+    batch: EventContainer | None
+    warning: str | None = None
+
+
+def judge(task: StoppedTask, containers: TaskContainers) -> Judgement:
+    """Determine the batch and the outcome of a task.
+
+    If several containers could be the batch, they are judged together: one that failed is the batch, and the run is a
+    success only if all exited with 0. Those that ECS stopped because another one ended do not count.
+    """
+    if len(containers.candidates) <= 1:
+        batch = batch_container(task, containers.batch)
+        return Judgement(outcome=determine_outcome(task, batch, monitor=containers.monitor), batch=batch)
+    candidates = [one for one in (batch_container(task, name) for name in containers.candidates) if one is not None]
+    others = [one for one in candidates if not _may_be_stopped_by_ecs(task, one)]
+    ended = others if any(one.exit_code is not None for one in others) else candidates
+    failed = next((one for one in ended if _has_failed(one)), None)
+    is_success = all(one.exit_code == 0 for one in ended)
+    judged = failed or (ended[0] if is_success else None)
+    is_alone = failed is not None or (is_success and len(ended) == 1)
+    batch = judged if is_alone else batch_container(task, containers.default)
+    return Judgement(
+        outcome=determine_outcome(task, judged, monitor=containers.monitor),
+        batch=batch,
+        warning=f"Several containers of task {task.id} could be the batch ({', '.join(containers.candidates)}) and are "
+        "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the name of the batch.",
+    )
+
+
+def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
+    """Whether the exit code is the one of a container that ECS stops after another one of the task ended."""
+    if container.exit_code == _KILLED:
+        return not (_ran_out_of_memory(container) or _contains_any((task.stopped_reason or "").lower(), _OUT_OF_MEMORY))
+    return container.exit_code == _TERMINATED
+
+
+def _has_failed(container: EventContainer) -> bool:
+    return _ran_out_of_memory(container) if container.exit_code is None else container.exit_code != 0
+
+
+def _ran_out_of_memory(container: EventContainer) -> bool:
+    return _contains_any((container.reason or "").lower(), _OUT_OF_MEMORY)
 
 
 def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None) -> Outcome:

@@ -1,11 +1,12 @@
 """Finds the report of a run in the cluster or in CloudWatch Logs; without one, the last checkpoint."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from forwarder.errors import ForwarderError
+from forwarder.errors import DeliveryError, ForwarderError
 from forwarder.invocation import TimeBudget, sleep_before_deadline
 from forwarder.lines import read_line
 from forwarder.task.containers import LogStream
@@ -15,6 +16,13 @@ from profiler.record.model import Report
 WAIT_RESERVED_SECONDS = 10.0
 _POLL_SECONDS = 2.0
 _NEWEST_LINES = 200
+# Of one stream. CloudWatch Logs may return any number of empty pages before the end.
+_MAX_PAGES = 100
+_MAX_CACHED_DEFINITIONS = 500
+_REFUSED = frozenset({"AccessDeniedException", "AccessDenied"})
+# What ECS and CloudWatch Logs answer about something that does not exist.
+_UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
+_UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
 # The report as one line of text, which a batch that is wrapped by ``run`` can print.
 _TEXT_REPORT = "REPORT TaskId: "
 _REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
@@ -25,16 +33,20 @@ Warn = Callable[[str], None]
 class LogTail(Protocol):
     """Reads the newest lines of a log stream."""
 
-    def newest(self, stream: LogStream) -> Sequence[str]:
-        """Return the lines, oldest first; none if the stream does not exist or cannot be read."""
+    def newest(self, stream: LogStream) -> Iterator[str]:
+        """Yield the lines, the newest one first; none if the stream does not exist or may not be read.
+
+        Raises DeliveryError if a later attempt can succeed.
+        """
         ...
 
 
 class FoundReport(Struct, frozen=True):
-    """A report or checkpoint, and its line."""
+    """A report or checkpoint, its line, and whether it is in the cluster already."""
 
     report: Report
     text: str
+    is_indexed: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -74,6 +86,9 @@ class ReportFinder:
             monitor: the monitor's log stream; None if it is unknown.
             wait_seconds: how long to wait for the report.
             indexed: asks the cluster once; None without a cluster.
+
+        Raises:
+            DeliveryError: the last attempt to read the streams failed, and a later one can succeed.
         """
         wait = _Wait(self._budget, wait_seconds)
         while indexed is not None:
@@ -86,7 +101,12 @@ class ReportFinder:
             if not wait.pause():
                 break
         while True:
-            report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
+            try:
+                report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
+            except DeliveryError:
+                if not wait.pause():
+                    raise
+                continue
             if report is not None:
                 return report
             if not wait.pause():
@@ -97,12 +117,12 @@ class ReportFinder:
         if stream is None or count < 1:
             return ()
         own = (text for text in self._tail.newest(stream) if not _is_of_profiler(text))
-        return tuple(own)[-count:]
+        return tuple(islice(own, count))[::-1]
 
     def _last(self, stream: LogStream | None, report_type: str) -> FoundReport | None:
         if stream is None:
             return None
-        for text in reversed(self._tail.newest(stream)):
+        for text in self._tail.newest(stream):
             report = read_line(text)
             if isinstance(report, Report) and report.type == report_type and self._is_of_this_run(report):
                 return FoundReport(report, text)
@@ -134,22 +154,46 @@ def _is_of_profiler(text: str) -> bool:
 
 
 class EcsDefinitions:
-    """Reads task definitions with ``ecs:DescribeTaskDefinition``."""
+    """Reads task definitions with ``ecs:DescribeTaskDefinition``. A revision never changes, so it is read once."""
 
     def __init__(self, client: Any, warn: Warn) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
         self._client = client
         self._warn = warn
+        self._known: dict[str, Mapping[str, object]] = {}
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
-        """Return the task definition; None, with a warning, if it cannot be read."""
+        """Return the task definition; None, with a warning, if it does not exist or may not be read.
+
+        Raises:
+            DeliveryError: a later attempt can succeed.
+        """
+        if arn not in self._known:
+            definition = self._read(arn)
+            if definition is None:
+                return None
+            if len(self._known) >= _MAX_CACHED_DEFINITIONS:
+                self._known.clear()
+            self._known[arn] = definition
+        return self._known[arn]
+
+    def _read(self, arn: str) -> Mapping[str, object] | None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
 
         try:
-            response = self._client.describe_task_definition(taskDefinition=arn)
+            definition: Mapping[str, object] = self._client.describe_task_definition(taskDefinition=arn)[
+                "taskDefinition"
+            ]
         except (ClientError, BotoCoreError) as error:
-            self._warn(f"The task definition cannot be read ({_code(error)}): allow ecs:DescribeTaskDefinition.")
+            code = _code(error)
+            if code in _REFUSED:
+                self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
+            elif code in _UNKNOWN_DEFINITION:
+                self._warn(f"The task definition {arn} does not exist any more ({code}): its settings are not known.")
+            else:
+                raise DeliveryError(
+                    f"ECS did not return the task definition {arn} ({code}): Lambda tries again."
+                ) from error
             return None
-        definition: Mapping[str, object] = response["taskDefinition"]
         return definition
 
 
@@ -159,20 +203,53 @@ class CloudWatchTail:
     def __init__(self, client_for: Callable[[str | None], Any], warn: Warn) -> None:
         self._client_for = client_for
         self._warn = warn
+        self._warned: str | None = None
 
-    def newest(self, stream: LogStream) -> Sequence[str]:
-        """See ``LogTail``. A log group that cannot be read is logged as a warning."""
+    def newest(self, stream: LogStream) -> Iterator[str]:
+        """See ``LogTail``. A stream that cannot be read is named in a warning."""
+        token: str | None = None
+        left = _NEWEST_LINES
+        for _ in range(_MAX_PAGES):
+            page = self._page(stream, token)
+            lines = [str(event["message"]) for event in page.get("events", ())][-left:]
+            yield from reversed(lines)
+            left -= len(lines)
+            # An empty page is not the end of the stream; the same token again is.
+            if left <= 0 or page.get("nextBackwardToken") in {None, token}:
+                return
+            token = page["nextBackwardToken"]
+
+    def _page(self, stream: LogStream, token: str | None) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError  # as above
 
+        position = {} if token is None else {"nextToken": token}
         try:
-            response = self._client_for(stream.region).get_log_events(
-                logGroupName=stream.group, logStreamName=stream.stream, limit=_NEWEST_LINES, startFromHead=False
+            page: Mapping[str, Any] = self._client_for(stream.region).get_log_events(
+                logGroupName=stream.group,
+                logStreamName=stream.stream,
+                limit=_NEWEST_LINES,
+                startFromHead=False,
+                **position,
             )
         except (ClientError, BotoCoreError) as error:
-            if _code(error) != "ResourceNotFoundException":
-                self._warn(f"Log group {stream.group} cannot be read ({_code(error)}): allow logs:GetLogEvents.")
-            return ()
-        return [str(event["message"]) for event in response["events"]]
+            code = _code(error)
+            if code in _REFUSED:
+                self._warn_once(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
+            elif code in _UNKNOWN_STREAM:
+                self._warn_once(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
+            else:
+                raise DeliveryError(
+                    f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "
+                    "Lambda tries again."
+                ) from error
+            return {}
+        return page
+
+    def _warn_once(self, sentence: str) -> None:
+        """Warn, but not again for each attempt to read the same stream."""
+        if sentence != self._warned:
+            self._warn(sentence)
+        self._warned = sentence
 
 
 def _code(error: Exception) -> str:

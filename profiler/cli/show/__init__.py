@@ -20,7 +20,7 @@ from profiler.core.errors import UsageError
 from profiler.record.model import Record, Series, known_status
 from profiler.runs.families import last_success
 from profiler.runs.moments import find_moments, series_of_checkpoints
-from profiler.runs.source import PastRun, RunFilter, RunSource, family_of, find_run
+from profiler.runs.source import PastRun, RunFilter, RunSource, family_of, find_run, find_runs
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -51,8 +51,9 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 def command(options: SourceOptions, run: str | None, against: str | None, log_count: int | None, as_json: bool) -> None:
     """Show what happened in one run: verdict, resource usage over time, moments, comparison, advice.
 
-    RUN is the beginning of a task id. FAMILY selects its latest run. Without both, the latest run
-    of all is shown. Runs are read from the local history, or from one of --from, --elasticsearch
+    RUN is the beginning of a task id, or TASK-ID/CONTAINER. FAMILY selects its latest run. Without
+    both, the latest run of all is shown. If several containers of the task have a report, each is
+    shown. Runs are read from the local history, or from one of --from, --elasticsearch
     and --log-group.
     """
     if run == "" or against == "":
@@ -60,21 +61,25 @@ def command(options: SourceOptions, run: str | None, against: str | None, log_co
     clock = SystemClock()
     wanted = run_filter(options, clock, run=run, reads_checkpoints=True)
     source = open_source(options, os.environ, clock)
-    chosen = find_run(source, wanted)
+    chosen = find_runs(source, wanted)
     if as_json:
         _warn_about(source)
-        write_out(chosen.json_line() + b"\n")
+        write_out(b"".join(one.json_line() + b"\n" for one in chosen))
         return
-    series = _series(chosen, source)
-    comparison = _comparison(chosen, against, source)
     # A log group would be read over weeks, only for the advice.
     families = None if options.groups else open_families(options, source, os.environ)
-    advice = find_advice(chosen, families, price_overrides(os.environ))
-    _warn_about(source)
     view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
-    write_lines(page_lines(chosen, view, series, comparison, advice), os.environ)
-    if log_count is not None:
-        _print_logs(chosen.report.record, series, log_count, options)
+    pages = []
+    for one in chosen:
+        series = _series(one, source)
+        comparison = _comparison(one, against, source)
+        advice = find_advice(one, families, price_overrides(os.environ))
+        pages.append((one.report.record, series, page_lines(one, view, series, comparison, advice)))
+    _warn_about(source)
+    for number, (record, series, lines) in enumerate(pages):
+        write_lines([EMPTY, *lines] if number else lines, os.environ)
+        if log_count is not None:
+            _print_logs(record, series, log_count, options)
 
 
 def _shown_glyphs() -> Iterator[str]:
@@ -97,7 +102,7 @@ def _series(run: PastRun, source: RunSource) -> Series | None:
 def _comparison(run: PastRun, against: str | None, source: RunSource) -> Comparison | None:
     """The comparison that was asked for; of a failed run, that with its family's last success."""
     if against is not None and against != _LAST_SUCCESS:
-        other = find_run(source, RunFilter(run=against))
+        other = find_run(source, RunFilter(run=against), run.report.record.container.name)
         return compare(run, other, "run", is_complete=True)
     if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
         return None
@@ -105,7 +110,7 @@ def _comparison(run: PastRun, against: str | None, source: RunSource) -> Compari
     if success is not None:
         return compare(run, success, "last success", is_complete=against is not None)
     family = family_of(run.report)
-    return Comparison(other=None, name=f"success of {family} in {source.place} that started before this run")
+    return Comparison(other=None, name=f"success of {family.name} in {source.place} that started before this run")
 
 
 def _width() -> int:

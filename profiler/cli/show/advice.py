@@ -6,7 +6,7 @@ from profiler.cli.text import Glyphs
 from profiler.record.accelerators import idle_advice
 from profiler.record.model import Record
 from profiler.record.units import format_task_size, format_vcpu
-from profiler.runs.families import FamilySource, pattern_of
+from profiler.runs.families import FamilySource
 from profiler.runs.source import CHECKPOINT, PastRun, RunFilter, family_of
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.duration import SAME_DURATION, DurationFactor, smaller_vcpus
@@ -40,10 +40,8 @@ def _evidence_of_run(run: PastRun) -> Evidence | None:
 
 
 def _evidence_of_family(run: PastRun, families: FamilySource) -> Evidence | None:
-    family = family_of(run.report)
-    wanted = RunFilter(families=(pattern_of(family),), until_ns=run.started_ns + 1)
-    found = families.families(wanted, LAST_RUNS)
-    return next((one.evidence for one in found if one.name == family), None)
+    wanted = RunFilter(family=family_of(run.report), until_ns=run.started_ns + 1)
+    return next((one.evidence for one in families.families(wanted, LAST_RUNS)), None)
 
 
 def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iterator[str]:

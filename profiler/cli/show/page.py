@@ -11,7 +11,7 @@ from profiler.cli.show.sections import Section, arrange
 from profiler.cli.text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.accelerators import gpu_totals, neuron_totals
-from profiler.record.model import Distribution, Metrics, Number, Process, Record, Series, TaskSize
+from profiler.record.model import Distribution, Metrics, Number, Process, Record, Series, TaskSize, known_status
 from profiler.record.sparkline import sparkline
 from profiler.record.units import (
     MIB,
@@ -182,7 +182,10 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     bars = tuple(_bars(record, view.glyphs))
     if not bars:
         if record.sampling is not None and record.sampling.samples == 0:
-            text = "The run ended before its first sample: CPU and memory were not measured."
+            what = (
+                "No sample was taken" if known_status(record) == "unknown" else "The run ended before its first sample"
+            )
+            text = f"{what}: CPU and memory were not measured."
             yield from wrapped(text, view.width, style="dim")
         return
     head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))

@@ -38,15 +38,17 @@ def open_source(options: SourceOptions, environment: Mapping[str, str], clock: C
     return _history(options.history_file, environment, clock)
 
 
-def open_families(options: SourceOptions, source: RunSource, environment: Mapping[str, str]) -> "FamilySource":
-    """The evidence of the families in the source of the options. A cluster aggregates it."""
+def open_families(
+    options: SourceOptions, source: RunSource, environment: Mapping[str, str], on_fargate: str | None = None
+) -> "FamilySource":
+    """The evidence of the families in the source of the options. In a cluster, only their last runs are read."""
     if options.url is None:
         from profiler.runs.families import RunFamilies  # only for recommendations
 
-        return RunFamilies(source)
+        return RunFamilies(source, on_fargate)
     from profiler.runs.cluster_families import ClusterFamilies
 
-    return ClusterFamilies(_server(options, options.url, environment), options.prefix)
+    return ClusterFamilies(_server(options, options.url, environment), options.prefix, on_fargate)
 
 
 def run_filter(
@@ -61,6 +63,8 @@ def run_filter(
     return RunFilter(
         families=options.families,
         clusters=options.clusters,
+        accounts=options.accounts,
+        regions=options.regions,
         tags=parse_tags(options.tags),
         statuses=options.statuses,
         since_ns=since_ns,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import requests
 
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -159,11 +160,19 @@ def _request(session: requests.Session, method: str, url: str, path: str, **opti
         response = session.request(method, url + path, timeout=_TIMEOUT_SECONDS, **options)
     except requests.RequestException as error:
         raise TaskProfilerError(f"{without_password(url)} {_describe(error)}") from error
+    return ServerResponse(status=response.status_code, body=_decoded(response), address=without_password(url))
+
+
+def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON
+    """The body; None if it is not JSON. For thousands of records, msgspec takes a tenth of the time of requests."""
     try:
-        content: Any = response.json()
+        return msgspec.json.decode(response.content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # requests also reads half a character, and other encodings
+    try:
+        return response.json()
     except (requests.JSONDecodeError, RecursionError):
-        content = None
-    return ServerResponse(status=response.status_code, body=content, address=without_password(url))
+        return None
 
 
 def without_password(url: str) -> str:

@@ -1,10 +1,11 @@
 // The selection of runs. It is kept in the address (#…), so that a view can be sent.
 
-const NO_FILTERS = { family: "", cluster: "", outcome: "", tag: "", from: "", to: "", search: "" };
+const NO_FILTERS = { family: "", account: "", region: "", cluster: "", outcome: "", tag: "", from: "", to: "", search: "" };
 const state = { ...NO_FILTERS, sort: "began", descending: true, run: "" };
-const CHOICES = ["family", "cluster", "outcome", "tag"];
+const CHOICES = ["family", "account", "region", "cluster", "outcome", "tag"];
+const PLACES = ["account", "region", "cluster"]; // chosen only where there are several
 const DATE = /^\d{4}-\d{2}-\d{2}$/;
-const searchText = (run) => (run.text ??= [run.family, run.id, run.outcome, run.container, run.cluster, run.exit, ...(run.labels ?? []), ...(run.tags ?? [])].filter(isKnown).join("\n").toLowerCase());
+const searchText = (run) => (run.text ??= [run.family, run.id, run.outcome, run.container, run.account, run.region, run.cluster, run.exit, ...(run.labels ?? []), ...(run.tags ?? [])].filter(isKnown).join("\n").toLowerCase());
 
 // Midnight in the reader's time zone; days later if asked for.
 function midnight(date, days = 0) {
@@ -15,7 +16,7 @@ function midnight(date, days = 0) {
 
 function filtered() {
   const from = midnight(state.from), until = midnight(state.to, 1);
-  return content.runs.filter((run) => (!state.family || familyOf(run) === state.family) && (!state.cluster || run.cluster === state.cluster)
+  return content.runs.filter((run) => (!state.family || familyOf(run) === state.family) && PLACES.every((name) => !state[name] || run[name] === state[name])
     && (!state.outcome || run.outcome === state.outcome) && (!state.tag || run.tags?.includes(state.tag))
     && (!isKnown(from) || run.began >= from) && (!isKnown(until) || run.began < until));
 }
@@ -66,13 +67,13 @@ function showFilters() {
 const MAX_TAGS = 300;
 function fillChoices() {
   const valuesOf = {
-    family: content.runs.map(familyOf), cluster: known(content.runs, (run) => run.cluster), outcome: content.runs.map((run) => run.outcome), tag: content.runs.flatMap((run) => run.tags ?? []),
+    family: content.runs.map(familyOf), ...Object.fromEntries(PLACES.map((name) => [name, known(content.runs, (run) => run[name])])), outcome: content.runs.map((run) => run.outcome), tag: content.runs.flatMap((run) => run.tags ?? []),
   };
-  const names = { family: "All families", cluster: "All clusters", outcome: "All outcomes", tag: "All tags" };
+  const names = { family: "All families", account: "All accounts", region: "All Regions", cluster: "All clusters", outcome: "All outcomes", tag: "All tags" };
   for (const name of CHOICES) {
     const values = [...new Set(valuesOf[name])].sort((a, b) => (name === "outcome" ? OUTCOMES.indexOf(a) - OUTCOMES.indexOf(b) : a.localeCompare(b))).slice(0, MAX_TAGS * (name === "tag" ? 1 : 100));
     byId(name).replaceChildren(element("option", { value: "", textContent: names[name] }), ...values.map((value) => element("option", { value, textContent: truncate(value, 60) })));
-    byId(name).closest("label").hidden = values.length < (name === "tag" ? 1 : name === "cluster" ? 2 : 0);
+    byId(name).closest("label").hidden = values.length < (name === "tag" ? 1 : PLACES.includes(name) ? 2 : 0);
   }
 }
 
@@ -95,7 +96,7 @@ function startFilters(onChange, onSearch) {
 
 const iso = (ms) => (isKnown(ms) ? new Date(ms).toISOString() : undefined);
 const CSV_COLUMNS = [
-  ["taskId", (run) => run.id], ["family", (run) => run.family], ["revision", (run) => run.revision], ["cluster", (run) => run.cluster], ["outcome", (run) => run.outcome], ["exitCode", (run) => run.exit],
+  ["taskId", (run) => run.id], ["container", (run) => run.container], ["family", (run) => run.name ?? run.family], ["revision", (run) => run.revision], ["accountId", (run) => run.account], ["region", (run) => run.region], ["cluster", (run) => run.cluster], ["outcome", (run) => run.outcome], ["exitCode", (run) => run.exit],
   ["startedAt", (run) => iso(run.began)], ["durationMs", (run) => run.ms], ["billedDurationMs", (run) => run.billed], ["vcpuSize", (run) => run.vcpuSize], ["vcpuUsedAvg", (run) => run.vcpuAvg],
   ["vcpuUsedP95", (run) => run.vcpuP95], ["vcpuUsedMax", (run) => run.vcpuMax], ["cpuSeconds", (run) => run.cpuSeconds], ["memorySizeMB", (run) => run.size], ["maxMemoryUsedMB", (run) => run.peak],
   ["memoryPeakSource", (run) => run.peakBy], ["costUsd", (run) => run.usd], ["blockReadBytes", (run) => run.read], ["blockWriteBytes", (run) => run.written],

@@ -34,7 +34,10 @@ function drawNight(place, runs, onOpen) {
   const shown = nightWindow(runs);
   drawNightControls(shown);
   if (!shown) return drawNothing(place, "No run in this selection has a start time.");
-  const inside = runs.filter((run) => isKnown(run.began) && local(run.began) < shown.until && local(run.began) + (run.ms ?? 0) >= shown.from).slice(0, MAX_NIGHT_RUNS);
+  const all = runs.filter((run) => isKnown(run.began) && local(run.began) < shown.until && local(run.began) + (run.ms ?? 0) >= shown.from);
+  const inside = all.slice(0, MAX_NIGHT_RUNS);
+  const leftOut = all.length > inside.length ? ` The oldest ${all.length - inside.length} of ${all.length} runs in this time are not drawn: choose a shorter time or fewer families.` : "";
+  byId("night-left-out").textContent = leftOut;
   if (!inside.length) return drawNothing(place, "No run of this selection was active in this time.");
   const { lanes, left } = nightLanes(inside);
   const rowOf = new Map(lanes.map(([family], row) => [family, row]));
@@ -48,7 +51,7 @@ function drawNight(place, runs, onOpen) {
     };
   }).filter((trace) => trace.y.length);
   const counts = traces.map((trace) => `${trace.y.length} ${trace.name}`).join(", ");
-  const drawn = draw(place, `Runs from ${nightText(shown)} as bars, one lane for each of ${lanes.length} families: ${counts}.${left ? ` ${left} more families are not drawn.` : ""}`, traces, layout(Math.max(150, 78 + 24 * lanes.length), {
+  const drawn = draw(place, `Runs from ${nightText(shown)} as bars, one lane for each of ${lanes.length} families: ${counts}.${left ? ` ${left} more families are not drawn.` : ""}${leftOut}`, traces, layout(Math.max(150, 78 + 24 * lanes.length), {
     barmode: "overlay", showlegend: true, margin: { l: 8, r: 14, t: 30, b: 34 }, hovermode: "closest",
     xaxis: { type: "date", range: [shown.from, shown.until], nticks: isNarrow() ? 4 : 12 },
     yaxis: { ...familyAxis(lanes.map(([family]) => family)), showgrid: false },

@@ -67,6 +67,14 @@ const truncate = (text, maxLength) => {
   return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
 };
 const familyOf = (run) => run.family ?? UNKNOWN;
+// A task is paid once, however many of its containers have a report.
+function usdByTask(runs) {
+  const found = new Map();
+  for (const run of runs) if (isKnown(run.usd)) found.set(run.id, Math.max(found.get(run.id) ?? 0, run.usd));
+  return [...found.values()];
+}
+// Of a task with several reports, the address and the buttons also name the container.
+const nameOf = (run) => (content.runs.some((other) => other !== run && other.id === run.id && other.container !== run.container) ? `${run.id}/${run.container}` : run.id);
 
 // --- packed time series: the inverse of profiler/html_report/packed_series.py -----------------------------
 

@@ -1,7 +1,7 @@
 // The page: tiles, what is drawn when, themes, and the dialog of one run.
 
 function openRun(run, { isNewPage = true } = {}) {
-  state.run = run.id;
+  state.run = nameOf(run);
   writeAddress({ isNewPage });
   const dialog = byId("detail");
   if (!dialog.open) dialog.showModal();
@@ -19,7 +19,7 @@ function onClosed() {
 
 // The address names a run, or none any more: after "back", or when a view was sent.
 function showRunOfAddress() {
-  const run = state.run && content.runs.find((one) => one.id === state.run);
+  const run = state.run && content.runs.find((one) => one.id === state.run || `${one.id}/${one.container}` === state.run);
   if (run) openRun(run, { isNewPage: false });
   else if (byId("detail").open) byId("detail").close();
 }
@@ -27,7 +27,7 @@ function showRunOfAddress() {
 function drawTiles(runs) {
   const failed = runs.filter(isFailed).length, killed = runs.filter(isKilled).length;
   const ended = runs.filter((run) => run.outcome !== "running").length;
-  const usd = known(runs, (run) => run.usd), cpuSeconds = known(runs, (run) => run.cpuSeconds);
+  const usd = usdByTask(runs), cpuSeconds = known(runs, (run) => run.cpuSeconds);
   const families = new Set(runs.map(familyOf));
   const savings = known(content.sizing.filter((advice) => families.has(advice.family)), monthlySaving).filter((saving) => saving > 0);
   const tiles = [
@@ -85,6 +85,7 @@ function startThemes() {
   window.addEventListener("afterprint", () => { if (themeBeforePrint === "dark") { setTheme("dark"); redraw(); } });
 }
 
+const onFargateText = () => (content.onFargate ? ` Runs outside Fargate count as if they had run on Fargate in ${content.onFargate}, on a task of the machine's size.` : "");
 function leftOutText() {
   const { runs, details } = content.leftOut;
   return (runs ? ` ${runs} older runs are left out: the page would be too long.` : "")
@@ -92,7 +93,7 @@ function leftOutText() {
 }
 
 function startOneRun() {
-  byId("about").textContent = "One run";
+  byId("about").textContent = `One run.${onFargateText()}`;
   byId("one").hidden = false;
   const panel = element("section", { className: "panel" });
   byId("one").append(panel);
@@ -106,7 +107,7 @@ function start() {
   if (content.onlyOne) { startOneRun(); return; }
   const times = known(content.runs, (run) => run.began);
   const families = new Set(content.runs.map(familyOf)).size;
-  byId("about").textContent = `${content.runs.length} runs of ${families} families` + (times.length ? `, ${asTime(times.reduce((a, b) => Math.min(a, b)))} to ${asTime(max(times))}.` : ".") + leftOutText();
+  byId("about").textContent = `${content.runs.length} runs of ${families} families` + (times.length ? `, ${asTime(times.reduce((a, b) => Math.min(a, b)))} to ${asTime(max(times))}.` : ".") + onFargateText() + leftOutText();
   readAddress();
   startFilters(drawAll, () => drawRuns(filtered()));
   startNight(() => drawNight(byId("night"), filtered(), openRun));

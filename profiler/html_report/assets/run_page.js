@@ -28,7 +28,12 @@ const link = (href, textContent) => element("a", { href, textContent, target: "_
 // --- comparison ------------------------------------------------------------------------------
 
 const earlierRuns = (run) => content.runs.filter((other) => other !== run && familyOf(other) === familyOf(run) && other.began < run.began);
-const lastSuccess = (run) => earlierRuns(run).filter((other) => other.outcome === "success").reduce((a, b) => (!a || b.began > a.began ? b : a), undefined);
+const newest = (runs) => runs.reduce((a, b) => (!a || b.began > a.began ? b : a), undefined);
+// A success in the same cluster is preferred.
+function lastSuccess(run) {
+  const successes = earlierRuns(run).filter((other) => other.outcome === "success");
+  return newest(successes.filter((other) => other.cluster === run.cluster)) ?? newest(successes);
+}
 const MAX_COMPARED = 50;
 
 function comparisonChoice(run, other, onChange) {
@@ -113,7 +118,7 @@ function facts(run) {
     ["Peak memory", isKnown(run.peak) && `${asMemory(run.peak)} (${[isKnown(shareOf(run.peak, run.size)) && asPercent(shareOf(run.peak, run.size)), run.peakBy].filter(Boolean).join(", ")})`.replace(" ()", "")],
     ["Read", isKnown(run.read) && asBytes(run.read)], ["Written", isKnown(run.written) && asBytes(run.written)],
     ["Received", isKnown(run.received) && asBytes(run.received)], ["Sent", isKnown(run.sent) && asBytes(run.sent)], ["Processes and threads, peak", isKnown(run.pids) && String(run.pids)],
-    ["Exit code", isKnown(run.exit) && String(run.exit)], ["Cluster", run.cluster], ["Launch type", run.launch], ["Image", run.image],
+    ["Exit code", isKnown(run.exit) && String(run.exit)], ["Account", run.account], ["Region", run.region], ["Cluster", run.cluster], ["Launch type", run.launch], ["Image", run.image],
     ["Log group", run.logGroup], ["Log stream", run.logStream], ["Task id", run.id],
   ].filter(([, value]) => isKnown(value) && value !== false && value !== "" && value !== UNKNOWN);
   return element("dl", { className: "facts" }, ...pairs.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: escapeControls(value) }))));
@@ -192,6 +197,14 @@ function sizePart(run) {
   return [section(content.onlyOne ? "Right size, from this run alone" : "Right size of the family", element("p", { className: "lead", textContent: text }), ...adviceDetails(advice))];
 }
 
+// Each container of a task may have a report.
+function siblingsOf(run) {
+  const others = content.onlyOne ? [] : content.runs.filter((other) => other !== run && other.id === run.id && other.container !== run.container);
+  if (!others.length) return [];
+  return [element("p", { className: "note" }, element("span", { textContent: `Container ${escapeControls(run.container)}. Other reports of this task: ` }),
+    ...others.map((other) => button(escapeControls(other.container), () => openRun(other), { className: "link" })))];
+}
+
 let detailed;
 function drawDetail(place, run, other = lastSuccess(run)) {
   clearDetail();
@@ -205,7 +218,7 @@ function drawDetail(place, run, other = lastSuccess(run)) {
   place.replaceChildren(
     element("div", { className: "run-head" }, element("h2", { id: "run-title", tabIndex: -1, textContent: escapeControls(run.revision ? `${familyOf(run)}:${run.revision}` : familyOf(run)) }),
       element("p", { className: "note" }, outcomeCell(run), element("span", { textContent: asTime(run.began) }), ...links.map(([href, text]) => link(href, text)))),
-    verdictOf(run),
+    ...siblingsOf(run), verdictOf(run),
     ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote("This page has no time series of this run: the run has none, or the page would be too long. For one run: task-profiler report --run ID")]),
     element("div", { className: "parts" }, ...momentsOf(run, chart), ...(drawnOther ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other))] : []), ...listSection("Warnings", run.warnings)),
     section("Numbers", facts(run)), ...kills(run),

@@ -74,6 +74,8 @@ function drawSizing(runs) {
 const RUN_COLUMNS = [
   { key: "began", name: "Started", className: "time", of: (run) => run.began, show: (run) => runButton(run, asTime(run.began)) },
   { key: "family", name: "Family", className: "family", of: familyOf, show: (run) => escapeControls(familyOf(run)) },
+  { key: "account", name: "Account", className: "wide", of: (run) => run.account, show: (run) => run.account ?? UNKNOWN },
+  { key: "region", name: "Region", className: "wide", of: (run) => run.region, show: (run) => run.region ?? UNKNOWN },
   { key: "outcome", name: "Outcome", of: (run) => run.outcome, show: outcomeCell },
   { key: "exit", name: "Exit code", className: "number wide", of: (run) => run.exit, show: (run) => (isKnown(run.exit) ? String(run.exit) : UNKNOWN) },
   { key: "ms", name: "Duration", className: "number", of: (run) => run.ms, show: (run) => asDuration(run.ms) },
@@ -96,7 +98,9 @@ function sortedRuns(runs) {
 }
 
 let listed = [], shownRows = ROWS_AT_ONCE;
-const runColumns = () => RUN_COLUMNS.filter((column) => column.key !== "usd" || content.runs.some((run) => isKnown(run.usd)));
+const several = (name) => content.runs.some((run) => run[name] !== content.runs[0][name]);
+const isShown = { usd: () => content.runs.some((run) => isKnown(run.usd)), account: () => several("account"), region: () => several("region") };
+const runColumns = () => RUN_COLUMNS.filter((column) => isShown[column.key]?.() ?? true);
 function drawRuns(runs) {
   listed = sortedRuns(searched(runs));
   shownRows = ROWS_AT_ONCE;

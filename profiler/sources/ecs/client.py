@@ -111,7 +111,7 @@ class HttpEndpoint:
         self._has_own_timeout = max_seconds is not None
         shown = path or "/"
         try:
-            answer = self._fetch(self._open_connection(), path, timeout_seconds)
+            response = self._fetch(self._connection or self._new_connection(), path, timeout_seconds)
         except TimeoutError:
             self.close()
             self._timeout.on_timeout()
@@ -125,55 +125,45 @@ class HttpEndpoint:
             return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
         except ValueError:
             return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
-        if not isinstance(answer, Unavailable):
-            self._timeout.on_success()
-        return answer
+        if response.body is None or response.status != _HTTP_OK:
+            answer = f"more than {MAX_RESPONSE_BYTES} bytes" if response.body is None else f"HTTP {response.status}"
+            return Unavailable(f"{shown} answered {answer}")
+        self._timeout.on_success()
+        return response.body
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
 
-    def _open_connection(self) -> HttpConnection:
+    def _new_connection(self) -> HttpConnection:
         """The connection object; it connects at the first request, and again at the next one after it was closed."""
-        if self._connection is None:
-            parts = urlsplit(self._address)
-            is_printable = all("!" <= character <= "~" for character in self._address)
-            if parts.scheme != "http" or parts.hostname is None or not is_printable:
-                raise ValueError(self._address)
-            address = parts.hostname, _HTTP_PORT if parts.port is None else parts.port
-            self._base_path = parts.path
-            self._connection = HttpConnection(
-                lambda timeout_seconds: socket.create_connection(address, timeout_seconds),
-                parts.netloc.rpartition("@")[2],
-                self._wait_readable,
-                MAX_RESPONSE_BYTES,
-            )
+        parts = urlsplit(self._address)
+        is_printable = all("!" <= character <= "~" for character in self._address)
+        if parts.scheme != "http" or parts.hostname is None or not is_printable:
+            raise ValueError(self._address)
+        address = parts.hostname, _HTTP_PORT if parts.port is None else parts.port
+        self._base_path = parts.path
+        self._connection = HttpConnection(
+            lambda timeout_seconds: socket.create_connection(address, timeout_seconds),
+            parts.netloc.rpartition("@")[2],
+            self._wait_readable,
+            MAX_RESPONSE_BYTES,
+        )
         return self._connection
 
-    def _fetch(self, connection: HttpConnection, path: str, timeout_seconds: float) -> bytes | Unavailable:
+    def _fetch(self, connection: HttpConnection, path: str, timeout_seconds: float) -> Response:
         self._request_started_ns = self._clock.monotonic_ns()
         self._deadline_ns = self._request_started_ns + round(timeout_seconds * NS_PER_SECOND)
         was_kept = connection.is_open
         target = (self._base_path + path) or "/"
         try:
-            response = connection.get(target, timeout_seconds)
+            return connection.get(target, timeout_seconds)
         except ConnectionError:
             if not was_kept:
                 raise
             connection.close()  # the endpoint had closed the idle connection
-            response = connection.get(target, timeout_seconds)
-        return self._checked(response, path)
-
-    def _checked(self, response: Response, path: str) -> bytes | Unavailable:
-        if response.body is None:
-            return Unavailable(f"{path or '/'} answered more than {MAX_RESPONSE_BYTES} bytes")
-        if response.status != _HTTP_OK:
-            return Unavailable(f"{path or '/'} answered HTTP {response.status}")
-        return response.body
-
-    def _remaining_seconds(self) -> float:
-        return (self._effective_deadline_ns() - self._clock.monotonic_ns()) / NS_PER_SECOND
+            return connection.get(target, timeout_seconds)
 
     def _effective_deadline_ns(self) -> int:
         requested_ns = None if self._stop_signal is None else self._stop_signal.requested_ns
@@ -186,11 +176,14 @@ class HttpEndpoint:
 
         A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
         """
-        while (remaining_seconds := self._remaining_seconds()) > 0:
+        while (remaining_ns := self._effective_deadline_ns() - self._clock.monotonic_ns()) > 0:
+            remaining_seconds = remaining_ns / NS_PER_SECOND
             if self._stop_signal is None:
                 source.settimeout(remaining_seconds)
                 return
             if self._stop_signal.wait_readable(source, remaining_seconds):
+                if source.gettimeout():
+                    source.settimeout(0)  # else each call polls once more
                 return
         raise TimeoutError
 

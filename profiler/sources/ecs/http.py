@@ -17,6 +17,9 @@ _MAX_LINE_BYTES = 1024
 _MAX_DIGITS = 16
 _LINE_END = b"\r\n"
 _HEAD_END = b"\r\n\r\n"
+_DATE = b"\r\nDate: "
+# A response in more packets is not compared with the next one.
+_MAX_KNOWN_PACKETS = 16
 _FIRST_FINAL_STATUS = 200
 _WITHOUT_BODY = (204, 304)
 # A loop over all headers in Python would take longer.
@@ -44,6 +47,15 @@ class _Head(Struct, frozen=True, kw_only=True):
     closes: bool
 
 
+class _KnownResponse(Struct, frozen=True, kw_only=True):
+    """A response as it was received: all bytes before and after the value of its Date, which is left out."""
+
+    before_date: bytes
+    date_end: int
+    after_date: bytes
+    response: Response
+
+
 class HttpConnection:
     """Opens its connection with the first request, and again after it was closed.
 
@@ -66,7 +78,9 @@ class HttpConnection:
         self._wait_readable = wait_readable
         self._max_body_bytes = max_body_bytes
         self._socket: socket.socket | None = None
+        self._timeout_seconds = 0.0
         self._requests: dict[str, bytes] = {}  # of the few paths that are read
+        self._known: dict[str, _KnownResponse] = {}
 
     @property
     def is_open(self) -> bool:
@@ -82,6 +96,8 @@ class HttpConnection:
     def get(self, path: str, timeout_seconds: float) -> Response:
         """Send a request and read the response.
 
+        If a response has the same bytes as the last one of this path, apart from the date, the same object is returned.
+
         Raises:
             HttpError: for a response that is not HTTP or not complete.
             OSError: for a connection that fails; ConnectionError if it was closed before the response.
@@ -94,19 +110,26 @@ class HttpConnection:
             request = self._requests[path] = text.encode("latin-1")
         opened.sendall(request)
         reader = _Reader(opened, self._wait_readable)
+        known = self._known.get(path)
+        if known is not None and reader.repeats(known):
+            return known.response
         head = reader.head()
         while head.status < _FIRST_FINAL_STATUS:  # 100 Continue announces the response itself
             head = reader.head()
         body = self._body(reader, head)
+        response = Response(head.status, body)
         if head.closes or body is None or reader.has_more:
             self.close()
-        return Response(head.status, body)
+        elif (received := reader.known(response)) is not None:
+            self._known[path] = received
+        return response
 
     def _open(self, timeout_seconds: float) -> socket.socket:
         if self._socket is None:
             self._socket = self._connect(timeout_seconds)
-        elif self._socket.gettimeout() != timeout_seconds:
+        elif timeout_seconds != self._timeout_seconds:
             self._socket.settimeout(timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         return self._socket
 
     def _body(self, reader: "_Reader", head: _Head) -> bytes | None:
@@ -127,6 +150,33 @@ class _Reader:
         self._source = source
         self._wait_readable = wait_readable
         self._received = bytearray()
+        self._packets: list[bytes] = []
+
+    def repeats(self, known: _KnownResponse) -> bool:
+        """Whether the response is the known one again. Receives only what is necessary to find that out.
+
+        The end of a response follows from its bytes, so that the beginning of the known one is not complete.
+        """
+        while self._receive():
+            received = self._received
+            if not (
+                received.startswith(known.before_date)
+                and received.find(b"\r", len(known.before_date)) == known.date_end
+                and known.after_date.startswith(rest := received[known.date_end :])
+            ):
+                return False
+            if len(rest) == len(known.after_date):
+                return True
+        return False
+
+    def known(self, response: Response) -> _KnownResponse | None:
+        """The bytes of this response; None if they have no date, or are too many."""
+        received = b"".join(self._packets)
+        start = received.find(_DATE, 0, received.find(_HEAD_END)) + len(_DATE)
+        if start < len(_DATE) or len(self._packets) > _MAX_KNOWN_PACKETS:
+            return None
+        end = received.find(b"\r", start)
+        return _KnownResponse(before_date=received[:start], date_end=end, after_date=received[end:], response=response)
 
     @property
     def has_more(self) -> bool:
@@ -192,6 +242,8 @@ class _Reader:
         self._wait_readable(self._source)
         received = self._source.recv(_BUFFER_BYTES)
         self._received += received
+        if len(self._packets) <= _MAX_KNOWN_PACKETS:
+            self._packets.append(received)
         return bool(received)
 
 

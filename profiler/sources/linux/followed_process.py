@@ -47,6 +47,7 @@ class TrackedProcess:
         names = ("stat", "status") if keep_open else ()
         self._files = {name: open_or_none(f"{self._folder}/{name}") for name in names}
         self._with_arguments = with_arguments
+        self._name = ""
         self._arguments: tuple[str, ...] = ()
         self._stat_text: bytes | None = None
         self._stat: proc.ProcessStat | None = None
@@ -66,8 +67,8 @@ class TrackedProcess:
                 return False
             if self._memory_may_have_changed(stat):
                 self._status = proc.parse_status(self._read("status"))
-            if self._with_arguments and (self._stat is None or stat.name != self._stat.name):
-                self._arguments = proc.read_arguments(self._folder)
+            if self._stat is None or stat.name != self._stat.name:
+                self._read_command(stat.name)
             self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
             self.is_alive = not stat.is_exiting
             self.reading = self._new_reading(stat, several=several)
@@ -84,6 +85,12 @@ class TrackedProcess:
                 os.close(descriptor)
         self._files = {}
 
+    def _read_command(self, name: str) -> None:
+        if self._with_arguments:
+            self._name, self._arguments = name, proc.read_arguments(self._folder)
+        else:
+            self._name = proc.read_name(self._folder, name)
+
     def _memory_may_have_changed(self, now: proc.ProcessStat) -> bool:
         """Memory grows only through page faults, and the high-water mark only with the memory."""
         before = self._stat
@@ -99,7 +106,7 @@ class TrackedProcess:
             started_ticks=stat.started_ticks,
             own_cpu_ns=self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick),
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
-            name=stat.name,
+            name=self._name,
             arguments=self._arguments,
             threads=stat.threads,
             rss_bytes=self._status.rss_bytes,

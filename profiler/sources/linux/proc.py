@@ -207,6 +207,21 @@ def read_arguments(process_folder: str) -> tuple[str, ...]:
         os.close(descriptor)
 
 
+def read_name(process_folder: str, name: str) -> str:
+    """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
+    from profiler.sources.linux.scripts import is_interpreter, name_with_script  # not for the shortest runs
+
+    return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
+
+
+def read_live_name(pid: int, started_ticks: int) -> str | None:
+    """The name of a process as :func:`read_name` has it; None if it has ended or ends at the moment."""
+    stat = parse_stat(read(f"/proc/{pid}/stat") or b"")
+    if stat is None or stat.started_ticks != started_ticks or stat.is_exiting:
+        return None
+    return read_name(f"/proc/{pid}", stat.name)
+
+
 def all_pids(folder: str = "/proc") -> list[int]:
     """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible here."""
     try:

@@ -28,7 +28,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     ``children_cpu_ns`` is the CPU time of the children it has waited for. ``rss_bytes`` counts
     shared pages in full, ``share_bytes`` in proportion to the number of processes that share them.
     The memory of a zombie is None, and so are the ``blocks`` of a process that has ended meanwhile or
-    belongs to another user. ``arguments`` are empty unless the reader was configured to read them.
+    belongs to another user. ``name`` has the script of an interpreter, unless the ``arguments`` are read; they
+    are empty unless the reader was configured to read them.
     """
 
     pid: int
@@ -66,6 +67,7 @@ class ProcessTree:
         self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
         self._threads = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
+        self._names: dict[tuple[int, int, str], str] = {}
         self._pss_duty_cycle = DutyCycle(_MAX_PSS_CPU_SHARE)
 
     def read(self) -> tuple[ProcessReading, ...]:
@@ -86,6 +88,9 @@ class ProcessTree:
 
     def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
         several = len(stats) > 1
+        known = self._names
+        keys = [(pid, stat.started_ticks, stat.name) for pid, stat in stats.items()]
+        self._names = {key: known.get(key) or proc.read_name(f"/proc/{key[0]}", key[2]) for key in keys}
         return tuple(self._reading(pid, stat, several=several) for pid, stat in stats.items())
 
     def _reading(self, pid: int, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
@@ -98,7 +103,7 @@ class ProcessTree:
             started_ticks=stat.started_ticks,
             own_cpu_ns=own_cpu_ns(pid, stat.cpu_ticks * self._ns_per_tick),
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
-            name=stat.name,
+            name=self._names[pid, stat.started_ticks, stat.name],
             threads=stat.threads,
             rss_bytes=status.rss_bytes,
             share_bytes=share_bytes,

@@ -20,7 +20,7 @@ from profiler.html_report.runs import Run, downsample, steps_of_series
 from profiler.record.model import decode, encode
 from profiler.runs.source import PastRun
 from profiler.sizing.advice import advise, as_json
-from profiler.sizing.evidence import families_of
+from profiler.sizing.evidence import Families
 from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
@@ -61,8 +61,9 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     other = compare(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
     assert page_lines(run, view, report.record.series, other, find_advice(run, None, PriceOverrides()))
     assert len(table_lines([report.record], 80)) >= 2
-    for family in families_of([report]).values():
-        evidence = family.evidence()
+    families = Families()
+    families.add(report)
+    for evidence in families.evidence().values():
         if evidence is not None:
             msgspec.json.encode(as_json(advise(evidence, Policy(), PriceOverrides())))
     drawn = Run(past=run, steps=downsample(steps_of_series(report.record), 60))

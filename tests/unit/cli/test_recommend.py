@@ -124,7 +124,7 @@ def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str
 def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
     local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
-    history.add(encode(local), (), max_runs=10)
+    history.add(encode(local), local, (), max_runs=10)
     (found,) = Printed(capfd, "--json").objects
     assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
     assert found["savingPercent"] is None
@@ -402,3 +402,59 @@ def test_what_other_containers_use_is_in_the_size() -> None:
     side = {"task-monitor": Metrics(max_memory_used_mb=30)}
     source = kept([report(peak_mb=410, others=side)])
     assert applied(definition(), "--from", source)["memory"] == "1024"
+
+
+def in_accounts(*accounts: str | None) -> list[Report]:
+    return [
+        report(number, account_id=account, task_id=f"{account}-{number}", peak_mb=300 + 1000 * at)
+        for at, account in enumerate(accounts)
+        for number in range(3)
+    ]
+
+
+def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept(in_accounts("111122223333", "444455556666"))
+    found = Printed(capfd, "nightly", "--json", "--from", source)
+    assert [(one["accountId"], one["region"], one["runs"]) for one in found.objects] == [
+        ("111122223333", "us-east-1", 3),
+        ("444455556666", "us-east-1", 3),
+    ]
+    assert [one["evidence"]["peakMB"] for one in found.objects] == [300, 1300]
+    one = Printed(capfd, "--account", "444455556666", "--json", "--from", source)
+    assert [each["accountId"] for each in one.objects] == ["444455556666"]
+    with pytest.raises(TaskProfilerError, match="No run in"):
+        call("--task-region", "eu-west-1", "--from", source)
+
+
+def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
+    several = Printed(capfd, "--from", kept(in_accounts("111122223333", "444455556666", None)))
+    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
+    assert "nightly (unknown account)" in several.out
+    one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
+    assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
+    assert "1111" not in one.out
+
+
+def test_one_of_several_families_of_a_name_is_chosen_for_a_definition() -> None:
+    batch = {"name": "batch", "image": "etl", "essential": True}
+    definition = {"family": "nightly", "cpu": "1024", "memory": "2048", "containerDefinitions": [batch]}
+    Path("nightly.json").write_text(json.dumps(definition))
+    source = kept(in_accounts("1", "2"))
+    with pytest.raises(UsageError, match="--account and --task-region"):
+        call("--apply", "nightly.json", "--from", source)
+
+
+def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    runs = [report(n, launch_type="LOCAL", region=None, size=None, metrics=MACHINE) for n in range(6)]
+    source = kept(runs)
+    found = Printed(capfd, "--on-fargate", "us-east-1", "--sizes", "--from", source)
+    assert found.out.startswith("Runs outside Fargate count as if they had run on Fargate in us-east-1, on a task of")
+    assert "$" in found.out
+    unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
+    assert "Fargate's prices in mars-1 are not known" in unknown.err
+    without = Printed(capfd, "--sizes", "--from", source)
+    assert "--on-fargate REGION" in without.out
+    assert "$" not in without.out
+
+
+MACHINE: dict[str, Any] = {"vcpu_size": 4, "memory_size_mb": 16_000, "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1))}

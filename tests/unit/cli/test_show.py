@@ -23,7 +23,7 @@ from profiler.cli.show.page import MAX_LINES, View, page_lines
 from profiler.cli.show.sections import Section, arrange
 from profiler.cli.text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.model import Process, Recommendation, Report, encode
+from profiler.record.model import Container, OtherContainer, Process, Recommendation, Report, encode
 from profiler.runs.moments import find_moments, series_of_checkpoints
 from profiler.runs.source import PastRun
 from profiler.sizing.prices import PriceOverrides
@@ -318,6 +318,22 @@ def test_json_is_the_record_line(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     show("nightly-etl", "--from", str(file), "--json", written=written, patch=monkeypatch)
     assert written == [encode(shown_runs.out_of_memory()) + b"\n"]
     assert json.loads(written[0])
+
+
+def test_each_container_of_a_task_with_a_report_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is chosen by the order of the lines."""
+    batch = etl(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
+    side = etl(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
+    path = tmp_path / "lines"
+    path.write_bytes(record_lines([side, batch]))
+    written: list[bytes] = []
+    for words in (("158d",), ("nightly-etl", "--json"), ("158d1c8044f24c1d9d1b0f7c3f1e8a90/side",)):
+        assert show(*words, "--from", str(path), written=written, patch=monkeypatch).exit_code == 0
+    first, second, both, alone = (text.decode() for text in written)
+    assert {"container side" in first, "container side" in second} == {True, False}
+    assert "container batch" in first + second
+    assert len(both.splitlines()) == 2
+    assert "container side" in alone
 
 
 @pytest.mark.parametrize("words", [("",), ("--against", "")])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.history import table_lines
-from profiler.cli.text import Column, Line, Span, table
+from profiler.cli.text import Column, Line, Span, table, wrapped
 from tests.shown_runs import etl, failure, out_of_memory
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
@@ -53,3 +53,7 @@ def test_no_word_is_broken_in_eighty_columns() -> None:
     assert max(map(len, narrow)) <= 80
     words = {word for one in whole for part in one.split() for word in re.split(r"(?<=[-_/])(?=[a-z])", part)}
     assert {word for one in narrow for part in one.split() for word in re.split(r"(?<=[-_/])(?=[a-z])", part)} == words
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    assert texts(list(wrapped("the largest has 69 MB", 20, first=""))) == ["the largest has", "69 MB"]

@@ -25,7 +25,7 @@ def nightly_etl(number: int) -> Report:
         family="nightly-etl",
         task_id=f"etl-{number}",
         size=(1, 4096),
-        peak_mb=821 - 7 * (29 - number),
+        peak_mb=821 - 5 * (29 - number),
         p95=0.3 if number != 21 else 0.48,
         status="failure" if number in (4, 11) else "success",
         others={"task-monitor": Metrics(max_memory_used_mb=31, vcpu_used=Distribution(p95=0.01))},

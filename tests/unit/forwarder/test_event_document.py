@@ -1,51 +1,40 @@
-"""One run's document, in any order of writes: merged as a cluster merges ``doc``, ``doc_as_upsert``, ``upsert``."""
+"""One run's document: the same for any order and any number of writes by its report, its event and a replay."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from forwarder.documents import Document, event_document, report_document
+from forwarder.documents import Document, event_documents, report_document
+from forwarder.errors import ClusterError
 from forwarder.lines import read_line
+from forwarder.search.cluster import ItemResult
+from forwarder.search.delivery import Delivery, DeliveryResult
 from forwarder.task.containers import batch_container
 from forwarder.task.event import StoppedTask
 from forwarder.task.outcome import determine_outcome
 from forwarder.task.run_log import FoundReport
 from profiler.record.model import Report
+from tests.fake_search import FakeSearchCluster
+from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_event import task
 from tests.unit.forwarder.test_task_stopped import report
 
 INTERVAL = {"startedAt": "2026-03-01T10:11:28Z", "finishedAt": "2026-03-01T10:12:28Z"}
-CHECKPOINT = report("task.checkpoint", status="running", exitCode=None, interval=INTERVAL)
+# A number that the report does not have, and a status and an exit code that must not become the run's.
+CHECKPOINT = report(
+    "task.checkpoint", status="running", exitCode=7, interval=INTERVAL, metrics={"maxMemoryUsedMB": 500, "maxPids": 3}
+)
 SUCCEEDED = task(containers=[{"name": "batch", "exitCode": 0}])
+FAILED = task(containers=[{"name": "batch", "exitCode": 3}])
 KILLED = task(containers=[{"name": "batch", "exitCode": 143}], stopCode="UserInitiated", stoppedReason="by user")
-
-
-class Cluster:
-    """Apply a bulk request of updates to one document."""
-
-    def __init__(self) -> None:
-        self.documents: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def write(self, document: Document) -> None:
-        place = (document.index, document.id)
-        if place in self.documents:
-            self.documents[place] = merged(self.documents[place], document.fields)
-        else:
-            self.documents[place] = merged({}, document.fields if document.upsert is None else document.upsert)
-
-    def only(self) -> dict[str, Any]:
-        (document,) = self.documents.values()
-        return document
-
-
-def merged(present: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(present)
-    for name, value in given.items():
-        old = result.get(name)
-        result[name] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return result
+NO_CODE = task(containers=[{"name": "batch"}], stopCode="SpotInterruption", stoppedReason=None)
+UNKNOWN = task(containers=[{"name": "batch"}], stopCode=None, stoppedReason=None)
+EVENTS = {"success": SUCCEEDED, "failure": FAILED, "stopped": KILLED, "no exit code": NO_CODE, "unknown": UNKNOWN}
 
 
 def found(text: str) -> FoundReport:
@@ -54,19 +43,37 @@ def found(text: str) -> FoundReport:
     return FoundReport(line, text)
 
 
-def of_report(text: str) -> Document:
+def of_report(text: str) -> list[Document]:
     document = report_document(found(text).report, text, prefix="task")
     assert isinstance(document, Document)
-    return document
+    return [document]
 
 
-def of_event(ended: StoppedTask, text: str | None = None) -> Document:
+def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
     batch = batch_container(ended, "batch")
-    document = event_document(
-        ended, batch, determine_outcome(ended, batch), None if text is None else found(text), prefix="task"
-    )
-    assert document is not None
+    outcome = determine_outcome(ended, batch)
+    return [*event_documents(ended, batch, outcome, None if text is None else found(text), prefix="task")]
+
+
+def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
+    return Delivery(cluster, FakeInvocationTime(), lambda: 1.0).deliver(documents)
+
+
+def written(*writes: Sequence[Document]) -> dict[str, Any]:
+    cluster = FakeSearchCluster()
+    for documents in writes:
+        assert write(cluster, documents) == DeliveryResult(indexed=len(documents))
+    (document,) = cluster.documents.values()
     return document
+
+
+def steps(text: str, ended: StoppedTask) -> dict[str, list[Document]]:
+    return {
+        "report": of_report(text),
+        "event": of_event(ended),
+        "event with a checkpoint": of_event(ended, CHECKPOINT),
+        "event with the report": of_event(ended, text),
+    }
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
@@ -75,48 +82,130 @@ def of_event(ended: StoppedTask, text: str | None = None) -> Document:
     [
         ("success", SUCCEEDED, ("success", 0, "success")),
         ("unknown", SUCCEEDED, ("success", 0, "success")),
-        ("unknown", KILLED, ("stopped", 143, "unknown")),
-        ("stopped", KILLED, ("stopped", 143, "unknown")),
+        ("success", FAILED, ("failure", 3, "failure")),
+        ("failure", KILLED, ("stopped", 143, "unknown")),
+        ("stopped", FAILED, ("failure", 3, "failure")),
+        ("failure", NO_CODE, ("stopped", 1, "unknown")),
+        ("success", UNKNOWN, ("success", 0, "success")),
+        ("stopped", UNKNOWN, ("stopped", None, "unknown")),
+        ("unknown", UNKNOWN, ("unknown", None, "unknown")),
     ],
 )
 def test_any_order_gives_the_events_end_and_the_reports_numbers(
-    status: str, ended: StoppedTask, expected: tuple[str, int, str], order: tuple[int, ...]
+    status: str, ended: StoppedTask, expected: tuple[str, int | None, str], order: tuple[int, ...]
 ) -> None:
-    text = report(status=status, exitCode=0 if status == "success" else None)
-    writes = [of_report(text), of_event(ended), of_event(ended, CHECKPOINT), of_event(ended, text)]
-    cluster = Cluster()
-    for number in [*order, order[0]]:
-        cluster.write(writes[number])
-    document = cluster.only()
-    assert (document["task"]["status"], document["task"]["exit_code"], document["event"]["outcome"]) == expected
+    text = report(status=status, exitCode={"success": 0, "failure": 1}.get(status))
+    writes = list(steps(text, ended).values())
+    document = written(*(writes[number] for number in [*order, order[0]]))
+    end = (document["task"]["status"], document["task"].get("exit_code"), document["event"]["outcome"])
+    assert end == expected
     assert document["task"]["complete"] is True
     assert document["record"] == text
     assert document["usage"]["duration_ms"] == 60000
     assert "interval" not in document
 
 
-def test_a_report_that_saw_no_end_says_so_where_no_event_comes() -> None:
-    document = of_report(report(status="unknown", exitCode=None))
-    assert document.upsert is not None
-    assert (document.upsert["task"]["status"], document.upsert["event"]["outcome"]) == ("unknown", "unknown")
-    assert document.upsert["task"]["complete"] is document.fields["task"]["complete"] is True
-    assert "status" not in document.fields["task"]
-    assert "outcome" not in document.fields["event"]
+any_report = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["success", "failure", "stopped", "unknown", "a later word"]),
+        "exitCode": st.sampled_from([0, 1, 137, 143]),
+        "finishedAt": st.just("2026-03-01T10:12:30Z"),
+        "region": st.just("eu-west-1"),
+        "family": st.sampled_from(["nightly", "other"]),
+        "metrics": st.sampled_from([{}, {"durationMs": 5}, {"maxMemoryUsedMB": 9}]),
+    },
+)
 
 
-@pytest.mark.parametrize("status", ["success", "failure", "stopped"])
-def test_any_other_report_is_written_whole(status: str) -> None:
-    assert of_report(report(status=status)).upsert is None
+@given(any_report, st.sampled_from(sorted(EVENTS)), st.data())
+def test_every_order_and_repetition_gives_the_same_document(
+    record: dict[str, Any], name: str, data: st.DataObject
+) -> None:
+    """A replay writes the report again. What the event or a checkpoint knew is replaced by the report as a whole."""
+    text = report(**record)
+    writes = steps(text, EVENTS[name])
+    expected = written(writes["report"], writes["event"])
+    drawn = data.draw(st.lists(st.sampled_from(sorted(writes)), max_size=6))
+    needed = data.draw(st.sampled_from([["report", "event"], ["event with the report"]]))
+    order = data.draw(st.permutations([*drawn, *needed]))
+    assert written(*(writes[step] for step in order)) == expected
+
+
+class Racing(FakeSearchCluster):
+    """Another writer comes between the two requests of a report."""
+
+    def __init__(self, *others: Sequence[Document]) -> None:
+        super().__init__()
+        self.others = list(others)
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        if self.others and any(document.stored is not None for document in documents):
+            super().bulk(self.others.pop(0), timeout_seconds)
+        return super().bulk(documents, timeout_seconds)
+
+
+def test_an_event_between_the_two_requests_of_a_report_is_not_overwritten() -> None:
+    text = report(status="success", exitCode=0)
+    cluster = Racing(of_event(FAILED))
+    write(cluster, of_event(UNKNOWN))
+    assert write(cluster, of_report(text)) == DeliveryResult(indexed=1)
+    (document,) = cluster.documents.values()
+    assert document == written(of_report(text), of_event(UNKNOWN), of_event(FAILED))
+    assert document["task"]["status"] == "failure"
+
+
+def test_an_invocation_that_ends_between_the_two_requests_is_repaired_by_its_retry() -> None:
+    class Dying(FakeSearchCluster):
+        is_dead = True
+
+        def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+            if self.is_dead and any(document.stored is not None for document in documents):
+                self.is_dead = False
+                raise ClusterError("died", status=400)
+            return super().bulk(documents, timeout_seconds)
+
+    text = report(status="success", exitCode=0)
+    cluster = Dying()
+    write(cluster, of_event(UNKNOWN, CHECKPOINT))
+    with pytest.raises(ClusterError):
+        write(cluster, of_report(text))
+    write(cluster, of_report(text))
+    (document,) = cluster.documents.values()
+    assert document == written(of_report(text), of_event(UNKNOWN))
+
+
+def test_a_report_without_a_document_takes_one_request() -> None:
+    cluster = FakeSearchCluster()
+    write(cluster, [*of_report(report()), *of_report(report(taskId="0" * 32))])
+    assert cluster.requests == 1
+
+
+@pytest.mark.parametrize("ended", [SUCCEEDED, UNKNOWN])
+def test_an_event_alone_makes_a_document(ended: StoppedTask) -> None:
+    document = written(of_event(ended))
+    expected = ("success", "success") if ended is SUCCEEDED else ("unknown", "unknown")
+    assert (document["task"]["status"], document["event"]["outcome"]) == expected
+    assert document["task"]["complete"] is False
+
+
+def test_the_status_and_the_interval_of_a_checkpoint_are_none_of_the_runs() -> None:
+    document = written(of_event(UNKNOWN, CHECKPOINT))
+    assert document["usage"]["memory"]["used_mb"]["max"] == 500
+    assert (document["task"]["status"], document["event"]["outcome"]) == ("unknown", "unknown")
+    assert "exit_code" not in document["task"]
+    assert "interval" not in document
 
 
 def test_a_checkpoint_in_its_own_index_keeps_its_interval() -> None:
-    document = of_report(CHECKPOINT)
-    assert document.upsert is None
+    (document,) = of_report(CHECKPOINT)
+    assert (document.upsert, document.is_report) == (None, False)
     assert document.fields["interval"]["end"] == "2026-03-01T10:12:28.000Z"
 
 
-def test_a_checkpoints_interval_is_none_of_the_runs() -> None:
-    document = of_event(SUCCEEDED, CHECKPOINT)
-    assert document.upsert is not None
-    assert document.upsert["usage"]["memory"]["used_mb"]["max"] == 500
-    assert "interval" not in document.upsert
+def test_a_report_that_cannot_be_indexed_leaves_the_events_document() -> None:
+    report_part, event_part = of_event(FAILED, report())
+    rejected = replace(report_part, id="another")
+    document = written([event_part])
+    assert rejected.is_report
+    assert (document["task"]["status"], document["task"]["complete"]) == ("failure", False)

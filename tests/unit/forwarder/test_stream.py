@@ -14,7 +14,7 @@ from forwarder.errors import DeliveryError, PayloadError
 from forwarder.search.delivery import Delivery
 from forwarder.settings import ForwarderSettings
 from forwarder.stream import StreamResult, forward_records, is_stream_event
-from forwarder.subscription import MAX_PAYLOAD_BYTES, Counts
+from forwarder.subscription import Counts
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, fails, takes_all
 from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT
@@ -104,13 +104,12 @@ def test_a_cluster_that_stays_down_fails_the_whole_invocation_and_keeps_nothing(
 
 def test_records_that_are_large_together_are_delivered_one_after_the_other() -> None:
     """Hundreds of records that each unpack to 64 MiB do not fit into a function's memory."""
-    large = packed({**DOCUMENT, "logEvents": [{"id": "1", "message": "x" * (MAX_PAYLOAD_BYTES // 2 + 1)}]})
+    message = json.dumps({**REPORT, "note": "x" * 3 * 1024 * 1024})
+    large = packed({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": message}]})
     cluster = FakeCluster(takes_all)
-    result, _ = forwarded(
-        cluster, KeepingStore(), WITH_QUEUE, record(1, reports("a")), record(2, large), record(3, large)
-    )
-    assert result == StreamResult(counts=Counts(indexed=1, skipped=2))
-    assert len(cluster.requests) == 1
+    result, _ = forwarded(cluster, KeepingStore(), WITH_QUEUE, *(record(number, large) for number in range(3)))
+    assert result == StreamResult(counts=Counts(indexed=3))
+    assert [len(request) for request in cluster.requests] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from forwarder.lines import InvalidReport, read_line
 from forwarder.search.cluster import bulk_lines
 from forwarder.search.delivery import Delivery, DeliveryResult, Failure, message_body
 from forwarder.settings import ForwarderSettings
-from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, classify_lines, decode_event, forward
+from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
 from profiler.record.model import Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, takes_all
@@ -56,6 +56,7 @@ def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
 
 DECODED = Payload(
     message_type="DATA_MESSAGE",
+    owner="111122223333",
     log_group="/ecs/jobs",
     log_stream="ecs/batch/0123",
     log_events=(LogEvent("1", 1772359202500, "hello"),),
@@ -115,12 +116,15 @@ def test_a_damaged_log_event_does_not_affect_the_others(bad: bytes, kept: str, r
 
 def test_a_log_event_without_a_message_is_refused_alone() -> None:
     (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 5, "message": null}', b"{}", GOOD))
-    lines = classify_lines(payload, ForwarderSettings(forward_log_lines=True))
-    assert [document.id for document in lines.documents] == ["1"]
-    assert {failure.reason for failure in lines.failures} == {"The log event has no message."}
-    assert lines.failures[0].document == {
-        "logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123", "id": "2", "timestamp": 5, "message": None
-    }  # fmt: skip
+    settings = ForwarderSettings(forward_log_lines=True)
+    *refused, document = [read_event(payload, line, settings) for line in payload.lines]
+    assert isinstance(document, Document)
+    assert document.id == "1"
+    place = {"logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123"}
+    assert refused == [
+        Failure({**place, "id": "2", "timestamp": 5, "message": None}, "The log event has no message."),
+        Failure({**place, "id": None, "timestamp": None, "message": None}, "The log event has no message."),
+    ]
 
 
 def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
@@ -132,7 +136,9 @@ def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
     (payload,) = decode_event(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
-    (document,) = classify_lines(payload, ForwarderSettings()).documents
+    (log_event,) = payload.lines
+    document = read_event(payload, log_event, ForwarderSettings())
+    assert isinstance(document, Document)
     assert "\ufffd" in document.id
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
     assert json.loads(document.fields["record"])["record"]["container"]["name"] == document.id.removeprefix("0123/")
@@ -169,6 +175,79 @@ def test_a_bomb_is_not_unpacked(members: int) -> None:
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
         decode_event(packed(bomb))
+
+
+GARBAGE = [b"garbage", b"{", b"null", b"[1]", b'{"logEvents": 7}', b"\x00", b"\xff"]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+def test_garbage_after_a_whole_document_is_kept_and_the_document_is_indexed(garbage: bytes) -> None:
+    whole = json.dumps(DOCUMENT).encode()
+    first, second, rest = decode_event(packed(gzip.compress(whole + b"\n" + whole + garbage)))
+    assert (first, second, rest.lines) == (DECODED, DECODED, ())
+    (failure,) = rest.damaged
+    assert failure.document == garbage.decode("utf-8", "backslashreplace")
+    assert failure.reason.startswith("It follows a CloudWatch Logs document: ")
+
+
+TASK, OTHER_TASK = "158d1c8083dd49d6b527399fd6414f5c", "0" * 32
+
+
+@pytest.mark.parametrize(
+    ("document", "record", "is_trusted"),
+    [
+        ({}, {"taskId": TASK, "accountId": "111122223333"}, True),
+        ({}, {"taskId": TASK}, True),
+        ({"owner": ""}, {"taskId": TASK, "accountId": "999988887777"}, True),
+        ({"logStream": f"ecs/task-monitor/{TASK}"}, {"taskId": TASK}, True),
+        ({"logStream": "a stream of its own"}, {"taskId": TASK}, True),
+        ({}, {"taskId": TASK, "accountId": "999988887777"}, False),
+        ({"logStream": f"ecs/batch/{OTHER_TASK}"}, {"taskId": TASK}, False),
+        ({"logStream": f"a/prefix/batch/{TASK}"}, {"taskId": "local"}, False),
+    ],
+)
+def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
+    document: dict[str, Any], record: dict[str, Any], *, is_trusted: bool
+) -> None:
+    """It would overwrite the document of another run: any program of a task can print a line."""
+    line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
+    payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
+    store, writer = KeepingStore(), RecordingWriter()
+    counts = forward(decode_event(payload), ForwarderSettings(), writer, store, print)
+    assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
+    assert all(failure.document == line and "not trusted" in failure.reason for failure in store.kept)
+
+
+def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
+    held: list[int] = []
+
+    class Measuring(RecordingWriter):
+        def deliver(self, documents: list[Document]) -> DeliveryResult:
+            held.append(sum(len(str(document.fields["message"])) for document in documents))
+            return super().deliver(documents)
+
+    events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
+    settings = ForwarderSettings(forward_log_lines=True)
+    payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
+    counts = forward(payloads, settings, Measuring(), KeepingStore(), print)
+    assert counts.indexed == len(events)
+    assert max(held) <= 5 * 1024 * 1024
+    assert len(held) > sum(held) // (5 * 1024 * 1024)
+    assert min(held[:-1]) > 2 * 1024 * 1024
+
+
+def test_many_short_lines_are_not_held_at_a_time() -> None:
+    """The fields of a document need more memory than a short line."""
+    sizes: list[int] = []
+
+    class Counting(RecordingWriter):
+        def deliver(self, documents: list[Document]) -> DeliveryResult:
+            sizes.append(len(documents))
+            return super().deliver(documents)
+
+    events = tuple(LogEvent(str(number), 1, "") for number in range(12_000))
+    forward([Payload(log_events=events)], ForwarderSettings(forward_log_lines=True), Counting(), KeepingStore(), print)
+    assert sizes == [5120, 5120, 1760]
 
 
 @given(st.binary(max_size=300))

@@ -1,7 +1,7 @@
 """From a stopped task to its document and its notice, with fakes for all external services."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from forwarder.documents import Document
 from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
 from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.notice import KilledProcesses, Notice, compare
+from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, compare
 from forwarder.search.delivery import DeliveryResult, Failure
 from forwarder.settings import NoticeSettings
 from forwarder.task.containers import LogStream
@@ -65,15 +65,23 @@ class World:
         self.telling_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
         self.rejected: tuple[Failure, ...] = ()
+        self.log_errors: list[DeliveryError] = []
         self.reads = 0
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
         self.indexed_reports: list[FoundReport | ClusterError | None] | None = None
 
-    def newest(self, place: LogStream) -> Sequence[str]:
+    def newest(self, place: LogStream) -> Iterator[str]:
         self.reads += 1
-        return self.lines.get(place.stream, [])
+        if self.log_errors:
+            raise self.log_errors.pop(0)
+        return reversed(self.lines.get(place.stream, []))
+
+    @property
+    def runs(self) -> set[str]:
+        """The ids of the written documents."""
+        return {document.id for document in self.documents}
 
     def index(self) -> Index:
         if self.index_error is not None:
@@ -148,10 +156,10 @@ def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
     assert (kind, notice.family, notice.revision, notice.exit_code) == ("failure", "nightly", "5", 1)
     assert (notice.numbers.duration_ms, notice.numbers.cpu_maximum_percent) == (60000, 90.0)
     assert notice.is_complete
-    (document,) = world.documents
-    assert (document.index, document.upsert) == ("task-reports-2026.03", None)
-    assert document.fields["task"]["complete"] is True
-    assert document.fields["task"]["stop_code"] == "EssentialContainerExited"
+    numbers, own = world.documents
+    assert (numbers.index, numbers.id) == (own.index, own.id) == ("task-reports-2026.03", f"{task().id}/batch")
+    assert numbers.fields["task"]["complete"] is True
+    assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
     assert world.time.pauses == []
 
 
@@ -225,7 +233,7 @@ def test_streams_that_are_not_known_are_not_waited_for(described: Mapping[str, A
     world = World(described=described)
     world.handle(task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]))
     assert (world.time.pauses, world.reads) == ([], 0)
-    assert len(world.documents) == len(world.notices) == 1
+    assert len(world.runs) == len(world.notices) == 1
 
 
 @pytest.mark.parametrize("silent", ["task-monitor", "batch"])
@@ -265,7 +273,7 @@ def test_the_document_is_written_even_if_slack_fails() -> None:
     world.slack_error = DeliveryError("Slack is away.")
     with pytest.raises(DeliveryError, match="Slack is away"):
         world.handle()
-    assert len(world.documents) == 1
+    assert len(world.runs) == 1
 
 
 def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
@@ -282,7 +290,7 @@ def test_the_document_is_written_even_if_slacks_settings_are_wrong() -> None:
     world.telling_error = SettingsError("The secret of Slack cannot be read.")
     with pytest.raises(SettingsError, match=r"^The secret of Slack cannot be read\.$"):
         world.handle()
-    assert len(world.documents) == 1
+    assert len(world.runs) == 1
 
 
 def test_slacks_settings_are_not_looked_at_for_what_nobody_wants_to_hear_of() -> None:
@@ -306,7 +314,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
     )
     with pytest.raises(SettingsError, match="NOTIFY is neither"):
         handling.handle(task())
-    assert (len(world.documents), world.notices) == (1, [])
+    assert (len(world.runs), world.notices) == (1, [])
 
 
 def test_what_failed_twice_is_raised_once() -> None:
@@ -399,7 +407,7 @@ def test_a_channel_that_fails_neither_stops_the_others_nor_is_forgotten() -> Non
     world.slack_error = DeliveryError("Slack is away.")
     with pytest.raises(DeliveryError, match=r"^Slack is away\.$"):
         world.handle()
-    assert (len(world.notices), len(other.posted), len(world.documents)) == (0, 1, 1)
+    assert (len(world.notices), len(other.posted), len(world.runs)) == (0, 1, 1)
 
 
 def test_a_retry_repeats_only_the_channel_that_failed() -> None:
@@ -507,7 +515,7 @@ def test_without_a_cluster_people_are_still_told() -> None:
 def test_who_is_told_of_what(detail: dict[str, Any], settings: dict[str, Any], notified: str | None) -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle(task(**detail), **settings)["notified"] == notified
-    assert len(world.documents) == 1
+    assert len(world.runs) == 1
 
 
 def test_a_task_whose_batch_is_unknown_is_told_and_not_indexed() -> None:
@@ -537,16 +545,39 @@ def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name
     assert world.notices[0][0].container == "batch"
 
 
+def ended(duration_ms: float | None, **more: Any) -> Notice:
+    return Notice(
+        verdict="success",
+        category="exit",
+        family="nightly",
+        task_id="1",
+        numbers=RunNumbers(duration_ms=duration_ms),
+        **more,
+    )
+
+
 class FakeCluster:
-    def __init__(self, durations: list[float], error: ClusterError | None = None) -> None:
+    """A search cluster with successful runs of these durations, some of them in the ECS cluster ``jobs``."""
+
+    def __init__(self, durations: list[float], error: ClusterError | None = None, in_jobs: int = 0) -> None:
         self._durations = durations
         self._error = error
+        self._in_jobs = in_jobs
+        self.body: Mapping[str, Any] = {}
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         if self._error is not None:
             raise self._error
         assert index == "task-reports-*"
-        return {"hits": {"hits": [{"_source": {"usage": {"duration_ms": value}}} for value in self._durations]}}
+        self.body = body
+        sources = [
+            {
+                "usage": {"duration_ms": value},
+                "orchestrator": {"cluster": {"name": "jobs" if number < self._in_jobs else "test"}},
+            }
+            for number, value in enumerate(self._durations)
+        ]
+        return {"hits": {"hits": [{"_source": source} for source in sources]}}
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
         raise NotImplementedError
@@ -567,13 +598,33 @@ class FakeCluster:
     ],
 )
 def test_the_comparison_with_recent_runs(durations: list[float], duration: float | None, sentence: str | None) -> None:
-    cluster = FakeCluster(durations)
-    assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=duration) == sentence
+    assert compare(FakeCluster(durations), ended(duration), prefix="task") == sentence
+
+
+@pytest.mark.parametrize(
+    ("in_jobs", "sentence"),
+    [
+        (5, "About as long as the median of the last 5 successful runs."),
+        (4, "4.0× shorter than the median of the last 12 successful runs."),
+    ],
+)
+def test_recent_runs_in_the_same_cluster_are_preferred(in_jobs: int, sentence: str) -> None:
+    runs = FakeCluster([1000.0] * in_jobs + [4000.0] * (12 - in_jobs), in_jobs=in_jobs)
+    assert compare(runs, ended(1000, cluster="jobs"), prefix="task") == sentence
+
+
+def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
+    cluster = FakeCluster([])
+    arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/1"
+    compare(cluster, ended(5, task_arn=arn, region="eu-west-1"), prefix="task")
+    terms = cluster.body["query"]["bool"]["filter"]
+    assert {"term": {"cloud.account.id": "111122223333"}} in terms
+    assert {"term": {"cloud.region": "eu-west-1"}} in terms
 
 
 def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
     cluster = FakeCluster([], ClusterError("away", status=None))
-    assert compare(cluster, prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+    assert compare(cluster, ended(5), prefix="task") is None
 
 
 @pytest.mark.parametrize(
@@ -593,7 +644,7 @@ def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None
         def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
             return answer
 
-    assert compare(Odd([]), prefix="task", family="nightly", task_id="1", duration_ms=5) is None
+    assert compare(Odd([]), ended(5), prefix="task") is None
 
 
 def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
@@ -611,3 +662,36 @@ def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int
     world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
     world.handle(task())
     assert world.notices[0][0].numbers.killed == (KilledProcesses(count=2, names=("worker",)) if count else None)
+
+
+XRAY_AND_BATCH = definition(container("xray-daemon"), container("batch"), container("task-monitor", essential=False))
+
+
+def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure() -> None:
+    """The X-Ray daemon comes first in the definition and ends with 0 after ECS stops it."""
+    world = World(described=XRAY_AND_BATCH)
+    ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
+    assert world.handle(ended) == {"status": "failure", "indexed": True, "notified": "failure"}
+    ((notice, _),) = world.notices
+    assert (notice.container, notice.exit_code, notice.log_stream) == ("batch", 1, BATCH_STREAM)
+    assert world.documents[-1].id == "4dd5853f44b341ee8281f38229bee377/batch"
+    (warning,) = world.warnings
+    assert "xray-daemon, batch" in warning
+    assert "TASK_PROFILER_CONTAINER" in warning
+
+
+def test_the_logs_are_read_again_if_they_were_busy() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.log_errors = [DeliveryError("CloudWatch Logs is busy.")]
+    assert world.handle(report_wait_seconds=4.0)["notified"] == "failure"
+    assert world.notices[0][0].is_complete
+
+
+def test_logs_that_stay_busy_raise_before_the_notice_so_that_it_is_not_spent() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
+    with pytest.raises(DeliveryError, match="busy"):
+        world.handle(report_wait_seconds=4.0)
+    assert (world.notices, world.documents, world.done) == ([], [], set())
+    world.log_errors.clear()
+    assert world.handle()["notified"] == "failure"

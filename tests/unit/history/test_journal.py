@@ -1,6 +1,7 @@
 """The files of runs in progress, on a real file system."""
 
 import os
+import resource
 from fcntl import LOCK_EX, flock
 from itertools import pairwise
 from pathlib import Path
@@ -86,6 +87,21 @@ def test_two_that_look_at_once_do_not_both_take_it(folder: str) -> None:
     assert next(runs).so_far == FIRST
     assert found(folder) == []
     runs.close()  # type: ignore[attr-defined]  # a generator
+    assert found(folder) == [FIRST]
+
+
+def test_a_write_that_fails_leaves_the_last_complete_file_only(folder: str) -> None:
+    journal = RunJournal(folder, "a")
+    journal.write(FIRST)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))  # as if the disk were full
+    try:
+        with pytest.raises(OSError, match="too large"):
+            journal.write(SECOND)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(folder) == ["a.run"]  # noqa: PTH208
+    kill(journal)
     assert found(folder) == [FIRST]
 
 

@@ -50,6 +50,7 @@ from profiler.record.model import (
     Distribution,
     Interval,
     Metrics,
+    OtherContainer,
     Record,
     RecordType,
     Report,
@@ -541,7 +542,7 @@ def keep(file: Path, *task_ids: str) -> None:
     history = HistoryStore(file, FakeClock())
     for day, task_id in enumerate(task_ids, start=1):
         point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
-        assert history.add(encode(report(task_id, day=day)), (point,), max_runs=100) is None
+        assert history.add(encode(report(task_id, day=day)), report(task_id, day=day), (point,), max_runs=100) is None
 
 
 def test_the_history_becomes_a_page(here: Path) -> None:
@@ -571,7 +572,7 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatc
 def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
     point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
     history = HistoryStore(here / "history.sqlite3", FakeClock())
-    assert history.add(encode(report("a")), (point,), max_runs=100) is None
+    assert history.add(encode(report("a")), report("a"), (point,), max_runs=100) is None
     assert call().exit_code == 0
     course = data_of(here / "task-report.html")["series"]["0"]
     assert course == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
@@ -607,6 +608,21 @@ def test_one_run_is_all_there_is_with_run(here: Path) -> None:
     data = data_of(here / "one.html")
     assert data["onlyOne"]
     assert [run["id"] for run in data["runs"]] == ["aa"]
+
+
+def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Path) -> None:
+    one = report("a")
+    others = (OtherContainer(name="side"),)
+    both = (
+        replace(one, record=replace(one.record, containers=others)),
+        replace(one, record=replace(one.record, container=Container(name="side"), containers=others)),
+    )
+    lines = b"\n".join(map(encode, both))
+    error = call("--from", "-", "--run", "a", given=lines).exception
+    assert isinstance(error, TaskProfilerError)
+    assert "choose one by a/" in str(error)
+    assert call("--from", "-", "--run", "a/side", given=lines).exit_code == 0
+    assert [run["container"] for run in data_of(here / "task-report.html")["runs"]] == ["side"]
 
 
 def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:

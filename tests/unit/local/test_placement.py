@@ -1,8 +1,17 @@
 from msgspec.structs import replace
 
 from profiler.aggregation.build_record import ResourceLimits
-from profiler.local.build_record import Placement, apply_placement, apply_placement_limits
-from profiler.record.model import Container, Metrics, Record, TaskSize
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.local.build_record import (
+    Placement,
+    RunFacts,
+    RunIdentity,
+    RunSoFar,
+    apply_placement,
+    apply_placement_limits,
+    build_unfinished_record,
+)
+from profiler.record.model import Container, Metrics, Monitor, Record, Sampling, TaskSize
 from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sources.linux.host import Host
 from tests.fakes import START_NS, seconds
@@ -81,3 +90,25 @@ def test_the_tasks_limits_bound_the_command() -> None:
         vcpu=0.5, memory_bytes=2 * GIB
     )
     assert apply_placement_limits(cgroup, Placement(task=TaskMetadata(), container=OWN), Host(vcpu=4)) == cgroup
+
+
+def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
+    so_far = RunSoFar(
+        started_ns=START_NS,
+        read_ns=START_NS + seconds(5),
+        usage=ContainerUsage(seconds(1)),
+        cpu_ns=seconds(2),
+        peak_bytes=GIB,
+        facts=RunFacts(placement=Placement(task=TASK, container=OWN)),
+    )
+    identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4))
+    record = build_unfinished_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), Monitor(version="1"))
+    assert (record.task_id, record.family, record.launch_type, record.status) == (
+        "0123",
+        "nightly",
+        "FARGATE",
+        "unknown",
+    )
+    assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)
+    assert record.metrics.init_duration_ms == 20_000
+    assert (record.metrics.duration_ms, record.metrics.billed_duration_ms) == (None, None)

@@ -678,6 +678,25 @@ def test_several_candidates_get_a_report_each_and_one_error() -> None:
     assert world.report()["monitor"]["warnings"] == [error]
 
 
+def test_a_task_with_several_reports_has_one_cost_until_its_end() -> None:
+    """The sum of the reports' costs is that of the task."""
+    world = World(batch_ends=50.5)
+    world.others = (
+        ContainerMetadata(
+            name="web",
+            docker_id="w",
+            known_status="STOPPED",
+            exit_code=0,
+            started_ns=START_NS,
+            finished_ns=START_NS + seconds(2),
+        ),
+    )
+    world.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
+    (first,) = world.run().printed()
+    assert "cost" not in first["record"]
+    assert world.report()["cost"]["usd"] > 0
+
+
 def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
     world = World(stop_at=12.0, container="bach").run()
     (document,) = world.printed()

@@ -1,6 +1,7 @@
 """Lines to runs, and which run a name selects."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.model import Report, encode
+from profiler.record.model import Container, Metrics, Report, encode
 from profiler.runs.files import find_run_lines, messages
-from profiler.runs.source import PastRun, RunFilter, find_run, group_lines, run_line
+from profiler.runs.source import PastRun, RunFilter, find_run, find_runs, group_lines, run_line
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 
@@ -77,6 +78,47 @@ def test_a_family_selects_its_latest_run_and_comes_before_an_id() -> None:
     assert found("etl", *runs) == at(2)
     assert found("l*", *runs) == at(3)
     assert found("etl-", *runs) == at(3)
+
+
+def containers(*names: str, number: int = 1, **more: Any) -> list[PastRun]:
+    """The reports of the containers of one task, each listing the others and the monitor."""
+    everyone = {name: Metrics() for name in ("task-monitor", *names)}
+    return [
+        PastRun(
+            report=report(
+                number,
+                container=Container(name=name),
+                others={other: one for other, one in everyone.items() if other != name},
+                **more,
+            )
+        )
+        for name in names
+    ]
+
+
+def test_every_container_of_a_task_with_a_report_is_found() -> None:
+    both = containers("batch", "side", task_id="abc")
+    for name in ("abc", "ab", "nightly", None):
+        found = find_runs(ListedRuns([past(0, "xyz"), *both]), RunFilter(run=name))
+        assert [run.report.record.container.name for run in found] == ["batch", "side"]
+
+
+def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
+    runs = containers("batch", "side", task_id="abc")
+    for name in ("batch", "side"):
+        (run,) = find_runs(ListedRuns(runs), RunFilter(run=f"abc/{name}"))
+        assert run.report.record.container.name == name
+        assert find_run(ListedRuns(runs), RunFilter(run="abc"), name) == run
+    with pytest.raises(
+        TaskProfilerError, match="a report of each of 2 containers: choose one by abc/batch or abc/side"
+    ):
+        find_run(ListedRuns(runs), RunFilter(run="abc"))
+
+
+def test_a_task_whose_other_container_is_the_monitor_is_searched_once() -> None:
+    listed = ListedRuns([*containers("batch", task_id="abc"), past(0, "abc")])
+    assert len(find_runs(listed, RunFilter(run="abc"))) == 1
+    assert listed.read == 1
 
 
 @pytest.mark.parametrize(

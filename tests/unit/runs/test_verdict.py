@@ -94,6 +94,12 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         "The monitor did not see the end of the batch.",
     ),
     (
+        changed(UNKNOWN, launch_type="LOCAL"),
+        None,
+        "warning: The end of nightly-etl:26 is unknown.",
+        "The profiler did not see the end of the command.",
+    ),
+    (
         changed(running(), status="unknown"),
         None,
         "warning: nightly-etl:26 ended after 12m 00s, and how is unknown.",

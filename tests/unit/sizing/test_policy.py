@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from profiler.record.model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
-from profiler.sizing.evidence import families_of
+from profiler.sizing.evidence import Families
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.requirements import facts_of
-from tests.runs import report
+from tests.runs import evidence_of, report
 
 GB = 1024
 NONE = PriceOverrides()
@@ -24,10 +24,14 @@ NONE = PriceOverrides()
 
 def advice(reports: Iterable[Report], policy: Policy | None = None, target: DeploymentTarget | None = None) -> Advice:
     policy = policy or Policy()
-    (family,) = families_of(reports, last=policy.last_runs).values()
-    evidence = family.evidence()
-    assert evidence is not None
-    return advise(evidence, policy, NONE, target)
+    return advise(evidence_of(reports, last=policy.last_runs), policy, NONE, target)
+
+
+def collected(reports: Iterable[Report]) -> Families:
+    families = Families()
+    for one in reports:
+        families.add(one)
+    return families
 
 
 def size(reports: Iterable[Report], **more: Any) -> tuple[float | None, float | None]:
@@ -155,7 +159,7 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     found = advice(runs)
     assert found.choice.size.memory_mb == 3072
     evidence = found.evidence
-    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_runs) == (1, 1, 1, 3)
+    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_tasks) == (1, 1, 1, 3)
     assert found.reasons[0] == (
         "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
         "1 more ran out of memory before the first measurement."
@@ -164,8 +168,7 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
 
 
 def test_a_death_alone_is_no_measured_run() -> None:
-    (family,) = families_of([unmeasured_death(0)]).values()
-    assert family.evidence() is None
+    assert list(collected([unmeasured_death(0)]).evidence().values()) == [None]
 
 
 @pytest.mark.parametrize(("launch_type", "memory_mb"), [("FARGATE", 3072), ("EC2", 2112)])
@@ -220,7 +223,7 @@ def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
     for launch_type in ("EC2", "MANAGED_INSTANCES"):
         on_instances = report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type=launch_type)
         assert "largest" not in reasons(on_instances)
-        assert "outside Fargate, a size has no price." in reasons(on_instances)
+        assert "outside Fargate, a size has no price: --on-fargate REGION" in reasons(on_instances)
 
 
 def test_of_windows_the_largest_size_is_another() -> None:
@@ -362,8 +365,7 @@ def test_a_run_without_numbers_is_counted_and_ignored() -> None:
     found = advice(runs).evidence
     assert (found.runs, found.ignored) == (1, 1)
     assert found.first_started_at == found.last_started_at == runs[0].record.started_at
-    (family,) = families_of(runs[1:]).values()
-    assert family.evidence() is None
+    assert list(collected(runs[1:]).evidence().values()) == [None]
 
 
 def test_what_stays_is_told_apart_from_what_was_chosen() -> None:
@@ -418,7 +420,12 @@ def test_a_spike_is_said_with_what_would_be_enough_without_it() -> None:
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
     """1000 MB, and 50 more with each run: 1450 in the tenth run, and 2050 twelve runs later."""
     runs = [report(n, peak_mb=1000 + 50 * n) for n in range(10)]
-    assert "grows by about 50 MB a run: it will pass the limit of 2 GB in about 12 runs." in reasons(*runs)
+    assert (
+        "The memory peak grows by about 50 MB a run (over 10 runs): 0.25 vCPU, 2 GB would be too small in about 12 "
+        "runs, so a size with more memory is recommended."
+    ) in reasons(*runs)
+    slow = [report(n, peak_mb=600 + 10 * n) for n in range(10)]
+    assert "grows by about 10 MB a run: it will pass the limit of 1 GB in about 34 runs and" in reasons(*slow)
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
 
 
@@ -453,8 +460,9 @@ def test_gpus_that_no_run_used_are_said() -> None:
 def test_the_json_has_the_names_of_the_contract() -> None:
     runs = [report(0), killed(1), report(2, peak_mb=None, p95=None)]
     shown = as_json(advice(runs))
-    assert list(shown) == ["family", "runs", "current", "recommended", "savingPercent", "sizes", "reasons", "evidence"]
-    assert (shown["family"], shown["runs"]) == ("nightly", 2)
+    names = "family accountId region runs current recommended savingPercent sizes reasons evidence"
+    assert list(shown) == names.split()
+    assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == ("nightly", None, "us-east-1", 2)
     assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
     assert shown["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
     assert shown["evidence"] == {

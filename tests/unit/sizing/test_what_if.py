@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from profiler.record.model import Metrics, Report, SlowdownBounds, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.duration import DurationFactor, duration_factors, monotone, quotient, saturated_percent
-from profiler.sizing.evidence import families_of
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.requirements import facts_of
 from profiler.sizing.what_if import SizeOption, runs_per_month
-from tests.runs import report, slowdown
+from tests.runs import evidence_of, report, slowdown
 
 GB = 1024
 VCPU_USD, GB_USD = 0.04048, 0.004445
@@ -36,9 +35,7 @@ def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float 
 
 
 def advice(reports: Iterable[Report], target: DeploymentTarget | None = None, **policy: Any) -> Advice:
-    (family,) = families_of(reports).values()
-    evidence = family.evidence()
-    assert evidence is not None
+    evidence = evidence_of(reports)
     return advise(evidence, Policy(**policy), PriceOverrides(), target)
 
 
@@ -275,10 +272,8 @@ DAY_NS = 24 * 3600 * 10**9
     ],
 )
 def test_runs_by_month_need_five_runs_and_a_day(runs: int, window_ns: int, by_month: float | None) -> None:
-    (family,) = families_of([measured()]).values()
-    evidence = family.evidence()
-    assert evidence is not None
-    found = runs_per_month(replace(evidence, runs=runs, window_ns=window_ns))
+    evidence = evidence_of([measured()])
+    found = runs_per_month(replace(evidence, window_tasks=runs, window_ns=window_ns))
     assert found == (None if by_month is None else pytest.approx(by_month, rel=0.01))
 
 
@@ -317,9 +312,7 @@ def test_what_keeps_the_memory_from_being_smaller_is_said() -> None:
 
 
 def test_the_record_of_a_run_has_no_reason_about_options_of_the_command() -> None:
-    (family,) = families_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)]).values()
-    evidence = family.evidence()
-    assert evidence is not None
+    evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
     brief = advise(evidence, Policy(), PriceOverrides(), brief=True).reasons
     assert not any("--" in reason for reason in brief)
     assert any("For 60 % of the time" in reason for reason in brief)

@@ -275,6 +275,16 @@ def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
     assert [process.arguments for process in source.read().processes] == [("job.py", "--day", "1")]
 
 
+def test_the_name_has_the_script_and_no_arguments(machine: FakeProc) -> None:
+    machine.process(7, name="bash", arguments=("run.sh", "secret"), faults=1)
+    source = machine.source()
+    assert [process.name for process in source.read().processes] == ["bash run.sh"]
+    machine.process(7, name="python3", arguments=("job.py", "--token", "secret"), faults=2)
+    assert [process.name for process in source.read().processes] == ["python3 job.py"]
+    with_arguments = machine.source(with_arguments=True)
+    assert [process.name for process in with_arguments.read().processes] == ["python3"]
+
+
 def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> None:
     machine.process(1, docker_id=OTHER)
     assert machine.source().read() == ProcessSnapshot()

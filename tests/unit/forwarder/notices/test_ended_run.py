@@ -16,7 +16,7 @@ from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice, RunNumbers
 from profiler.record.model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES
+from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM
 
 KIBANA = "https://kibana.example.com"
 RECORD = Record(
@@ -80,6 +80,7 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     run = detail(RUN)
     links, advice = run.pop("links"), run.pop("recommendation")
     assert run == {
+        "text": "etl_daily:7 succeeded: why.",
         "taskId": "0123",
         "taskArn": "arn:task/0123",
         "cluster": "jobs",
@@ -131,6 +132,55 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
     run = detail(replace(RUN, record=replace(RECORD, metrics=metrics)))
     assert "metrics" not in run
     assert run["taskId"] == "0123"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {},
+            "etl_daily:7 failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
+        ),
+        ({"exit_code": None, "reason": None, "revision": None}, "etl_daily failed."),
+        ({"verdict": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
+        ({"verdict": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
+        (
+            {"exit_code": 1, "reason": 'exec: "C:\\etl": \n not found'},
+            "etl_daily:7 failed with exit code 1: exec: 'C:/etl':   not found.",
+        ),
+    ],
+)
+def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
+    assert detail(replace(OOM, **changes))["text"] == text
+
+
+def embedded(value: Any, path: str = "") -> dict[str, str]:
+    """The texts of a detail by their paths."""
+    if isinstance(value, dict):
+        return {name: text for key, item in value.items() for name, text in embedded(item, f"{path}.{key}").items()}
+    if isinstance(value, list):
+        return {
+            name: text for index, item in enumerate(value) for name, text in embedded(item, f"{path}.{index}").items()
+        }
+    return {path: value} if isinstance(value, str) else {}
+
+
+RAW = {".stoppedReason", ".cost.priceBasis"}
+HOSTILE = replace(
+    RECORD,
+    finished_at='"\\',
+    recommendation=replace(RECORD.recommendation or Recommendation(), reasons=('say "more"\\\x07',)),
+)
+
+
+@settings(deadline=None)
+@given(NOTICES, NOTICES)
+def test_templates_can_embed_every_text_but_the_reason_of_ecs(notice: Notice, other: Notice) -> None:
+    """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
+    run = detail(replace(notice, record=HOSTILE, finished_at=other.reason, reason=f'"{notice.reason}\\'))
+    for path, text in embedded(run).items():
+        if path not in RAW and not path.startswith(".metrics"):
+            assert json.loads(f'"{text}"') == text, path
 
 
 def test_the_schema_in_the_docs_is_that_of_the_type() -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -137,9 +138,23 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
     assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_an_index_that_is_forbidden_fails_the_invocation_and_the_others_are_written(status: int) -> None:
-    cluster = FakeCluster(items(n1=status))
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, None),
+        (403, "cluster_block_exception"),
+        (404, "index_not_found_exception"),
+        (400, "validation_exception"),
+        (400, "index_closed_exception"),
+        (500, None),
+    ],
+)
+def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(status: int, error: str | None) -> None:
+    def answer(batch: Sequence[Document]) -> list[ItemResult]:
+        failed = ItemResult(status=status, reason="because", error=error)
+        return [failed if document.id == "1" else ItemResult(status=200) for document in batch]
+
+    cluster = FakeCluster(answer)
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
         deliver(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
@@ -296,12 +311,51 @@ def test_a_document_is_cut_between_two_characters(character: str) -> None:
     assert set(json.loads(body)["document"]) == {character}
 
 
+class FakeQueue:
+    """Accepts batches as SQS does: ten messages, one mebibyte together. Refuses single messages with this code."""
+
+    def __init__(self, refuses: str | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self._refuses = refuses
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+        bodies = [entry["MessageBody"] for entry in Entries]
+        assert 1 <= len({entry["Id"] for entry in Entries}) == len(Entries) <= 10
+        assert sum(len(body.encode()) for body in bodies) <= 1024 * 1024
+        self.batches.append(bodies)
+        return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
+
+
+def test_failures_go_to_the_queue_ten_at_a_time() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([Failure(f"line {number}", "why") for number in range(25)])
+    assert [len(batch) for batch in queue.batches] == [10, 10, 5]
+    assert json.loads(queue.batches[2][-1]) == {"document": "line 24", "reason": "why"}
+
+
+def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([Failure("é" * 300_000, "too large")] * 9)
+    assert [len(batch) for batch in queue.batches] == [4, 4, 1]
+
+
+def test_no_failures_need_no_request() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([])
+    assert queue.batches == []
+
+
+def test_a_message_that_the_queue_does_not_take_is_an_error() -> None:
+    with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
+        SqsFailureStore("https://queue", FakeQueue("InternalError")).keep([Failure("x", "y")])
+
+
 def test_a_queue_that_takes_nothing_is_an_error() -> None:
     import botocore.exceptions  # noqa: PLC0415  only this test needs it
 
     class Broken:
-        def send_message(self, *, QueueUrl: str, MessageBody: str) -> object:
-            raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessage")
+        def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+            raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
         SqsFailureStore("https://queue", Broken()).keep([Failure("x", "y")])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.task.containers import LogStream, batch_container, identify_containers
 from forwarder.task.event import EventContainer, StoppedTask, parse_stopped_task
-from forwarder.task.outcome import StopCategory, Verdict, determine_outcome
+from forwarder.task.outcome import StopCategory, Verdict, determine_outcome, judge
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
 EVENT: dict[str, Any] = {
@@ -482,6 +482,68 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
     two = task(containers=[{"name": "a"}, {"name": "b"}])
     assert identify_containers(broken, two).batch is None
     assert identify_containers(broken, task(containers=[])).batch is None
+
+
+OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
+# What the essential containers ended with, by name; the verdict, the batch and the exit code. The definition lists the
+# sidecar first.
+TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], Verdict, str, int | None]] = {
+    "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
+    "the batch failed, its sidecar was stopped": (
+        {"xray": {"exitCode": 143}, "batch": {"exitCode": 1}},
+        "failure",
+        "batch",
+        1,
+    ),
+    "the sidecar crashed": ({"xray": {"exitCode": 2}, "batch": {"exitCode": 143}}, "failure", "xray", 2),
+    "the batch ran out of memory": ({"xray": {"exitCode": 143}, "batch": OOM_CONTAINER}, "failure", "batch", 137),
+    "all succeeded": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 0}}, "success", "xray", 0),
+    "the batch succeeded, ECS stopped its sidecar": (
+        {"xray": {"exitCode": 143}, "batch": {"exitCode": 0}},
+        "success",
+        "batch",
+        0,
+    ),
+    "the batch succeeded, ECS killed its sidecar": (
+        {"xray": {"exitCode": 137}, "batch": {"exitCode": 0}},
+        "success",
+        "batch",
+        0,
+    ),
+    "the sidecar ran out of memory": ({"xray": OOM_CONTAINER, "batch": {"exitCode": 0}}, "failure", "xray", 137),
+    "the end of the batch is unknown": ({"xray": {"exitCode": 0}, "batch": {}}, "unknown", "xray", None),
+    "both were killed": ({"xray": {"exitCode": 137}, "batch": {"exitCode": 143}}, "failure", "xray", 137),
+    "one was killed, the other is unknown": ({"xray": {}, "batch": {"exitCode": 137}}, "failure", "batch", 137),
+    "nothing is known": ({}, "unknown", "xray", None),
+}
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(("ends", "verdict", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
+def test_containers_that_could_all_be_the_batch_are_judged_together(
+    ends: dict[str, dict[str, Any]], verdict: Verdict, batch: str, exit_code: int | None, *, is_reversed: bool
+) -> None:
+    listed = [{"name": name, **end} for name, end in ends.items()]
+    parsed = task(containers=listed[::-1] if is_reversed else listed)
+    monitor = container("task-monitor", essential=False)
+    judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))
+    assert judged.batch is not None
+    assert (judged.outcome.verdict, judged.batch.name, judged.outcome.exit_code) == (verdict, batch, exit_code)
+    assert judged.warning is not None
+    assert "xray, batch" in judged.warning
+
+
+def test_a_stop_from_outside_takes_precedence_over_all_candidates() -> None:
+    listed = [{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]
+    parsed = task(containers=listed, stopCode="UserInitiated", stoppedReason="by user")
+    assert judge(parsed, identify_containers(None, parsed)).outcome.verdict == "stopped"
+
+
+def test_without_a_definition_candidates_that_ended_alike_have_no_batch() -> None:
+    """The order of the event has no meaning."""
+    parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
+    judged = judge(parsed, identify_containers(None, parsed))
+    assert (judged.batch, judged.outcome.verdict) == (None, "success")
 
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")

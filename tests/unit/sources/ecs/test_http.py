@@ -161,3 +161,78 @@ def test_the_time_limit_of_a_kept_connection_is_changed() -> None:
     opened.get("/task", 1)
     opened.get("/task", 2)
     assert stream.timeout == 2
+
+
+def dated(sent: bytes, date: bytes) -> bytes:
+    """The response with a Date, as a server adds it."""
+    return sent.replace(b"\r\nContent-Type", b"\r\nDate: " + date + b"\r\nContent-Type")
+
+
+def divided(sent: bytes, cuts: Iterable[int]) -> list[bytes]:
+    return [sent[start:end] for start, end in pairwise([0, *sorted(cuts), len(sent)])]
+
+
+DATES = b"Sat, 21 Nov 2026 13:16:10 GMT", b"Sat, 21 Nov 2026 13:16:11 GMT"
+REPEATABLE = {
+    name: RESPONSES[name] for name in ("a length", "chunks", "chunks with a trailer", "an announcement before")
+}
+all_cuts = st.lists(st.integers(0, 200), max_size=8)
+
+
+@pytest.mark.parametrize("sent", REPEATABLE.values(), ids=REPEATABLE)
+@given(first_cuts=all_cuts, next_cuts=all_cuts)
+def test_a_response_of_another_date_only_is_the_same_response(
+    sent: bytes, first_cuts: list[int], next_cuts: list[int]
+) -> None:
+    first, following = (dated(sent, date) for date in DATES)
+    kept = connection(Stream([*divided(first, first_cuts), *divided(following, next_cuts), *divided(first, [])]))
+    assert [kept.get("/task", 1).body for _ in range(3)] == [b'{"a":1}'] * 3
+    assert kept.is_open
+
+
+def outcome(opened: HttpConnection) -> tuple[Response | str, bool]:
+    try:
+        response = opened.get("/task", 1)
+    except (HttpError, ConnectionResetError) as error:
+        return str(error), opened.is_open
+    return response, opened.is_open
+
+
+@given(
+    sent=st.sampled_from(sorted(REPEATABLE.values())),
+    at=st.integers(0, 220),
+    removed=st.integers(0, 20),
+    added=st.one_of(st.binary(max_size=4), st.sampled_from([b"\r\n", b"\r\n\r\n", b"\r", b"0", b"7"])),
+    cuts=all_cuts,
+)
+def test_a_response_is_read_as_if_no_other_came_before_it(
+    sent: bytes, at: int, removed: int, added: bytes, cuts: list[int]
+) -> None:
+    known, following = (dated(sent, date) for date in DATES)
+    packets = divided(following[:at] + added + following[at + removed :], cuts)
+    after_another = connection(Stream([known, *packets]))
+    assert after_another.get("/task", 1) == Response(200, b'{"a":1}')
+    assert outcome(after_another) == outcome(connection(Stream(packets)))
+
+
+def test_a_response_that_is_known_is_not_decoded_again() -> None:
+    sent = [dated(REPEATABLE["chunks"], date) for date in DATES]
+    kept = connection(Stream([*sent, REPEATABLE["a length"]]))
+    first, second, other = (kept.get("/task", 1) for _ in range(3))
+    assert first is second
+    assert first is not other
+
+
+@pytest.mark.parametrize(
+    ("first", "following"),
+    [
+        (HEAD + b"Content-Length: 11\r\n\r\n\r\nDate: 1\r\n", HEAD + b"Content-Length: 11\r\n\r\n\r\nDate: 2\r\n"),
+        (dated(RESPONSES["a length"], DATES[0]), dated(RESPONSES["a length"], b"1\r\nContent-Length: 6\r\nAge: 12")),
+    ],
+    ids=["in the body", "with another header"],
+)
+def test_only_the_value_of_the_date_may_differ(first: bytes, following: bytes) -> None:
+    assert len(first) == len(following)
+    kept = connection(Stream([first, following]))
+    kept.get("/task", 1)
+    assert outcome(kept) == outcome(connection(Stream([following])))

@@ -1,0 +1,43 @@
+"""Runs outside Fargate as if they had run there: what they would have been billed, and where.
+
+The whole machine counts as the current size, unless the task has a size of its own.
+"""
+
+import math
+
+from msgspec.structs import replace
+
+from profiler.record.model import Record, Report, TaskSize
+from profiler.sizing.fargate import FARGATE
+from profiler.sizing.requirements import RunFacts, facts_of, plausible
+
+_MIN_BILLED_MS = 60_000
+_MS_PER_SECOND = 1000
+
+
+def facts_on_fargate(report: Report, region: str | None) -> RunFacts:
+    """The facts of a final report, as if its run had been on Fargate in this Region; None: as it was."""
+    facts = facts_of(report)
+    if region is None or facts.task.launch_type == FARGATE:
+        return facts
+    moved = replace(report, record=record_on_fargate(report.record, region))
+    return replace(facts_of(moved), family=facts.family)
+
+
+def record_on_fargate(record: Record, region: str) -> Record:
+    """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed."""
+    if record.launch_type == FARGATE:
+        return record
+    metrics = record.metrics
+    duration_ms = plausible(metrics.duration_ms)
+    billed_ms = (
+        None if duration_ms is None else max(math.ceil(duration_ms / _MS_PER_SECOND) * _MS_PER_SECOND, _MIN_BILLED_MS)
+    )
+    machine = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+    return replace(
+        record,
+        launch_type=FARGATE,
+        region=region,
+        task_size=record.task_size or (None if machine == TaskSize() else machine),
+        metrics=replace(metrics, billed_duration_ms=billed_ms, ephemeral_storage_size_mb=None),
+    )

@@ -1,0 +1,71 @@
+"""The growth of a family's memory peak: a line through the runs, and where it will be after some more of them."""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations, groupby
+
+from msgspec import Struct
+
+MIN_TREND_RUNS = 8
+# All pairs of these runs are compared. Older runs say less about the future.
+_MAX_TREND_RUNS = 200
+# The 95th percentile of the normal distribution: 90 % of the slopes are within this many standard deviations.
+_NORMAL_95 = 1.6449
+_MIN_NOTABLE_SHARE = 0.05
+
+
+class Growth(Struct, frozen=True, kw_only=True):
+    """A rising trend: the increase per run, the line's value at the last run, and the number of runs."""
+
+    per_run: float
+    now: float
+    runs: int
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether the line rises by at least 5 % over the runs."""
+        return self.per_run * (self.runs - 1) >= _MIN_NOTABLE_SHARE * self.now
+
+    def after(self, runs: int) -> float:
+        """Return the line's value after so many further runs."""
+        return self.now + self.per_run * runs
+
+    def runs_until(self, limit: float) -> int | None:
+        """Return the number of further runs until the trend passes the limit; None if it already has."""
+        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
+
+
+def growth(values: Sequence[float]) -> Growth | None:
+    """Find the growth of values in the order of time; None for fewer than 8, and if it could be chance.
+
+    The slope is the Theil-Sen estimator, the median of the slopes of all pairs, which outliers hardly change. It counts
+    if its 90 % interval is above 0. Sen's interval comes from the variance of Kendall's statistic.
+    https://doi.org/10.1080/01621459.1968.10480934
+    """
+    recent = values[-_MAX_TREND_RUNS:]
+    count = len(recent)
+    if count < MIN_TREND_RUNS:
+        return None
+    slopes = sorted((recent[b] - recent[a]) / (b - a) for a, b in combinations(range(count), 2))
+    lowest = (len(slopes) - _NORMAL_95 * math.sqrt(_kendall_variance(recent))) / 2
+    if slopes[max(math.floor(lowest), 0)] <= 0:
+        return None
+    slope = _median(slopes)
+    level = _median(sorted(value - slope * index for index, value in enumerate(recent)))
+    return Growth(per_run=slope, now=level + slope * (count - 1), runs=count)
+
+
+def _kendall_variance(values: Sequence[float]) -> float:
+    """Return the variance of the number of rising pairs less the falling ones, if the order were chance."""
+    ties = [len(list(same)) for _, same in groupby(sorted(values))]
+    return (_variance_term(len(values)) - sum(map(_variance_term, ties))) / 18
+
+
+def _variance_term(count: int) -> int:
+    return count * (count - 1) * (2 * count + 5)
+
+
+def _median(ordered: Sequence[float]) -> float:
+    """Return the median of sorted values. The statistics module would take a megabyte of the monitor's memory."""
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

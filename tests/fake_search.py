@@ -1,0 +1,81 @@
+"""A search cluster in memory that applies bulk requests as Elasticsearch does: updates, upserts, versions."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forwarder.documents import Document
+from forwarder.search.cluster import ItemResult, bulk_lines, bulk_results
+
+_Place = tuple[str, str]
+
+
+class FakeSearchCluster:
+    """Keeps documents by index and id, each with the number of its last write."""
+
+    def __init__(self) -> None:
+        self.documents: dict[_Place, dict[str, Any]] = {}
+        self.requests = 0
+        self._versions: dict[_Place, int] = {}
+        self._writes = 0
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        return self.documents.get((index, document_id))
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        self.requests += 1
+        lines = [json.loads(line) for line in bulk_lines(documents)]
+        items = [self._apply(action, body) for action, body in zip(lines[::2], lines[1::2], strict=True)]
+        return bulk_results(json.loads(json.dumps({"items": items})), len(documents))
+
+    def _apply(self, action: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+        ((operation, meta),) = action.items()
+        place = (meta["_index"], meta["_id"])
+        present = self.documents.get(place)
+        if "if_seq_no" in meta and (meta["if_seq_no"], meta["if_primary_term"]) != (self._versions.get(place), 1):
+            return {operation: {"status": 409, "error": {"type": "version_conflict_engine_exception"}}}
+        if operation == "index":
+            return {operation: self._write(place, body)}
+        if present is None:
+            return {operation: self._write(place, body["doc"] if body.get("doc_as_upsert") else body["upsert"])}
+        changed = _merged(present, body["doc"])
+        answer = {"status": 200, "result": "noop"} if changed == present else self._write(place, changed)
+        if "_source" in body:
+            answer["get"] = {
+                "_seq_no": self._versions[place],
+                "_primary_term": 1,
+                "found": True,
+                "_source": _filtered(self.documents[place], body["_source"]),
+            }
+        return {operation: answer}
+
+    def _write(self, place: _Place, fields: dict[str, Any]) -> dict[str, Any]:
+        self._writes += 1
+        self._versions[place] = self._writes
+        self.documents[place] = fields
+        return {"status": 200, "result": "updated"}
+
+
+def _merged(present: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    result = dict(present)
+    for name, value in given.items():
+        old = result.get(name)
+        result[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _filtered(fields: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for path in paths:
+        *objects, name = path.split(".")
+        found, target = fields, kept
+        for part in objects:
+            found = found.get(part, {})
+        if name in found:
+            for part in objects:
+                target = target.setdefault(part, {})
+            target[name] = found[name]
+    return kept

@@ -1,0 +1,169 @@
+"""``task_stopped`` on a real cluster and an AWS emulator that throttles, with the task definitions that people have."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+import requests
+
+import handler
+from forwarder.errors import DeliveryError
+from tests.aws import fake_aws
+from tests.aws_proxy import AwsProxy
+from tests.fake_slack import FakeSlack
+from tests.search.server import SearchServer
+from tests.search.test_forwarder import Context, Forward, event, forward, report
+from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, forget, only_document
+from tests.unit.core.test_container_roles import BATCH, FIRELENS, INJECTED, MONITOR, ROUTER, SIDECARS
+from tests.unit.forwarder.task.test_event import event as task_event
+
+__all__ = ["forward"]  # the fixture
+
+# What differs between the servers is in test_task_stopped.py.
+pytestmark = [pytest.mark.search, pytest.mark.parametrize("search_server", ["elasticsearch8"], indirect=True)]
+
+REGION, GROUP = "us-west-2", "/ecs/jobs"
+LOGS = {
+    "logConfiguration": {
+        "logDriver": "awslogs",
+        "options": {"awslogs-group": GROUP, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"},
+    }
+}
+ETL = {**BATCH, **LOGS, "name": "batch"}
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> Iterator[AwsProxy]:
+    """An account whose answers the test can throttle, and whose function posts to Slack."""
+    assert forward is not None
+    with fake_aws() as server:
+        proxy = AwsProxy(server.url)
+        settings = {
+            **server.environment(),
+            "AWS_ENDPOINT_URL": proxy.url,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
+            "IDEMPOTENCY_TABLE": "told",
+            "REPORT_WAIT_SECONDS": "0",
+            "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
+            "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        boto3.client("dynamodb").create_table(
+            TableName="told",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        boto3.client("logs").create_log_group(logGroupName=GROUP)
+        forget()
+        yield proxy
+        forget()
+        proxy.close()
+
+
+def register(*containers: dict[str, Any]) -> None:
+    """Register the five revisions up to that of the event; the log streams of a task exist once it has run."""
+    ecs, logs = boto3.client("ecs"), boto3.client("logs")
+    for _ in range(5):
+        ecs.register_task_definition(family=FAMILY, containerDefinitions=[{"memory": 64, **one} for one in containers])
+    logs.create_log_stream(logGroupName=GROUP, logStreamName=f"ecs/batch/{TASK_ID}")
+
+
+def ended(*containers: dict[str, Any], **exit_codes: int) -> dict[str, Any]:
+    """The event of the task, with what AWS injected, in another order than the definition's."""
+    listed = [
+        {"name": one["name"], "image": one.get("image", "x"), "exitCode": exit_codes.get(one["name"].split("-")[0], 0)}
+        for one in (*INJECTED, *reversed(containers))
+    ]
+    return task_event(containers=listed)
+
+
+DEFINITIONS = {name: [{"image": "x", **sidecar}, ETL, MONITOR] for name, sidecar in SIDECARS.items()}
+
+
+@pytest.mark.parametrize("containers", DEFINITIONS.values(), ids=DEFINITIONS)
+def test_a_failed_batch_behind_an_essential_sidecar_is_a_failure(
+    proxy: AwsProxy, slack: FakeSlack, search_server: SearchServer, containers: list[dict[str, Any]]
+) -> None:
+    register(*containers)
+    answer = handler.task_stopped(ended(*containers, batch=1), LambdaContext())
+    assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
+    document = only_document(search_server)
+    assert (document["container"]["name"], document["task"]["exit_code"]) == ("batch", 1)
+    assert document["event"]["outcome"] == "failure"
+    (message,) = slack.messages
+    assert "Failure" in message["text"]
+
+
+@pytest.mark.parametrize("containers", DEFINITIONS.values(), ids=DEFINITIONS)
+@pytest.mark.parametrize("code", [143, 137])
+def test_a_sidecar_that_ecs_stops_after_the_batch_is_no_failure(
+    proxy: AwsProxy, search_server: SearchServer, containers: list[dict[str, Any]], code: int
+) -> None:
+    register(*containers)
+    sidecar = containers[0]["name"].split("-")[0]
+    answer = handler.task_stopped(ended(*containers, **{sidecar: code}), LambdaContext())
+    assert answer == {"status": "success", "indexed": True, "notified": "success"}
+    assert only_document(search_server)["container"]["name"] == "batch"
+
+
+def test_a_batch_with_a_log_router_is_known(proxy: AwsProxy, search_server: SearchServer) -> None:
+    containers: list[dict[str, Any]] = [ROUTER, ETL | FIRELENS, MONITOR]
+    register(*containers)
+    assert handler.task_stopped(ended(*containers, batch=2), LambdaContext())["status"] == "failure"
+    assert only_document(search_server)["task"]["exit_code"] == 2
+
+
+@pytest.mark.parametrize("operation", ["DescribeTaskDefinition", "GetLogEvents"])
+def test_a_throttled_account_neither_loses_the_run_nor_spends_its_notice(
+    proxy: AwsProxy, slack: FakeSlack, search_server: SearchServer, operation: str
+) -> None:
+    register({"image": "x", **SIDECARS["xray-daemon"]}, ETL, MONITOR)
+    boto3.client("logs").put_log_events(
+        logGroupName=GROUP,
+        logStreamName=f"ecs/batch/{TASK_ID}",
+        logEvents=[{"timestamp": time.time_ns() // 1_000_000, "message": run_report()}],
+    )
+    stopped = ended(SIDECARS["xray-daemon"], ETL, MONITOR, batch=1)
+    proxy.throttling = {operation}
+    with pytest.raises(DeliveryError, match="ThrottlingException"):
+        handler.task_stopped(stopped, LambdaContext())
+    assert slack.messages == []
+    proxy.throttling = set()
+    answers = [handler.task_stopped(stopped, LambdaContext()) for _ in range(2)]
+    assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 2
+    assert proxy.operations.count("DescribeTaskDefinition") - proxy.throttled <= 1
+    assert len(slack.messages) == 1
+    document = only_document(search_server)
+    assert (document["task"]["status"], document["task"]["complete"]) == ("failure", True)
+
+
+def run_report() -> str:
+    return report(TASK_ID, startedAt="2026-03-01T10:11:29Z", finishedAt="2026-03-01T10:12:32Z")
+
+
+def test_the_order_of_the_report_and_the_event_of_such_a_task_has_no_effect(
+    proxy: AwsProxy, forward: Forward, search_server: SearchServer
+) -> None:
+    """Two runs of one task id, one after the other: the report says success, the event that it failed."""
+    containers: list[dict[str, Any]] = [{"image": "x", **SIDECARS["envoy"]}, ETL, MONITOR]
+    register(*containers)
+    payload = event(run_report(), stream=f"ecs/batch/{TASK_ID}")
+    stopped = ended(*containers, batch=1)
+    documents = []
+    for steps in ("event report report", "report event", "report event report event"):
+        for step in steps.split():
+            if step == "report":
+                assert forward(payload, Context())["indexed"] == 1
+            else:
+                assert handler.task_stopped(stopped, LambdaContext())["indexed"] is True
+        documents.append(only_document(search_server))
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=30).raise_for_status()
+    assert documents[0] == documents[1] == documents[2]
+    assert documents[0]["task"]["status"] == "failure"
+    assert json.loads(documents[0]["record"])["record"]["status"] == "success"
