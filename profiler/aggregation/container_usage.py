@@ -166,16 +166,19 @@ class ContainerUsage:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
         self._add_traffic(sample)
+        self._keep_last(sample, docker_id, received_ns)
+        return True
+
+    def _keep_last(self, sample: ContainerSample, docker_id: str, received_ns: int) -> None:
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
-        self.last_sample = sample
         delay_ns = received_ns - sample.read_ns + self._clock_shift_ns
-        if is_first or delay_ns < self._least_delay_ns:
+        if self.last_sample is None or delay_ns < self._least_delay_ns:
             self._least_delay_ns = delay_ns
+        self.last_sample = sample
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
         self._docker_id = docker_id
-        return True
 
     def _add_traffic(self, sample: ContainerSample) -> None:
         for name, value in (
