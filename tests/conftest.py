@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -43,3 +44,13 @@ def inherited_signals() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system starts no further thread: the limit on processes is reached, or there is no memory for a stack."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)

@@ -21,6 +21,8 @@ _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 # A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
 # wall clock explains, means that it was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
+# By how much the delays of samples differ anyway.
+_DELAY_JITTER_NS = NS_PER_SECOND // 2
 # A step of up to this many sampling intervals is no hole in the readings.
 _REGULAR_STEP = 1.05
 # Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
@@ -68,7 +70,7 @@ class ContainerUsage:
     the counters continue and this one step is left out of the rates. Values that the machine cannot reach are left out
     and counted in ``impossible``.
 
-    ``last_vcpu`` is the vCPU of the last known step.
+    ``last_vcpu`` is the vCPU of the last known step, ``last_sample`` the last sample without impossible values.
 
     Args:
         nominal_step_ns: The sampling interval.
@@ -81,6 +83,8 @@ class ContainerUsage:
         self._series_points = series_points
         self._machine = machine
         self._clock_shift_ns = 0
+        # From the time of a sample to its arrival, on two clocks: only differences mean anything.
+        self._least_delay_ns = 0
         self._run = _UsageWindow()
         self._interval: _UsageWindow | None = _UsageWindow()
         self._cpu_ns = MonotonicCounter()
@@ -92,6 +96,8 @@ class ContainerUsage:
         self._docker_id: str | None = None
         self._received_ns: int | None = None
         self.last_vcpu: float | None = None
+        self._last_vcpu_read_ns: int | None = None
+        self.last_sample: ContainerSample | None = None
         self._ended_step_ns = 0
         self.series: RunSeries | None = None
         self.last_read_ns: int | None = None
@@ -153,18 +159,26 @@ class ContainerUsage:
         if cpu_ns is None:
             carried_ns = self._carried_ns
             self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
+            sample = replace(sample, cpu_ns=None)
         else:
             self._add_cpu(cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
         self._add_traffic(sample)
+        self._keep_last(sample, docker_id, received_ns)
+        return True
+
+    def _keep_last(self, sample: ContainerSample, docker_id: str, received_ns: int) -> None:
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
+        delay_ns = received_ns - sample.read_ns + self._clock_shift_ns
+        if self.last_sample is None or delay_ns < self._least_delay_ns:
+            self._least_delay_ns = delay_ns
+        self.last_sample = sample
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
         self._docker_id = docker_id
-        return True
 
     def _add_traffic(self, sample: ContainerSample) -> None:
         for name, value in (
@@ -189,18 +203,37 @@ class ContainerUsage:
         if self.last_read_ns is None or self._received_ns is None:
             first_ns = sample.read_ns - self._clock_shift_ns - started_ns if started_ns is not None else 0
             return first_ns if first_ns > 0 else None
-        step_ns = sample.read_ns - self.last_read_ns
-        excess_ns = step_ns - (received_ns - self._received_ns)
+        step_ns, own_step_ns = sample.read_ns - self.last_read_ns, received_ns - self._received_ns
+        excess_ns = step_ns - own_step_ns
         if wall_shifts_ns:
-            # A sample can have been taken before the clock was set, and arrive after it: the likeliest shift counts.
-            changes_ns = [shift_ns - self._clock_shift_ns for shift_ns in wall_shifts_ns]
-            change_ns = min(0, *changes_ns, key=lambda change_ns: abs(excess_ns - change_ns))
+            delay_ns = received_ns - sample.read_ns + self._clock_shift_ns
+            change_ns = self._likeliest_change_ns(delay_ns, excess_ns, own_step_ns, wall_shifts_ns)
             step_ns, excess_ns = step_ns - change_ns, excess_ns - change_ns
             self._clock_shift_ns += change_ns
         if abs(excess_ns) > _CLOCK_JUMP_NS:
             self._clock_shift_ns += excess_ns
             return None
         return step_ns if step_ns > 0 else None
+
+    def _likeliest_change_ns(
+        self, delay_ns: int, excess_ns: int, own_step_ns: int, wall_shifts_ns: Sequence[int]
+    ) -> int:
+        """By how much the wall clock was set between the last sample and this one.
+
+        A sample can have been taken before the clock was set, and arrive after it. Compared with the one that came
+        fastest, it is not from the future, and not older than the time since the last one arrived. Of the changes that
+        fit, the one counts that explains the step best.
+        """
+
+        def misfits_ns(change_ns: int) -> tuple[int, int]:
+            late_ns = delay_ns + change_ns - self._least_delay_ns
+            misfit_ns = max(-late_ns, late_ns - own_step_ns) - _DELAY_JITTER_NS
+            return max(misfit_ns, 0), abs(excess_ns - change_ns)
+
+        changes_ns = [shift_ns - self._clock_shift_ns for shift_ns in wall_shifts_ns]
+        while 0 in changes_ns:  # samples from before that time have come already
+            del changes_ns[: changes_ns.index(0) + 1]
+        return min([0, *changes_ns], key=misfits_ns)
 
     def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
         """The part of the step after the container was restarted; the whole step without a restart in it."""
@@ -263,7 +296,7 @@ class ContainerUsage:
             window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
-        self.last_vcpu, self._ended_step_ns = vcpu, step_ns
+        self.last_vcpu, self._last_vcpu_read_ns, self._ended_step_ns = vcpu, read_ns, step_ns
         if self.series is not None:
             end_ns = read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
@@ -299,6 +332,16 @@ class ContainerUsage:
         if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
             return step_ns
         return max(round(usual_ns * (1 - RELATIVE_ERROR)), self._nominal_step_ns)
+
+    @property
+    def vcpu_at_last_sample(self) -> float | None:
+        """The vCPU of the step that ended at the last sample; None if it is unknown."""
+        return self.last_vcpu if self._last_vcpu_read_ns == self.last_read_ns else None
+
+    @property
+    def received_ns(self) -> int | None:
+        """Monotonic time at which the last sample was received."""
+        return self._received_ns
 
     def take_ended_step_ns(self) -> int:
         """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""

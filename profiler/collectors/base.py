@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
+from profiler.core.background import start_thread
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.model import Record
@@ -197,7 +198,8 @@ class StoppableThread:
         """Start the thread and return at once. Only the first call does anything, and only before a stop."""
         if not self.is_started and not self.is_stopping:
             self.is_started = True
-            self._thread.start()
+            if not start_thread(self._thread):
+                self.failure = ThreadFailure(self._clock.wall_ns(), "the system starts no further thread")
 
     @property
     def is_current(self) -> bool:
@@ -209,6 +211,7 @@ class StoppableThread:
         self.is_stopping = True
         if self.is_started:
             self._wake()
+        if self._thread.is_alive():
             self._thread.join(max(max_seconds, 0))
         return not self._thread.is_alive()
 
@@ -299,6 +302,8 @@ class PeriodicReader:
     def start(self) -> None:
         """Start the thread and return at once."""
         self._thread.start()
+        if self.failure is not None:
+            self._end_waits()
 
     def wait_for_first_reading(self, max_seconds: float) -> bool:
         """Wait until one reading was taken or the thread has ended; returns False after the timeout."""

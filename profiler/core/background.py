@@ -3,6 +3,9 @@
 :func:`run_with_timeout` starts a call and waits for it. :class:`BackgroundCall` starts a call and delivers its result
 later. Both use daemon threads: a call that hangs is abandoned and does not keep the process alive. :class:`WakeEvent`
 interrupts a wait for file descriptors from another thread.
+
+The system may start no further thread, for lack of memory or because a batch has used up the limit. What has to be done
+is then done in the caller's thread: see :func:`start_thread`.
 """
 
 import os
@@ -16,6 +19,15 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 
 _T = TypeVar("_T")
+
+
+def start_thread(thread: threading.Thread) -> bool:
+    """Start a thread; returns False if the system starts no further one."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
@@ -37,8 +49,10 @@ def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
             errors.append(error)
 
     thread = threading.Thread(target=work, name="call-with-timeout", daemon=True)
-    thread.start()
-    thread.join(max(seconds, 0))
+    if start_thread(thread):
+        thread.join(max(seconds, 0))
+    else:
+        work()
     if errors:
         raise errors[0]
     return results[0] if results else None
@@ -54,7 +68,8 @@ class BackgroundCall(Generic[_T]):
         self._thread = threading.Thread(
             target=lambda: self._results.append(function()), name="background-call", daemon=True
         )
-        self._thread.start()
+        if not start_thread(self._thread):
+            self._results.append(function())
 
     @property
     def is_over(self) -> bool:
@@ -63,8 +78,9 @@ class BackgroundCall(Generic[_T]):
 
     def result(self) -> _T | None:
         """Wait until the deadline; returns the function's result, or None if there is none by then."""
-        left_ns = self._deadline_ns - self._clock.monotonic_ns()
-        self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
+        if self._thread.is_alive():
+            left_ns = self._deadline_ns - self._clock.monotonic_ns()
+            self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
         return self.result_so_far()
 
     def result_so_far(self) -> _T | None:

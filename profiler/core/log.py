@@ -27,7 +27,11 @@ class Log(Protocol):
 
 
 class JsonLog:
-    """Writes one JSON object per line. After lines were dropped, the next one has their number (``lines_dropped``)."""
+    """Writes one JSON object per line.
+
+    Errors are kept until somebody reads the output; there are few of them. Other lines are dropped meanwhile, and the
+    next one has their number (``lines_dropped``).
+    """
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -73,7 +77,10 @@ class _Lines:
     def msg(self, line: bytes) -> None:
         self._output.write(line + b"\n")
 
-    info = warning = error = msg
+    def error(self, line: bytes) -> None:
+        self._output.keep(line + b"\n")
+
+    info = warning = msg
 
 
 def _serialize(event: dict[str, object], **_options: object) -> bytes:

@@ -10,6 +10,8 @@ import select
 import threading
 from collections import deque
 
+from profiler.core.background import start_thread
+
 _NOT_READ = "takes no more bytes because nothing reads it"
 
 
@@ -74,10 +76,11 @@ class Output:
         with self._changed:
             self._blocks.append(block)
             self._kept += block.is_kept
-            if not self._is_writing:
-                self._is_writing = True
-                threading.Thread(target=self._write_blocks, name="output", daemon=True).start()
-            if not self._changed.wait_for(lambda: block.is_done, self._patience_seconds):
+            is_to_start, self._is_writing = not self._is_writing, True
+        if is_to_start and not start_thread(threading.Thread(target=self._write_blocks, name="output", daemon=True)):
+            self._write_blocks()
+        with self._changed:
+            if not self._changed.wait_for(lambda: block.is_done, 0 if self._is_stalled else self._patience_seconds):
                 self._is_stalled = True
                 return _NOT_READ
         return block.reason

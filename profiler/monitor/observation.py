@@ -68,6 +68,7 @@ class Observation:
         self._host = host
         self._restarts = Restarts()
         self._shift_at_start_ns: dict[str, int] = {}
+        self._shift_at_end_ns: dict[str, int] = {}
         self._devices = devices
         self._watched: Collection[str] = ()
         self._watched_names: frozenset[str] = frozenset()
@@ -131,6 +132,7 @@ class Observation:
 
     def _add_repetition(self) -> None:
         """Add a response that is the last one again, as nine of ten are on Fargate."""
+        self._check_clock()  # each step counts: two of them within one period of the stats are not their sum
         for usage in self._present:
             usage.duplicates += 1
         if self._devices:
@@ -207,6 +209,10 @@ class Observation:
         for container in self.task.containers:
             if container.started_ns is not None:
                 self._shift_at_start_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
+            if container.finished_ns is None:
+                self._shift_at_end_ns.pop(container.name, None)
+            else:
+                self._shift_at_end_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
@@ -214,8 +220,8 @@ class Observation:
         return True
 
     def clock_shift_ns(self, name: str) -> int:
-        """By how much the wall clock was set since the container's start was seen."""
-        jumped_ns = self._clock_jumps.jumped_ns
+        """By how much the wall clock was set since the container's start was seen, until its end was."""
+        jumped_ns = self._shift_at_end_ns.get(name, self._clock_jumps.jumped_ns)
         return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
 
     def _wall_shifts_ns(self, name: str) -> tuple[int, ...]:

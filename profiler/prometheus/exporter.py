@@ -88,8 +88,10 @@ class PrometheusExporter:
                 f"The monitor cannot listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
                 "TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
             )
-        self._server.start()
-        return None
+        if self._server.start():
+            return None
+        self._server = None
+        return "The system starts no further thread, so there are no live metrics: raise its limit on processes."
 
     def _create_server(self, render: Callable[[], bytes], content_type: str) -> MetricsServer:
         def listen_on(host: str) -> MetricsServer:

@@ -16,6 +16,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from profiler.core.background import start_thread
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
@@ -158,9 +159,12 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         """The port that the server listens on."""
         return int(self.server_address[1])
 
-    def start(self) -> None:
-        """Start the server's thread."""
-        self._thread.start()
+    def start(self) -> bool:
+        """Start the server's thread; returns False, and stops listening, if the system starts no further thread."""
+        if start_thread(self._thread):
+            return True
+        self.server_close()
+        return False
 
     def close(self) -> None:
         """Stop listening. Threads of open connections continue until their deadline."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler import __version__
 from profiler.aggregation.build_record import container_limits
-from profiler.aggregation.container_usage import ContainerUsage, vcpu_between
+from profiler.aggregation.container_usage import ContainerUsage
 from profiler.collectors.base import LiveReadings
 from profiler.collectors.neuron.usage import NeuronReadings
 from profiler.collectors.nvidia.usage import GpuReadings, LatestGpu
@@ -116,16 +116,8 @@ def without_readings(snapshot: Snapshot) -> Snapshot:
     )
 
 
-class _LastSample(Struct, frozen=True):
-    """A container's last sample, its arrival (monotonic clock), and the vCPU used since the sample before."""
-
-    sample: ContainerSample
-    received_ns: int
-    vcpu: float | None = None
-
-
 class ContainerTracker:
-    """Keeps the last sample of each container, to calculate the vCPU used between two samples.
+    """Shows the last sample of each container, and keeps the counters of a network that they share.
 
     Args:
         host: The instance, whose size limits containers without limits of their own.
@@ -135,42 +127,34 @@ class ContainerTracker:
     def __init__(self, host: Host, hold_ns: int) -> None:
         self._host = host
         self._max_sample_age_ns = max(_MAX_SAMPLE_AGE_NS, hold_ns)
-        self._last: dict[str, _LastSample] = {}
         self._task_rx_bytes: int | None = None
         self._task_tx_bytes: int | None = None
 
     def update(
         self, task: TaskMetadata, reading: StatsReading, usages: Mapping[str, ContainerUsage], now_ns: int
     ) -> ContainersSnapshot:
-        """Process a reading, which may be the same as before. Containers without a sample in it are dropped."""
-        self._last = {docker_id: self._next(docker_id, sample, now_ns) for docker_id, sample in reading.samples.items()}
-        snapshots: dict[str, ContainerSnapshot] = {}
+        """The containers with a sample in the last reading, which the usages know already."""
+        snapshots: list[ContainerSnapshot] = []
         has_task_network = False
         for container in task.containers:
-            last = self._last.get(container.docker_id or "")
-            if (
-                last is None
-                or now_ns - last.received_ns > self._max_sample_age_ns
-                or task.container(container.name) is not container
-            ):
+            usage = usages.get(container.name)
+            sample = None if usage is None or self._is_old(usage, now_ns) else usage.last_sample
+            if usage is None or sample is None or container.docker_id not in reading.samples:
                 continue
-            snapshots[container.name] = self._snapshot(container, task, last, usages.get(container.name))
+            snapshots.append(self._snapshot(container, task, usage, sample))
             if container.shares_network:
-                self._add_task_network(last.sample)
+                self._add_task_network(sample)
                 has_task_network = True
             if len(snapshots) == MAX_CONTAINERS:
                 break
         return ContainersSnapshot(
-            containers=tuple(snapshots.values()),
+            containers=tuple(snapshots),
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
         )
 
-    def _next(self, docker_id: str, sample: ContainerSample, now_ns: int) -> _LastSample:
-        before = self._last.get(docker_id)
-        if before is not None and before.sample.read_ns == sample.read_ns:
-            return before
-        return _LastSample(sample, now_ns, vcpu_between(before.sample if before is not None else None, sample))
+    def _is_old(self, usage: ContainerUsage, now_ns: int) -> bool:
+        return usage.received_ns is None or now_ns - usage.received_ns > self._max_sample_age_ns
 
     def _add_task_network(self, sample: ContainerSample) -> None:
         """The containers' samples have different times. The maximum so far never decreases, as counters must not."""
@@ -178,16 +162,15 @@ class ContainerTracker:
         self._task_tx_bytes = max_known(self._task_tx_bytes, sample.network_tx_bytes)
 
     def _snapshot(
-        self, container: ContainerMetadata, task: TaskMetadata, last: _LastSample, usage: ContainerUsage | None
+        self, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage, sample: ContainerSample
     ) -> ContainerSnapshot:
         limits = container_limits(container, task, usage, self._host)
-        sample = last.sample
         own_network = not container.shares_network
         return ContainerSnapshot(
             name=container.name,
             started_seconds=_seconds(container.started_ns),
             cpu_seconds=_seconds(sample.cpu_ns),
-            vcpu_used=last.vcpu,
+            vcpu_used=usage.vcpu_at_last_sample,
             vcpu_limit=limits.vcpu,
             memory_used_bytes=sample.memory_used_bytes,
             memory_limit_bytes=limits.memory_bytes,

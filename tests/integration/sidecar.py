@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Protocol, Self
 
 from benchmarks.endpoint import Task, serve
@@ -35,6 +35,7 @@ class Sidecar:
         output: int | BinaryIO = subprocess.PIPE,
         errors: int = subprocess.PIPE,
         beside: ServedTask | None = None,
+        program: Sequence[str] = ("-m", "profiler"),
         **settings: str,
     ) -> None:
         self.task = Task(2, network_mode) if beside is None else beside.task
@@ -42,6 +43,7 @@ class Sidecar:
         port = None if self._server is None else self._server.server_address[1]
         self._output = output
         self._errors = errors
+        self._program = program
         self._variables = {
             "PATH": os.environ["PATH"],
             "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{port}/v4/own" if beside is None else beside.address,
@@ -54,7 +56,7 @@ class Sidecar:
     def start(self) -> None:
         """The monitor begins, for the first time or after ``kill``."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "profiler", "monitor"],
+            [sys.executable, *self._program, "monitor"],
             env=self._variables,
             stdout=self._output,
             stderr=self._errors,

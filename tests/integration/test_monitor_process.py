@@ -15,6 +15,7 @@ import pytest
 from benchmarks.endpoint import TASK_ID, Task, serve
 from tests.aws import FakeAws, fake_aws
 from tests.integration.sidecar import Sidecar, problems
+from tests.search.server import free_ports
 from tests.waiting import wait_until
 
 GROUP = "/ecs/bench"
@@ -50,6 +51,39 @@ def test_the_report_is_in_the_batchs_stream(aws: FakeAws) -> None:
     assert report["record"]["status"] == "success"
     assert report["record"]["metrics"]["vcpuUsed"]["avg"] == pytest.approx(0.4, rel=0.05)
     assert report["record"]["monitor"]["maxRssMB"] > 5
+
+
+# As where the batch has used up the machine's limit on processes. Root, who runs tests in CI, has no such limit.
+WITHOUT_THREADS = """
+import threading
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start = refuse
+from profiler.cli import main
+main()
+"""
+
+
+def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(aws: FakeAws) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    with Sidecar(
+        aws.environment(),
+        program=("-c", WITHOUT_THREADS),
+        CHECKPOINT_SECONDS="0.2",
+        PROMETHEUS_PORT=str(free_ports(1)[0]),
+    ) as sidecar:
+        sidecar.wait_for_samples(10)
+        sidecar.end_batch()
+        output, errors = sidecar.finish()
+    assert {line["type"] for line in output} == {"task.checkpoint"}
+    assert problems(errors) == [
+        "The system starts no further thread, so there are no live metrics: raise its limit on processes."
+    ]
+    (report,) = new_reports(aws, before)
+    assert report["record"]["status"] == "success"
+    assert report["record"]["sampling"]["samples"] >= 10
 
 
 def test_sigterm_while_the_batch_runs_gives_a_stopped_report(aws: FakeAws) -> None:

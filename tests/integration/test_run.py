@@ -510,8 +510,11 @@ def test_the_series_and_the_slowdown_of_a_busy_command() -> None:
     # The last step is longer than the run.
     total = sum(used * seconds for used in series.vcpu_used if used is not None)
     assert metrics.cpu_seconds * 0.97 <= total <= metrics.cpu_seconds * 1.03 + seconds
+    # A lower bound for any distribution of the work over the time; the run has less than one CPU on a busy machine.
+    assert metrics.vcpu_used is not None
+    assert metrics.vcpu_used.avg is not None
     assert metrics.slowdown_at_vcpu is not None
-    assert metrics.slowdown_at_vcpu["0.25"].min > 1.5
+    assert metrics.slowdown_at_vcpu["0.25"].min >= max(1.0, metrics.vcpu_used.avg / 0.25 * 0.99)
     assert metrics.vcpu_saturated_percent is not None
     assert metrics.max_memory_used_at is None or metrics.max_memory_used_at >= (record.started_at or "")
 

@@ -76,6 +76,19 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
     assert (kinds[0], kinds[-1], len(kinds)) == ("task.checkpoint", "task.report", 2)
 
 
+def test_the_reason_for_a_printed_report_is_written_as_soon_as_the_log_is_read(pipe: Pipe) -> None:
+    with Sidecar(NO_AWS, errors=pipe.write_end, STOP_SECONDS="60") as sidecar:
+        sidecar.wait_for_samples()
+        sidecar.end_batch()
+        assert sidecar.process.stdout is not None
+        assert json.loads(sidecar.process.stdout.readline())["type"] == "task.report"
+        pipe.drop_filling()
+        sidecar.process.wait(60)
+    (line,) = [json.loads(line) for line in pipe.read_lines()]
+    assert line["level"] == "error"
+    assert line["event"].startswith("The report goes to the monitor's own output: CloudWatch Logs cannot be reached")
+
+
 def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, tmp_path: Path) -> None:
     history = tmp_path / "history"
     command = (*RUN[:-1], "--history", str(history), "--", "sh", "-c", "exit 7")

@@ -81,7 +81,8 @@ def run_monitor(stop: SignalHandler) -> int:
     )
     is_done = loop.run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
-    stdout.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
+    for output in (stdout, stderr):
+        output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
     return 0 if is_done else 1
 
 

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from profiler.collectors.base import PeriodicReader, StoppableThread, TimeWaiter
 from tests.fakes import FakeClock, seconds
 
@@ -240,3 +242,14 @@ def test_an_error_while_closing_wakes_who_waits() -> None:
     assert reader.wait_for_first_reading(_TEST_SECONDS)
     assert reader.stop(_TEST_SECONDS)
     assert reader.failure is not None
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.failure is not None
+    assert world.reader.failure.reason == "the system starts no further thread"
+    assert world.reader.final_reading(3600)
+    assert world.reader.wait_for_first_reading(3600)
+    assert world.reader.stop(3600)

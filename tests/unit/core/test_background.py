@@ -36,3 +36,11 @@ def test_a_background_call_is_over_when_it_has_returned() -> None:
     may_return.set()
     wait_until(lambda: call.is_over, 10, "the end of the call")
     assert call.result_so_far() is True
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
+    assert run_with_timeout(10, lambda: 5) == 5
+    call = BackgroundCall(lambda: 6, SystemClock(), 0)
+    assert call.is_over
+    assert (call.result(), call.result_so_far()) == (6, 6)

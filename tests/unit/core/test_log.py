@@ -53,3 +53,21 @@ def test_the_number_of_dropped_lines_is_in_the_first_line_that_is_written_again(
         (4, 3),
         (5, None),
     ]
+
+
+def test_errors_are_written_as_soon_as_somebody_reads(pipe: Pipe) -> None:
+    pipe.fill()
+    output = Output(pipe.write_end, patience_seconds=0)
+    log = JsonLog(output)
+    for event in ("one", "two"):
+        log.info(event)
+        log.error(event)
+    assert not output.drain(0)
+    pipe.drop_filling()
+    assert output.drain(60)
+    lines = [json.loads(line) for line in pipe.read_lines()]
+    assert [(line["event"], line["level"], line.get("lines_dropped")) for line in lines] == [
+        ("one", "info", None),
+        ("one", "error", None),
+        ("two", "error", 1),
+    ]

@@ -1004,6 +1004,23 @@ def test_a_stopped_process_is_not_a_clock_jump() -> None:
         assert looking.jumped_ns == 0
 
 
+@pytest.mark.parametrize("jump_seconds", [7, -3600])
+def test_a_clock_that_is_set_after_the_end_of_a_container_does_not_change_its_duration(jump_seconds: int) -> None:
+    world = World(batch_ends=40.0)
+    ended = ContainerMetadata(name="init", docker_id="i", known_status="STOPPED", exit_code=0)
+    world.others = (replace(ended, started_ns=START_NS - seconds(60), finished_ns=START_NS),)
+
+    def stats_at(at: float) -> StatsReading:
+        world.clock.wall_offset_ns = START_NS + (seconds(jump_seconds) if at >= 20 else 0)
+        return world.usual_stats(at)
+
+    world.stats_at = stats_at
+    (duration_ms,) = [
+        one["metrics"]["durationMs"] for one in world.run().report()["containers"] if one["name"] == "init"
+    ]
+    assert duration_ms == 60_000
+
+
 def test_a_clock_that_is_steered_does_not_jump() -> None:
     clock = FakeClock()
     looking = ClockJumpDetector(clock)

@@ -52,13 +52,14 @@ class World:
         self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
         self.instance_reads = 0
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
-        self.observation = Observation(source, self.clock, FakeLog(), seconds(1), host=Host())
+        host = Host(vcpu=8, memory_bytes=2**35)
+        self.observation = Observation(source, self.clock, FakeLog(), seconds(1), host=host)
         self.gather = SnapshotBuilder(
             self.observation,
             accelerators,
             ticker=Ticker(0, seconds(1)),
             clock=self.clock,
-            host=Host(vcpu=8, memory_bytes=2**35),
+            host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
             read_instance=self.read_instance,
             interval_ns=seconds(1),
@@ -90,12 +91,34 @@ def test_a_container_by_its_last_sample() -> None:
         name="batch",
         started_seconds=START_NS / 1e9,
         cpu_seconds=0.5,
+        vcpu_used=0.5,
         vcpu_limit=2.0,
         memory_used_bytes=100 * MIB,
         memory_limit_bytes=512 * MIB,
     )
     (second,) = world.tick().containers.containers
     assert (second.cpu_seconds, second.vcpu_used) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("step_seconds", [3600, -3600, 7])
+def test_a_clock_that_is_set_changes_no_rate(step_seconds: int) -> None:
+    world = World()
+    world.tick(2)
+    world.clock.wall_offset_ns += seconds(step_seconds)
+    world.stats_at = lambda at: stats({"b": sample(START_NS + seconds(at + step_seconds), at * 0.5)})
+    (batch,) = world.tick().containers.containers
+    assert (batch.cpu_seconds, batch.vcpu_used) == (1.5, 0.5)
+
+
+def test_impossible_values_are_left_out() -> None:
+    world = World()
+    world.tick(2)
+    usual, world.stats_at = world.stats_at, lambda at: stats({"b": sample(START_NS + seconds(at), 10**6, 10**15)})
+    (batch,) = world.tick().containers.containers
+    assert (batch.cpu_seconds, batch.vcpu_used, batch.memory_used_bytes) == (None, None, None)
+    world.stats_at = usual
+    (batch,) = world.tick().containers.containers
+    assert (batch.cpu_seconds, batch.vcpu_used, batch.memory_used_bytes) == (2.0, 0.5, 100 * MIB)
 
 
 def test_who_it_is_and_how_the_monitor_does() -> None:
