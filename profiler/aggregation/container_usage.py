@@ -21,8 +21,6 @@ _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 # A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
 # wall clock explains, means that it was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
-# By how much the delays of samples differ anyway.
-_DELAY_JITTER_NS = NS_PER_SECOND // 2
 # A step of up to this many sampling intervals is no hole in the readings.
 _REGULAR_STEP = 1.05
 # Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
@@ -83,8 +81,6 @@ class ContainerUsage:
         self._series_points = series_points
         self._machine = machine
         self._clock_shift_ns = 0
-        # From the time of a sample to its arrival, on two clocks: only differences mean anything.
-        self._least_delay_ns = 0
         self._run = _UsageWindow()
         self._interval: _UsageWindow | None = _UsageWindow()
         self._cpu_ns = MonotonicCounter()
@@ -172,9 +168,6 @@ class ContainerUsage:
     def _keep_last(self, sample: ContainerSample, docker_id: str, received_ns: int) -> None:
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
-        delay_ns = received_ns - sample.read_ns + self._clock_shift_ns
-        if self.last_sample is None or delay_ns < self._least_delay_ns:
-            self._least_delay_ns = delay_ns
         self.last_sample = sample
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
@@ -203,11 +196,10 @@ class ContainerUsage:
         if self.last_read_ns is None or self._received_ns is None:
             first_ns = sample.read_ns - self._clock_shift_ns - started_ns if started_ns is not None else 0
             return first_ns if first_ns > 0 else None
-        step_ns, own_step_ns = sample.read_ns - self.last_read_ns, received_ns - self._received_ns
-        excess_ns = step_ns - own_step_ns
+        step_ns = sample.read_ns - self.last_read_ns
+        excess_ns = step_ns - (received_ns - self._received_ns)
         if wall_shifts_ns:
-            delay_ns = received_ns - sample.read_ns + self._clock_shift_ns
-            change_ns = self._likeliest_change_ns(delay_ns, excess_ns, own_step_ns, wall_shifts_ns)
+            change_ns = self._likeliest_change_ns(excess_ns, wall_shifts_ns)
             step_ns, excess_ns = step_ns - change_ns, excess_ns - change_ns
             self._clock_shift_ns += change_ns
         if abs(excess_ns) > _CLOCK_JUMP_NS:
@@ -215,25 +207,16 @@ class ContainerUsage:
             return None
         return step_ns if step_ns > 0 else None
 
-    def _likeliest_change_ns(
-        self, delay_ns: int, excess_ns: int, own_step_ns: int, wall_shifts_ns: Sequence[int]
-    ) -> int:
+    def _likeliest_change_ns(self, excess_ns: int, wall_shifts_ns: Sequence[int]) -> int:
         """By how much the wall clock was set between the last sample and this one.
 
-        A sample can have been taken before the clock was set, and arrive after it. Compared with the one that came
-        fastest, it is not from the future, and not older than the time since the last one arrived. Of the changes that
-        fit, the one counts that explains the step best.
+        A sample can have been taken before the clock was set, and arrive after it: the change that explains the step
+        best counts.
         """
-
-        def misfits_ns(change_ns: int) -> tuple[int, int]:
-            late_ns = delay_ns + change_ns - self._least_delay_ns
-            misfit_ns = max(-late_ns, late_ns - own_step_ns) - _DELAY_JITTER_NS
-            return max(misfit_ns, 0), abs(excess_ns - change_ns)
-
         changes_ns = [shift_ns - self._clock_shift_ns for shift_ns in wall_shifts_ns]
-        while 0 in changes_ns:  # samples from before that time have come already
+        while 0 in changes_ns:  # samples from after that change have come already
             del changes_ns[: changes_ns.index(0) + 1]
-        return min([0, *changes_ns], key=misfits_ns)
+        return min([0, *changes_ns], key=lambda change_ns: abs(excess_ns - change_ns))
 
     def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
         """The part of the step after the container was restarted; the whole step without a restart in it."""

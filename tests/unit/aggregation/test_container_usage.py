@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.record.model import AverageAndMaximum, Distribution, Series
+from profiler.record.model import AverageAndMaximum, Series
 from profiler.sources.ecs.container_stats import ContainerSample
 from profiler.sources.linux.host import Host
 from tests.fakes import START_NS, sample, seconds
@@ -410,25 +410,3 @@ def test_a_container_that_is_no_batch_keeps_its_totals_and_no_interval() -> None
     assert feed.usage.end_interval().cpu_seconds is None
     feed.add(3, cpu=1.2, memory_mib=20)
     assert feed.usage.end_interval().cpu_seconds == pytest.approx(0.2)
-
-
-def test_samples_around_a_step_of_the_clock_and_a_hole_keep_their_rates() -> None:
-    """Stats of every 10 s. The one of second 50 arrives after the hole, and after the clock was set back at 54."""
-    usage = ContainerUsage(seconds(1))
-    for taken, arrives, stamp, shifts in (
-        (10, 11, 10, ()),
-        (20, 21, 20, ()),
-        (30, 31, 30, ()),
-        (50, 57, 50, (-7,)),
-        (60, 61, 53, (-7,)),
-        (90, 98, 83, (-7,)),
-        (100, 101, 93, (-7,)),
-    ):
-        usage.add(
-            sample(START_NS + seconds(stamp), taken),
-            docker_id="b",
-            received_ns=seconds(arrives),
-            started_ns=START_NS,
-            wall_shifts_ns=[seconds(shift) for shift in shifts],
-        )
-    assert usage.run.vcpu.distribution() == Distribution(avg=1, p50=1, p95=1, p99=1, max=1)
