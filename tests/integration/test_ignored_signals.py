@@ -14,7 +14,7 @@ def test_a_session_that_inherited_ignored_signals_can_send_them() -> None:
             signal.signal(number, signal.SIG_IGN)
 
     test = "tests/integration/test_run.py::test_a_command_that_dies_of_a_passed_on_signal"
-    options = ("-p", "no:cacheprovider", "-p", "no:randomly", "--timeout", "30")
+    options = ("-p", "no:cacheprovider", "--timeout", "30")
     finished = subprocess.run(
         (sys.executable, "-m", "pytest", "-q", *options, test),
         cwd=ROOT,
