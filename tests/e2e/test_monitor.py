@@ -61,8 +61,11 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     assert metrics["memorySizeMB"] == 512
     assert metrics["memoryPeakSource"] == "sampled"
     assert (metrics["vcpuSize"], metrics["vcpuShare"]) == (1, pytest.approx(0.8, abs=0.001))
-    # It burns, then idles: the most is above the average, however busy the machine is, and within its quota.
-    assert metrics["vcpuUsed"]["avg"] < metrics["vcpuUsed"]["max"] <= 0.88, json.dumps(record)
+    # It burns, then idles: the most is above the average, however busy the machine is, and within its quota. The kernel
+    # grants the quota every 100 ms: the first step, of half a second, can hold that of seven such periods.
+    used = metrics["vcpuUsed"]
+    assert used["avg"] < used["max"] <= 7 * 0.8 / 5, json.dumps(record)
+    assert used["p50"] <= 0.88, json.dumps(record)
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 1024}
     assert record["sampling"]["samples"] >= 5
     assert record["sampling"]["failures"] == 0
