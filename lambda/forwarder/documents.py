@@ -140,7 +140,7 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
 def completed_fields(fields: Mapping[str, Any], stored: Stored) -> Fields:
     """The fields of a report, with what the task's event has written into the document before.
 
-    The event's verdict stands over the report's status. An event with an unknown verdict leaves the report's.
+    The event's verdict replaces the report's status. An event with an unknown verdict leaves the report's.
     """
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}

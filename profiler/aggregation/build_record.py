@@ -46,7 +46,7 @@ def container_limits(
 ) -> ResourceLimits:
     """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
 
-    A container's ``cpu`` is a share and limits nothing. The memory limit in the stats is used unless it stands for
+    A container's ``cpu`` is a share and limits nothing. The memory limit in the stats is used unless it means
     "unlimited".
     """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
