@@ -144,6 +144,8 @@ def in_progress(history_file: Path) -> Iterator[tuple[subprocess.Popen[bytes], i
             with suppress(ProcessLookupError):
                 os.kill(command_pid, signal.SIGKILL)
             profiler.kill()
+            profiler.wait()
+            _run("true")  # removes the control group that the killed profiler left behind
 
 
 def test_the_next_command_closes_the_run_of_a_killed_profiler(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,10 @@ def _left_over() -> list[Path]:
 
 
 def _is_in_use(group: Path) -> bool:
-    """Others may profile here at the same time: their groups are no left-overs."""
+    """Others profile here, and kill profilers, at the same time: a group with a lock or a process is in use."""
+    with suppress(OSError):
+        if (group / "cgroup.procs").read_text():
+            return True
     claim = try_lock(str(group))
     if claim is not None:
         os.close(claim)
