@@ -27,7 +27,7 @@ _Getter: TypeAlias = Callable[[RunView], Any]
 _FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]"
 
 _UNKNOWN = "unknown"
-# The verdicts of an event, which stand over a report's status.
+# The verdicts of an event, which replace a report's status.
 _VERDICTS = frozenset({"success", "failure", "stopped"})
 # What a run's end is described by: the event's value, else the report's.
 _END_FIELDS = ("status", "exit_code")

@@ -87,11 +87,6 @@ def unknown_outcome(last_seen_ns: int | None) -> Outcome:
     return Outcome(status="unknown", finished_ns=last_seen_ns)
 
 
-def unobserved_outcome() -> Outcome:
-    """The monitor has failed while the batch was running: nothing is known of the end."""
-    return Outcome(status="unknown")
-
-
 def exited_outcome(exit_code: int | None, finished_ns: int | None, *, is_stop_requested: bool) -> Outcome:
     """The batch has ended.
 

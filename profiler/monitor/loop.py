@@ -16,7 +16,6 @@ from profiler.aggregation.outcome import (
     exited_outcome,
     stopped_outcome,
     unknown_outcome,
-    unobserved_outcome,
 )
 from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
@@ -299,7 +298,7 @@ class MonitorLoop:
         for target in self._targets.values():
             if target.reported:
                 continue
-            outcome, listed = unobserved_outcome(), task.container(target.name)
+            outcome, listed = unknown_outcome(None), task.container(target.name)
             target.container = listed or target.container
             if listed is not None and listed.is_stopped:
                 outcome = self._observed_outcome(target, listed, task)

@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,8 @@ from forwarder.search.cluster import Cluster, ItemResult
 # The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
+_T = TypeVar("_T")
+
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
 # Of one SendMessageBatch: messages, and bytes of all of them.
@@ -147,20 +149,29 @@ def _batches(documents: Sequence[Document], rejected: list[Failure]) -> list[lis
 
     A document that is not valid as JSON is added to ``rejected``.
     """
-    batches: list[list[Document]] = []
-    size = MAX_REQUEST_BYTES
+    sized: list[tuple[Document, int]] = []
     for document in documents:
         try:
-            added = len(msgspec.json.encode((document.id, document.fields, document.upsert)))
+            size = len(msgspec.json.encode((document.id, document.fields, document.upsert)))
         except (OverflowError, UnicodeEncodeError) as error:
             rejected.append(Failure(_as_json(document), f"The document cannot be written as JSON: {error}"))
-            continue
-        size += added
-        if size > MAX_REQUEST_BYTES or len(batches[-1]) == MAX_DOCUMENTS_PER_REQUEST:
-            batches.append([])
-            size = added
-        batches[-1].append(document)
-    return batches
+        else:
+            sized.append((document, size))
+    return list(_divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
+
+
+def _divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -> Iterator[list[_T]]:
+    """Divide items, each with its size, into batches within both limits. A larger item is alone in its batch."""
+    batch: list[_T] = []
+    batch_bytes = 0
+    for item, size in sized:
+        if batch and (len(batch) == max_items or batch_bytes + size > max_bytes):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(item)
+        batch_bytes += size
+    if batch:
+        yield batch
 
 
 def _request_timeout_seconds(backoff: RetryBackoff) -> float:
@@ -246,18 +257,10 @@ class SqsFailureStore:
 
 def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
     """Yield the bodies of messages that one request may contain together."""
-    batch: list[str] = []
-    size = 0
-    for failure in failures:
-        body = message_body(failure)
-        body_size = len(body.encode())
-        if len(batch) == _MAX_BATCH_MESSAGES or size + body_size > _MAX_BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(body)
-        size += body_size
-    if batch:
-        yield batch
+    bodies = map(message_body, failures)
+    return _divide(
+        ((body, len(body.encode())) for body in bodies), max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES
+    )
 
 
 class LogFailureStore:

@@ -657,18 +657,19 @@ def test_a_report_for_the_monitors_own_group_is_printed_whatever_the_monitors_na
     assert (world.streams.lines, world.log.lines) == ([], [])
 
 
+ENDED_WEB = ContainerMetadata(
+    name="web",
+    docker_id="w",
+    known_status="STOPPED",
+    exit_code=0,
+    started_ns=START_NS,
+    finished_ns=START_NS + seconds(2),
+)
+
+
 def test_several_candidates_get_a_report_each_and_one_error() -> None:
     world = World(batch_ends=10.5)
-    world.others = (
-        ContainerMetadata(
-            name="web",
-            docker_id="w",
-            known_status="STOPPED",
-            exit_code=0,
-            started_ns=START_NS,
-            finished_ns=START_NS + seconds(2),
-        ),
-    )
+    world.others = (ENDED_WEB,)
     world.run()
     (error,) = world.log.events("error")[:1]
     assert "batch, web" in error
@@ -681,16 +682,7 @@ def test_several_candidates_get_a_report_each_and_one_error() -> None:
 def test_a_task_with_several_reports_has_one_cost_until_its_end() -> None:
     """The sum of the reports' costs is that of the task."""
     world = World(batch_ends=50.5)
-    world.others = (
-        ContainerMetadata(
-            name="web",
-            docker_id="w",
-            known_status="STOPPED",
-            exit_code=0,
-            started_ns=START_NS,
-            finished_ns=START_NS + seconds(2),
-        ),
-    )
+    world.others = (ENDED_WEB,)
     world.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
     (first,) = world.run().printed()
     assert "cost" not in first["record"]
