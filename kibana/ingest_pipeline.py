@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final, get_args
 
-from kibana.model import Json
+from kibana.dashboard_model import Json
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.model import Status
 

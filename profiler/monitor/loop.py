@@ -10,23 +10,23 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.aggregation.outcome import (
+from profiler.aggregation.run_end import (
     Outcome,
     StopEvidence,
     exited_outcome,
     stopped_outcome,
     unknown_outcome,
 )
-from profiler.collectors.base import BatchListener, Collector, final_readings, start_collectors, stop_collectors
+from profiler.collectors.collector import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.delivery import Delivery, log_target
 from profiler.monitor.observation import Observation
+from profiler.monitor.report_delivery import Delivery, log_target
 from profiler.monitor.reporter import Reporter
+from profiler.readers.ecs.batch_selection import BatchSelection, has_run_unlisted, select_batch
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
-from profiler.sources.ecs.batch import BatchSelection, has_run_unlisted, select_batch
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from profiler import __version__
-from profiler.aggregation.build_record import (
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_end import Outcome, running_outcome, with_clock_shift
+from profiler.aggregation.task_record import (
     build_batch_record,
     build_interval,
     build_other_container,
@@ -13,21 +15,19 @@ from profiler.aggregation.build_record import (
     with_cpu_demand,
     with_devices,
 )
-from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.outcome import Outcome, running_outcome, with_clock_shift
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.base import RecordContributor, with_contributions
+from profiler.collectors.collector import RecordContributor, with_contributions
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
-from profiler.monitor.delivery import log_target
 from profiler.monitor.observation import Observation
+from profiler.monitor.report_delivery import log_target
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, OwnUsage, SwapCounters
 from profiler.record.json_line import encode_line
 from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
 from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.cloudwatch_logs import LogTarget
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sources.linux.host import Host, OwnUsage, SwapCounters
 
 
 class SwapTracker:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forwarder.notices import wording
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
-from forwarder.task.outcome import StopCategory, Verdict
+from forwarder.task.task_outcome import StopCategory, Verdict
 from profiler.core.timestamps import parse_datetime
 from profiler.record.model import Cost, Metrics, Recommendation, describe_type
 

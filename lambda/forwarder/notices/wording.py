@@ -9,8 +9,8 @@ from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
-from forwarder.task.outcome import Verdict
-from profiler.core.ecs import STOP_CAUSES
+from forwarder.task.task_outcome import Verdict
+from profiler.core.ecs_terms import STOP_CAUSES
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 

@@ -23,7 +23,7 @@ from forwarder.notices.notice import (
 )
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
-from forwarder.task.outcome import StopCategory, Verdict
+from forwarder.task.task_outcome import StopCategory, Verdict
 from tests.fake_slack import length, violations
 
 KIBANA = "https://kibana.example.com/s/ops"
