@@ -111,9 +111,8 @@ def _exporter(
     if settings.prometheus_port is None:
         return None
     from profiler.prometheus.exporter import PrometheusExporter  # only where it is enabled
-    from profiler.prometheus.snapshot import SnapshotBuilder, hold_ns
+    from profiler.prometheus.snapshot import SnapshotBuilder
 
-    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     builder = SnapshotBuilder(
         observation,
         live,
@@ -122,8 +121,6 @@ def _exporter(
         host=host,
         read_own_usage=read_own_usage,
         read_instance=read_instance,
-        interval_ns=interval_ns,
+        interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
     )
-    return PrometheusExporter(
-        settings.prometheus_port, builder, runtime.clock, runtime.log, hold_ns=hold_ns(interval_ns)
-    )
+    return PrometheusExporter(settings.prometheus_port, builder, runtime.clock, runtime.log)
