@@ -10,9 +10,9 @@ from msgspec import Struct
 from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import container_limits
-from profiler.collectors.collector import LiveReadings
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
-from profiler.collectors.nvidia.gpu_usage import GpuReadings, LatestGpu
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_usage import LatestNeuron
+from profiler.collectors.nvidia.gpu_usage import LatestGpu, LatestGpus
 from profiler.core.clock import Clock, Ticker
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.optional_math import max_known
@@ -102,7 +102,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     task: TaskSnapshot = TaskSnapshot()
     containers: ContainersSnapshot = ContainersSnapshot()
     gpus: GpusSnapshot = GpusSnapshot()
-    neuron: NeuronReadings | None = None
+    neuron: LatestNeuron | None = None
     instance: InstanceReading | None = None
 
 
@@ -223,7 +223,7 @@ class SnapshotBuilder:
     def __init__(
         self,
         observation: Observation,
-        collectors: Sequence[LiveReadings],
+        collectors: Sequence[Collector],
         *,
         ticker: Ticker,
         clock: Clock,
@@ -254,11 +254,11 @@ class SnapshotBuilder:
             latest = collector.latest()
             if latest is None and collector.name in self._liveness:
                 sources[collector.name] = False  # it has stopped
-            if isinstance(latest, GpuReadings) and self._update_liveness(
+            if isinstance(latest, LatestGpus) and self._update_liveness(
                 sources, collector.name, latest.readings, now_ns
             ):
                 gpus = GpusSnapshot(gpus=latest.gpus, scope=_BATCH_SCOPE if latest.is_known else WHOLE_INSTANCE)
-            if isinstance(latest, NeuronReadings) and self._update_liveness(
+            if isinstance(latest, LatestNeuron) and self._update_liveness(
                 sources, collector.name, latest.reports, now_ns
             ):
                 neuron = latest
