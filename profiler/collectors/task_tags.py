@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_source
-from profiler.core.background import BackgroundCall
+from profiler.collectors.collector import Collector, with_source
+from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.model import Record
 
@@ -17,7 +17,7 @@ _RUNNING = "running"
 _NOT_ANSWERED = "/taskWithTags had not answered when the run ended"
 
 
-class TaskTags:
+class TaskTags(Collector):
     """Adds the tags to the records, or the reason why they are missing.
 
     Args:

@@ -10,7 +10,7 @@ import select
 import threading
 from collections import deque
 
-from profiler.core.background import start_thread
+from profiler.core.threads import start_thread
 
 _NOT_READ = "takes no more bytes because nothing reads it"
 

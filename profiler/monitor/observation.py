@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import DeviceCollector, take_readings
+from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -61,7 +61,7 @@ class Observation:
         *,
         series_points: int = 0,
         host: Host,
-        devices: Sequence[DeviceCollector] = (),
+        devices: Sequence[Collector] = (),
     ) -> None:
         self._source = source
         self._series_points = series_points

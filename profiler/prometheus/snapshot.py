@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import ResourceLimits, container_limits
-from profiler.collectors.collector import LiveReadings
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
-from profiler.collectors.nvidia.gpu_usage import GpuReadings
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_usage import LatestNeuron
+from profiler.collectors.nvidia.gpu_usage import LatestGpus
 from profiler.core.clock import Clock, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
@@ -71,8 +71,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     containers: tuple[ContainerSnapshot, ...] = ()
     task_rx_bytes: int | None = None
     task_tx_bytes: int | None = None
-    gpus: GpuReadings | None = None
-    neuron: NeuronReadings | None = None
+    gpus: LatestGpus | None = None
+    neuron: LatestNeuron | None = None
     instance: InstanceReading | None = None
 
     def at(self, now_ns: int) -> "Snapshot":
@@ -106,7 +106,7 @@ class SnapshotBuilder:
     def __init__(
         self,
         observation: Observation,
-        collectors: Sequence[LiveReadings],
+        collectors: Sequence[Collector],
         *,
         ticker: Ticker,
         clock: Clock,
@@ -160,7 +160,7 @@ class SnapshotBuilder:
             self._answers[name] = answers, now_ns
         return changed_ns is not None and now_ns - changed_ns <= self._hold_ns
 
-    def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[GpuReadings | None, NeuronReadings | None]:
+    def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LatestGpus | None, LatestNeuron | None]:
         gpus, neuron = None, None
         for collector in self._collectors:
             latest = collector.latest()
@@ -168,11 +168,11 @@ class SnapshotBuilder:
                 if collector.name in self._answers:
                     sources[collector.name] = False  # it has stopped
                 continue
-            answers = latest.readings if isinstance(latest, GpuReadings) else latest.reports
+            answers = latest.readings if isinstance(latest, LatestGpus) else latest.reports
             sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
             if not sources[collector.name]:
                 continue
-            if isinstance(latest, GpuReadings):
+            if isinstance(latest, LatestGpus):
                 gpus = latest
             else:
                 neuron = latest

@@ -14,9 +14,9 @@ from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_readings import GpuReading
 from profiler.collectors.nvidia.nvml import is_driver_present, load_binding
 from profiler.collectors.processes.discovery import pids_of, visible_devices
-from profiler.core.background import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
+from profiler.core.threads import run_with_timeout
 from profiler.doctor.findings import Finding
 from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable

@@ -1,15 +1,16 @@
 """Collects the reports of neuron-monitor on Neuron devices."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import ThreadFailure, with_source
+from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
-from profiler.collectors.neuron.neuron_usage import NeuronReadings, NeuronUsage
+from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+from profiler.collectors.neuron.neuron_usage import LatestNeuron, NeuronUsage
 from profiler.core.log import Log
+from profiler.core.threads import ThreadFailure
 from profiler.record.model import Record
 
 # After this many reports without a device there is none; the first reports may lack parts.
@@ -20,39 +21,7 @@ _REQUIREMENTS = (
 )
 
 
-class NeuronSource(Protocol):
-    """Runs neuron-monitor and passes its reports to a listener."""
-
-    @property
-    def name(self) -> str:
-        """The source's name in ``sampling.sources``."""
-        ...
-
-    @property
-    def restarts(self) -> int:
-        """Starts of neuron-monitor after the first."""
-        ...
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of neuron-monitor while it runs."""
-        ...
-
-    @property
-    def failure(self) -> ThreadFailure | None:
-        """The error that ended the source's thread."""
-        ...
-
-    def start(self) -> None:
-        """Start neuron-monitor; returns at once."""
-        ...
-
-    def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor."""
-        ...
-
-
-class NeuronCollector:
+class NeuronCollector(Collector):
     """Aggregates the reports of neuron-monitor.
 
     Args:
@@ -66,7 +35,7 @@ class NeuronCollector:
 
     def __init__(
         self,
-        make_source: Callable[[Callable[[NeuronReport], None]], NeuronSource] | None,
+        make_source: Callable[[Callable[[NeuronReport], None]], NeuronMonitorSource] | None,
         period_seconds: int,
         log: Log,
         *,
@@ -77,7 +46,12 @@ class NeuronCollector:
         self._log = log
         self._is_required = is_required
         self._reports = 0
-        self.startup_error: str | None = None
+        self._startup_error: str | None = None
+
+    @property
+    def startup_error(self) -> str | None:
+        """Why the required devices have no readings."""
+        return self._startup_error
 
     @property
     def has_data(self) -> bool:
@@ -121,10 +95,10 @@ class NeuronCollector:
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
         if neuron is not None:
             record = replace(record, neuron=neuron)
-        warnings = () if self.startup_error is None or self.has_data else (self.startup_error,)
+        warnings = () if self._startup_error is None or self.has_data else (self._startup_error,)
         return with_source(record, self.name if self.has_data else None, (*warnings, *stopped))
 
-    def latest(self) -> NeuronReadings | None:
+    def latest(self) -> LatestNeuron | None:
         """Return the devices at the last report; None before the first, and after an error has ended the reports."""
         return self._usage.latest() if self._failure is None else None
 
@@ -140,11 +114,11 @@ class NeuronCollector:
 
     def _check_presence(self, reason: str) -> None:
         if self.has_data:
-            self.startup_error = None
+            self._startup_error = None
         else:
             self._report_missing(reason)
 
     def _report_missing(self, reason: str) -> None:
-        if self._is_required and self.startup_error is None:
-            self.startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
-            self._log.warning(self.startup_error)
+        if self._is_required and self._startup_error is None:
+            self._startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            self._log.warning(self._startup_error)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.collector import StoppableThread, ThreadFailure
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.neuron_monitor_process import (
     MAX_LINE_BYTES,
@@ -20,9 +19,9 @@ from profiler.collectors.neuron.neuron_monitor_process import (
     start_process,
 )
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
-from profiler.core.background import WakeEvent
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
 

@@ -8,12 +8,13 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import PeriodicReader, TimeWaiter, with_source
+from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
 from profiler.collectors.nvidia.gpu_readings import GpuReading
-from profiler.collectors.nvidia.gpu_usage import GpuReadings, GpuUsage
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LatestGpus
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.threads import PeriodicReader, Waiter
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -115,7 +116,7 @@ class GpuSource(Protocol):
         ...
 
 
-class GpuCollector:
+class GpuCollector(Collector):
     """Reads the GPUs at every tick.
 
     Args:
@@ -154,7 +155,7 @@ class GpuCollector:
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
-            "gpu", self._read, self._close_source, waiter=TimeWaiter(), clock=clock, interval_ns=interval_ns
+            "gpu", self._read, self._close_source, waiter=Waiter(), clock=clock, interval_ns=interval_ns
         )
 
     @property
@@ -218,14 +219,14 @@ class GpuCollector:
         warnings = (*self._warnings(matches_none=matches_none), *stopped)
         return with_source(record, self.name if self.has_data else None, warnings)
 
-    def latest(self) -> GpuReadings | None:
+    def latest(self) -> LatestGpus | None:
         """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
         if self._reader.failure is not None:
             return None
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
-        return GpuReadings(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
+        return LatestGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
     def take_readings(self, into: DeviceReadings) -> None:
         """Add the readings of the batches' GPUs since the last call."""

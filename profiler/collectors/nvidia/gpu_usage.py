@@ -48,7 +48,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     throttled_seconds: Mapping[str, float] | None = None
 
 
-class GpuReadings(Struct, frozen=True, kw_only=True):
+class LatestGpus(Struct, frozen=True, kw_only=True):
     """All GPUs at the last reading.
 
     ``readings`` counts the readings so far. ``is_known`` is True if the GPUs are known to be the batch's; otherwise

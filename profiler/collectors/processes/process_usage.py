@@ -8,16 +8,15 @@ from collections import deque
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.process_reader import ProcessSnapshot
-from profiler.collectors.processes.usage_by_command import OomKillCounts, OomKillTracker, ProcessTotals, ShowArguments
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
-from profiler.readers.cgroup.hierarchy import GroupPeak
 from profiler.readers.ecs.container_stats import ContainerSample
-from profiler.readers.linux.process_tree import TreeCpu, TreeMemory
 from profiler.record.units import MIB
 
 # On Fargate the task stats are up to 10 s old on arrival.
@@ -186,25 +185,39 @@ class StatsPeak:
 class ReadingContext(Struct, frozen=True, kw_only=True):
     """The time of a reading on both clocks, and the incarnation of the container.
 
-    An incarnation is one control group of one Docker id. ``started_ns`` is the start of the run. ``is_new`` is False if
-    the container was restarted before it was first read.
+    An incarnation is one control group of one Docker id.
     """
 
     docker_id: str
     incarnation: int
     monotonic_ns: int
     wall_ns: int
-    started_ns: int | None = None
-    is_new: bool = True
 
 
 class BatchProcesses:
     """Aggregates the readings of one batch container by name, over all its incarnations.
 
     CPU time and memory come from the control group if it is readable, else from the processes.
+
+    Args:
+        interval_ns: The distance of the readings.
+        show_arguments: How the arguments of a process are shown.
+        series_points: Half the largest number of steps of the time series; 0 for none.
+        started_ns: The start of the run by the wall clock.
+        is_new: False if the container was restarted before it was first read.
     """
 
-    def __init__(self, interval_ns: int, show_arguments: ShowArguments, series_points: int = 0) -> None:
+    def __init__(
+        self,
+        interval_ns: int,
+        show_arguments: ShowArguments,
+        series_points: int = 0,
+        *,
+        started_ns: int | None = None,
+        is_new: bool = True,
+    ) -> None:
+        self._started_ns = started_ns
+        self._is_new = is_new
         self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
         self._docker_id: str | None = None
         self._incarnation: int | None = None
@@ -247,9 +260,7 @@ class BatchProcesses:
         self.totals.add(processes)
         used_bytes = self._add_group(group, is_alive=is_alive)
         group_kills, self._group_kills = self._group_kills, None
-        self.kills.add(
-            OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
-        )
+        self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
         memory = self._tree_memory
         before = memory.peak_bytes, memory.largest_mark_bytes
         tree_bytes = memory.add(processes)
@@ -350,7 +361,7 @@ class BatchProcesses:
             sample,
             docker_id="",  # the totals continue over all incarnations
             received_ns=context.monotonic_ns,
-            started_ns=context.started_ns,
-            is_new=context.is_new,
+            started_ns=self._started_ns,
+            is_new=self._is_new,
         )
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

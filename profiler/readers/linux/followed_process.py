@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
-from profiler.core.background import WakeEvent
 from profiler.core.files import open_or_none
+from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
 
@@ -133,7 +133,7 @@ class TrackedProcess:
         return proc.read(f"{self._folder}/{name}") or b"" if descriptor is None else proc.reread(descriptor)
 
 
-class ProcessExitWaiter:
+class ProcessExitWaiter(Waiter):
     """Waits until one of several processes ends. One thread waits; any thread may call :meth:`wake`.
 
     The end of a process makes its pidfd readable (Linux 5.3). Every user who sees the process can open one.

@@ -1,18 +1,20 @@
 """From what the main loop knows to a snapshot, on a fake clock."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.collectors.collector import LiveReadings, ThreadFailure
-from profiler.collectors.neuron.neuron_collector import NeuronCollector, NeuronSource
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
 from profiler.core.log import NullLog
+from profiler.core.threads import ThreadFailure
 from profiler.monitor.observation import Observation
 from profiler.prometheus.snapshot import MAX_CONTAINERS, ContainerSnapshot, Snapshot, SnapshotBuilder
 from profiler.readers import Unavailable
@@ -39,7 +41,7 @@ TASK = TaskMetadata(
 class World:
     """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
 
-    def __init__(self, *accelerators: LiveReadings, task: TaskMetadata = TASK) -> None:
+    def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
         self.clock = FakeClock()
         self.task: TaskMetadata | Unavailable = task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: stats({"b": self.batch(at)})
@@ -309,7 +311,7 @@ class SilentSource:
 def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
     listeners: list[Callable[[NeuronReport], None]] = []
 
-    def make(listener: Callable[[NeuronReport], None]) -> NeuronSource:
+    def make(listener: Callable[[NeuronReport], None]) -> Any:
         listeners.append(listener)
         return source or SilentSource()
 

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import ThreadFailure, with_contributions
+from profiler.collectors.collector import Collector, with_collected
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
 from profiler.record.model import Container, Monitor, Record, Sampling
 from tests.fakes import FakeLog
@@ -54,7 +56,7 @@ class World:
         self.sources: list[FakeSource] = []
         self.collector = NeuronCollector(self._make if installed else None, 1, self.log, is_required=is_required)
 
-    def _make(self, listener: Callable[[NeuronReport], None]) -> FakeSource:
+    def _make(self, listener: Callable[[NeuronReport], None]) -> Any:
         self.sources.append(FakeSource(listener))
         return self.sources[0]
 
@@ -63,7 +65,7 @@ class World:
             self.sources[0].report(one)
 
     def record(self) -> Record:
-        return with_contributions(RECORD, (self.collector,))
+        return with_collected(RECORD, (self.collector,))
 
 
 def test_the_record_has_what_was_reported() -> None:
@@ -125,7 +127,7 @@ def test_devices_that_appear_late_are_no_longer_reported_missing() -> None:
 
 def test_its_process_is_unrelated_to_the_command() -> None:
     world = World()
-    unrelated_children = UnrelatedChildren([7], [lambda: world.collector.child_pid, lambda: None])
+    unrelated_children = UnrelatedChildren([7], [world.collector, Collector()])
     assert 7 in unrelated_children
     assert 4711 in unrelated_children
     assert 8 not in unrelated_children
@@ -141,7 +143,7 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     assert record.monitor is not None
     (warning,) = record.monitor.warnings
     assert "The collection of Neuron values stopped at 1970-" in warning
-    checkpoint = with_contributions(replace(RECORD, status="running"), (world.collector,))
+    checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
     assert checkpoint.neuron is None
     assert checkpoint.monitor is not None
     assert checkpoint.monitor.warnings == (warning,)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_contributions
+from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import (
@@ -90,7 +90,7 @@ class World:
 
     def record_of(self, record: Record) -> Record:
         return with_recommendation(
-            with_contributions(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
+            with_collected(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
         )
 
     def warnings(self) -> tuple[str, ...]:

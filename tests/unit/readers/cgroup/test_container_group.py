@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.aggregation.process_totals import GroupPeak
 from profiler.readers.cgroup.container_group import (
     ContainerCgroup,
     container_group,
     find_container_cgroup,
     machine_oom_kills,
 )
-from profiler.readers.cgroup.hierarchy import GroupPeak, MemoryReading
+from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import all_pids
 
 MIB = 2**20

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.process_totals import TreeMemory
 from profiler.readers.linux import proc
-from profiler.readers.linux.process_tree import ProcessReading, TreeMemory
+from profiler.readers.linux.process_tree import ProcessReading
 
 MIB = 2**20
 _MOMENTS = 10  # known values between two readings
