@@ -183,6 +183,7 @@ class SampleBuffer:
         self.failures = 0
         self._interval_ns = interval_ns
         self._started_ns = started_ns
+        self._flushed_ns = started_ns
         self._pending: tuple[ContainerSample, int] | None = None
 
     def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
@@ -213,6 +214,14 @@ class SampleBuffer:
     def _flush(self) -> None:
         if self._pending is not None:
             sample, received_ns = self._pending
-            self.usage.add(sample, docker_id="", received_ns=received_ns, started_ns=self._started_ns)
-            self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
-            self._pending = None
+            usage, self._pending = self.usage, None
+            read_bytes, written_bytes = usage.block_read_bytes, usage.block_write_bytes
+            usage.add(sample, received_ns=received_ns, started_ns=self._started_ns)
+            self.demand.add(usage.last_vcpu or 0.0, usage.take_ended_step_ns())
+            if usage.series is not None and sample.block_read_bytes is not None:
+                usage.series.add_blocks(
+                    (self._flushed_ns + sample.read_ns) // 2,  # most of the step that ends with this sample
+                    (usage.block_read_bytes or 0) - (read_bytes or 0),
+                    (usage.block_write_bytes or 0) - (written_bytes or 0),
+                )
+            self._flushed_ns = sample.read_ns

@@ -287,7 +287,7 @@ class Observation:
             present.append(usage)
             if usage.add(
                 sample,
-                docker_id=container.docker_id,
+                epoch=container.docker_id,
                 received_ns=received_ns,
                 started_ns=container.started_ns,
                 attempt_started_ns=container.attempt_started_ns,

@@ -16,7 +16,6 @@ from profiler.local_run.local_record import (
     MemoryPeak,
     RunIdentity,
     RunObservation,
-    RunSpan,
     build_run_record,
     build_sampling,
     effective_sizes,
@@ -287,7 +286,9 @@ def _observed(
         reaped=ReapedUsage(),
     )
     return RunObservation(
-        span=RunSpan(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
+        started_ns=10**18,
+        finished_ns=10**18 + 2_500 * _MS,
+        duration_ns=2_500_250_000,
         ending=ending,
         usage=ContainerUsage(10**9),
         demand=CpuDemand(),
