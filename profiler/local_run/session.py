@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, with_collected
 from profiler.core.clock import Ticker
+from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.labels import merge_labels
 from profiler.local_run.launch import StartFailure, Words, shorten_name
@@ -129,7 +130,7 @@ def run(request: RunRequest, prepared: PreparedRun, on_sample: OnSample, context
         task_id=prepared.run_id,
         family=_family_name(request),
         is_named=request.family is not None,
-        labels={name: _text(value) for name, value in request.labels.items()},
+        labels={name: without_surrogates(value) for name, value in request.labels.items()},
         host=read_host(),
     )
     started = prepared.execute()
@@ -375,9 +376,4 @@ def _monitor(warnings: tuple[str, ...]) -> Monitor:
 
 def _family_name(request: RunRequest) -> str:
     name = request.family or os.path.basename(request.argv[0].rstrip("/")) or request.argv[0]  # noqa: PTH119
-    return shorten_name(_text(name))
-
-
-def _text(word: str) -> str:
-    """A word of the command line as valid text: a record cannot contain bytes that are not UTF-8."""
-    return word.encode(errors="replace").decode()
+    return shorten_name(without_surrogates(name))

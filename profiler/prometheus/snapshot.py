@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import container_limits
 from profiler.collectors.collector import Collector
@@ -17,6 +16,7 @@ from profiler.core.clock import Clock, Ticker
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.version import __version__
 from profiler.monitor.observation import Observation
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading

@@ -11,6 +11,7 @@ from forwarder.notices import wording
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
 from forwarder.task.task_outcome import StopCategory, Verdict
+from profiler.core.text import on_one_line
 from profiler.core.timestamps import parse_datetime
 from profiler.record.model import Cost, Metrics, Recommendation, describe_type
 
@@ -163,7 +164,7 @@ def _short(url: str | None) -> str | None:
 
 def _cut(text: str | None, max_length: int) -> str | None:
     """Return the text on one line, truncated; None if nothing is left."""
-    return wording.sanitize((text or "")[:max_length]).strip() or None
+    return on_one_line((text or "")[:max_length]).strip() or None
 
 
 def _embeddable(text: str | None, max_length: int) -> str | None:

@@ -11,6 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
 from forwarder.task.task_outcome import Verdict
 from profiler.core.ecs_terms import STOP_CAUSES
+from profiler.core.text import on_one_line
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
@@ -93,7 +94,7 @@ def _console_url(region: str | None) -> str | None:
 
 
 def _encoded_once(text: str) -> str:
-    return quote(sanitize(text), safe="")
+    return quote(on_one_line(text), safe="")
 
 
 def _encoded_twice(text: str) -> str:
@@ -103,7 +104,7 @@ def _encoded_twice(text: str) -> str:
 
 def _kql(text: str) -> str:
     """Return a phrase of Kibana's query language."""
-    escaped = sanitize(text).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -115,7 +116,7 @@ def _rison(text: str) -> str:
 
 def _valid_url(text: str | None) -> str | None:
     """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
-    address = quote(sanitize(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
+    address = quote(on_one_line(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
     try:
         parts = urlsplit(address)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -280,9 +281,3 @@ def _percent(value: float) -> str:
     """Format with one decimal below 1 %; never as 0 if the value is not 0."""
     text = f"{value:.{0 if value >= 1 else 1}f}".removesuffix(".0")
     return f"{value:.1g} %" if text == "0" and value else f"{text} %"
-
-
-def sanitize(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, and replace characters that cannot be printed with spaces."""
-    whole = text.encode("utf-8", "replace").decode()
-    return "".join(character if character.isprintable() else " " for character in whole)
