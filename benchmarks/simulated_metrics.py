@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.neuron.neuron_usage import LatestNeuron
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu
 from profiler.core.clock import SystemClock
@@ -66,11 +66,11 @@ def make_gpu(number: int, tick: int) -> LatestGpu:
     return LatestGpu(sample=sample, energy_joules=690.1 * tick, throttled_seconds=throttled)
 
 
-def make_neuron(cores: int, tick: int) -> LatestNeuron | None:
+def make_neuron(cores: int, tick: int) -> LiveNeuron | None:
     """Readings of busy NeuronCores."""
     if cores == 0:
         return None
-    return LatestNeuron(
+    return LiveNeuron(
         reports=tick,
         utilization_percent=dict.fromkeys(range(cores), 98.7 - tick % 7),
         core_memory_bytes={core: _GIB + core + tick for core in range(cores)},

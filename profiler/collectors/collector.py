@@ -14,8 +14,8 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.model import Record
 
 if TYPE_CHECKING:
-    from profiler.collectors.neuron.neuron_usage import LatestNeuron
-    from profiler.collectors.nvidia.gpu_usage import LatestGpus
+    from profiler.collectors.neuron.neuron_usage import LiveNeuron
+    from profiler.collectors.nvidia.gpu_usage import LiveGpus
 
 # A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
@@ -52,7 +52,7 @@ class Collector:
     def take_readings(self, into: DeviceReadings) -> None:
         """Add the readings of all the batch's devices since the last call."""
 
-    def latest(self) -> "LatestGpus | LatestNeuron | None":
+    def latest(self) -> "LiveGpus | LiveNeuron | None":
         """Return the last reading for the live metrics; None before the first."""
         return None
 

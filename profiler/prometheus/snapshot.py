@@ -10,8 +10,8 @@ from msgspec import Struct
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import container_limits
 from profiler.collectors.collector import Collector
-from profiler.collectors.neuron.neuron_usage import LatestNeuron
-from profiler.collectors.nvidia.gpu_usage import LatestGpu, LatestGpus
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
 from profiler.core.clock import Clock, Ticker
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.optional_math import max_known
@@ -102,7 +102,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     task: TaskSnapshot = TaskSnapshot()
     containers: ContainersSnapshot = ContainersSnapshot()
     gpus: GpusSnapshot = GpusSnapshot()
-    neuron: LatestNeuron | None = None
+    neuron: LiveNeuron | None = None
     instance: InstanceReading | None = None
 
 
@@ -254,11 +254,9 @@ class SnapshotBuilder:
             latest = collector.latest()
             if latest is None and collector.name in self._liveness:
                 sources[collector.name] = False  # it has stopped
-            if isinstance(latest, LatestGpus) and self._update_liveness(
-                sources, collector.name, latest.readings, now_ns
-            ):
+            if isinstance(latest, LiveGpus) and self._update_liveness(sources, collector.name, latest.readings, now_ns):
                 gpus = GpusSnapshot(gpus=latest.gpus, scope=_BATCH_SCOPE if latest.is_known else WHOLE_INSTANCE)
-            if isinstance(latest, LatestNeuron) and self._update_liveness(
+            if isinstance(latest, LiveNeuron) and self._update_liveness(
                 sources, collector.name, latest.reports, now_ns
             ):
                 neuron = latest

@@ -8,7 +8,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
-from profiler.collectors.neuron.neuron_usage import LatestNeuron, NeuronUsage
+from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.record.model import Record
@@ -98,7 +98,7 @@ class NeuronCollector(Collector):
         warnings = () if self._startup_error is None or self.has_data else (self._startup_error,)
         return with_source(record, self.name if self.has_data else None, (*warnings, *stopped))
 
-    def latest(self) -> LatestNeuron | None:
+    def latest(self) -> LiveNeuron | None:
         """Return the devices at the last report; None before the first, and after an error has ended the reports."""
         return self._usage.latest() if self._failure is None else None
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
-from profiler.collectors.nvidia.gpu_readings import GpuReading
-from profiler.collectors.nvidia.gpu_usage import GpuUsage, LatestGpus
+from profiler.collectors.nvidia.gpu_readings import DriverReading
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter
@@ -107,7 +107,7 @@ class GpuSource(Protocol):
         """Whether the last failure was a missing driver, which is normal on most machines."""
         ...
 
-    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+    def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes the slow counters."""
         ...
 
@@ -219,14 +219,14 @@ class GpuCollector(Collector):
         warnings = (*self._warnings(matches_none=matches_none), *stopped)
         return with_source(record, self.name if self.has_data else None, warnings)
 
-    def latest(self) -> LatestGpus | None:
+    def latest(self) -> LiveGpus | None:
         """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
         if self._reader.failure is not None:
             return None
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
-        return LatestGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
+        return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
     def take_readings(self, into: DeviceReadings) -> None:
         """Add the readings of the batches' GPUs since the last call."""

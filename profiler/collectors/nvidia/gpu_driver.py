@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from profiler.collectors.nvidia.gpu_device import Device, Failure, XidEvents, call_nvml
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
 from profiler.collectors.nvidia.nvml import ErrorAction, Nvml
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -45,7 +45,7 @@ class NvmlSource:
         self.permanently_unavailable = False
         self.is_driver_missing = False
 
-    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+    def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
         if not self._is_open:
             failure = self._try_open()
@@ -64,7 +64,7 @@ class NvmlSource:
                 return self._reinitialize(answer)
         xids = self._events.drain() if self._events is not None else ()
         self._recover_lost()
-        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
+        return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
 
     def _find_missing(self) -> list[GpuFacts]:
         """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""

@@ -65,7 +65,7 @@ class Xid(Struct, frozen=True):
         return self.uuid == facts.physical_uuid and (unknown or self.instance_id == facts.instance_id)
 
 
-class GpuReading(Struct, frozen=True, kw_only=True):
+class DriverReading(Struct, frozen=True, kw_only=True):
     """All GPUs that were read at one moment, and what happened since the reading before.
 
     ``lost`` are the GPUs that disappeared. ``notes`` are sentences about gaps in the numbers.

@@ -30,7 +30,7 @@ _MIN_STEP_FRACTION = 0.5
 _MAX_READING_NS = NS_PER_SECOND // 10
 
 
-class Reading(Struct, frozen=True, gc=False):
+class TreeReading(Struct, frozen=True, gc=False):
     """CPU time and memory of all processes together at a moment of the wall clock."""
 
     read_ns: int
@@ -46,7 +46,7 @@ class SourceComparison:
     """
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque(maxlen=_MAX_PENDING)
+        self._readings: deque[TreeReading] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._before_reset_ns = (0, 0)
         self._first_cpu_ns: tuple[int, int] | None = None
@@ -61,7 +61,7 @@ class SourceComparison:
         """Add a sample of the task stats."""
         self._pending.append(sample)
 
-    def on_reading(self, reading: Reading) -> None:
+    def on_reading(self, reading: TreeReading) -> None:
         """Add a reading of the processes, later than the last one."""
         if self._readings and reading.read_ns <= self._readings[-1].read_ns:
             self._readings.clear()
@@ -142,7 +142,7 @@ class SourceComparison:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
 
 
-def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int) -> int:
+def _between(earlier: TreeReading, later: TreeReading, at_ns: int, first: int, last: int) -> int:
     """A counter's value at a moment between two readings, by linear interpolation."""
     step_ns = later.read_ns - earlier.read_ns
     return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
@@ -349,7 +349,7 @@ class BatchProcesses:
 
     def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
         cpu_ns = self.cpu_ns
-        self.comparison.on_reading(Reading(context.wall_ns, cpu_ns, memory_bytes))
+        self.comparison.on_reading(TreeReading(context.wall_ns, cpu_ns, memory_bytes))
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns

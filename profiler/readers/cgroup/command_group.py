@@ -27,7 +27,6 @@ from profiler.readers.cgroup.created_group import (
     CgroupDelegation,
     CgroupFilesystem,
     Counters,
-    KernelCgroupFilesystem,
     Sleep,
     delegate_controller,
     member_pids,
@@ -67,7 +66,7 @@ class CommandCgroup:
         delegation: CgroupDelegation | None = None,
     ) -> None:
         self._groups = tuple(groups)
-        self._filesystem = filesystem or KernelCgroupFilesystem()
+        self._filesystem = filesystem or CgroupFilesystem()
         self._delegation = delegation
         self._baseline_cpu_ns = 0
         self._entered = b""
@@ -176,7 +175,7 @@ def make_command_cgroup(
         run_id: Identifies the run; part of the groups' names.
         filesystem: Creates and removes groups; the kernel's by default.
     """
-    filesystem = filesystem or KernelCgroupFilesystem()
+    filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
     delegation = None

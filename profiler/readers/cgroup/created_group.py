@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -39,18 +39,8 @@ _INIT_PID = 1
 Sleep = Callable[[float], None]
 
 
-class CgroupFilesystem(Protocol):
-    """Creates and removes groups, which are folders."""
-
-    def make(self, folder: str) -> None:
-        """Create a group."""
-
-    def remove(self, folder: str) -> None:
-        """Remove an empty group."""
-
-
-class KernelCgroupFilesystem:
-    """The kernel's cgroup file system."""
+class CgroupFilesystem:
+    """The kernel's cgroup file system, in which folders are groups."""
 
     def make(self, folder: str) -> None:
         """Create a group."""

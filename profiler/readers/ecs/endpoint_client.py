@@ -11,6 +11,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from profiler.core.clock import Clock
+from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
@@ -40,19 +41,6 @@ class Endpoint(Protocol):
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of ``path`` below the endpoint's address, or the reason why there is none."""
-        ...
-
-
-class StopSignal(Protocol):
-    """A stop request, after which responses get less time."""
-
-    @property
-    def requested_ns(self) -> int | None:
-        """Monotonic time of the request; None before it."""
-        ...
-
-    def wait_readable(self, source: socket.socket, seconds: float) -> bool:
-        """Wait until the timeout, a stop request or data; returns True if ``source`` is readable."""
         ...
 
 
@@ -86,7 +74,7 @@ class HttpEndpoint:
     """
 
     def __init__(
-        self, address: str, adaptive_timeout: AdaptiveTimeout, clock: Clock, stop_signal: StopSignal | None = None
+        self, address: str, adaptive_timeout: AdaptiveTimeout, clock: Clock, stop_signal: SignalHandler | None = None
     ) -> None:
         self._address = address.rstrip("/")
         self._timeout = adaptive_timeout
@@ -186,27 +174,6 @@ class HttpEndpoint:
                     source.settimeout(0)  # else each call polls once more
                 return
         raise TimeoutError
-
-
-class TaskSource(Protocol):
-    """Reads the task that the monitor runs in."""
-
-    @property
-    def name(self) -> str:
-        """The source's name in ``sampling.sources``."""
-        ...
-
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """The task and the states of its containers."""
-        ...
-
-    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """The counters of every container."""
-        ...
-
-    def own_container(self) -> ContainerMetadata | Unavailable:
-        """The container that this process runs in."""
-        ...
 
 
 class TaskMetadataSource:
