@@ -29,11 +29,11 @@ class TaskTags(Collector):
 
     def add_to_record(self, record: Record) -> Record:
         """Return the record with the tags, or with a warning. A checkpoint without an answer yet has neither."""
-        found = self._request.result_so_far()
-        if found is None:
+        answer = self._request.result_so_far()
+        if answer is None:
             reason = None if record.status == _RUNNING else _NOT_ANSWERED
-        elif isinstance(found, Unavailable):
-            reason = found.reason
+        elif isinstance(answer, Unavailable):
+            reason = answer.reason
         else:
-            return replace(record, tags=found or None)
+            return replace(record, tags=answer or None)
         return record if reason is None else with_source(record, None, (f"The task's tags are missing: {reason}.",))

@@ -15,15 +15,12 @@ class Log(Protocol):
 
     def info(self, event: str, **fields: object) -> None:
         """Log something worth knowing."""
-        ...
 
     def warning(self, event: str, **fields: object) -> None:
         """Log that something is wrong; the record of the run stays correct."""
-        ...
 
     def error(self, event: str, **fields: object) -> None:
         """Log that the operator has to change something."""
-        ...
 
 
 class JsonLog:
@@ -38,15 +35,12 @@ class JsonLog:
         self._dropped_before = 0
 
     def info(self, event: str, **fields: object) -> None:
-        """Log at level info."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log at level warning."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Log at level error."""
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:

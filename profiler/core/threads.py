@@ -204,7 +204,6 @@ class Read(Protocol):
 
     def __call__(self, *, is_complete: bool) -> bool:
         """Take one reading; returns False if there is nothing to read and never will be."""
-        ...
 
 
 class PeriodicReader(StoppableThread):

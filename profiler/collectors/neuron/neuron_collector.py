@@ -50,7 +50,6 @@ class NeuronCollector(Collector):
 
     @property
     def startup_error(self) -> str | None:
-        """Why the required devices have no readings."""
         return self._startup_error
 
     @property
@@ -60,7 +59,6 @@ class NeuronCollector(Collector):
 
     @property
     def child_pid(self) -> int | None:
-        """The process id of neuron-monitor while it runs."""
         return None if self._source is None else self._source.pid
 
     @property
@@ -68,7 +66,6 @@ class NeuronCollector(Collector):
         return None if self._source is None else self._source.failure
 
     def start(self) -> None:
-        """Start neuron-monitor in the source's thread."""
         if self._source is None:
             self._report_missing("there is no neuron-monitor")
         else:
@@ -79,7 +76,6 @@ class NeuronCollector(Collector):
         self._check_presence("no Neuron device was seen")
 
     def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor."""
         if self._source is not None:
             self._source.stop(max_seconds)
 
@@ -103,7 +99,6 @@ class NeuronCollector(Collector):
         return self._usage.latest() if self._failure is None else None
 
     def take_readings(self, into: DeviceReadings) -> None:
-        """Add the cores' utilization since the last call."""
         self._usage.take_readings(into)
 
     def _on_report(self, report: NeuronReport) -> None:

@@ -82,7 +82,6 @@ class NeuronUsage:
         self._recent_percent = DeviceTotals()
 
     def add(self, report: NeuronReport) -> None:
-        """Add the next report."""
         with self._lock:
             self.has_devices = self.has_devices or bool(
                 report.runtimes or report.device_count or report.ecc_uncorrected
@@ -121,7 +120,6 @@ class NeuronUsage:
             )
 
     def take_readings(self, into: DeviceReadings) -> None:
-        """Add the cores' utilization since the last call."""
         with self._lock:
             into.neuron_percent.merge(self._recent_percent)
             self._recent_percent = DeviceTotals()

@@ -53,7 +53,6 @@ class DriverHealth:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call into the driver."""
         self._busy_since_ns = self._clock.monotonic_ns()
         try:
             yield
@@ -61,7 +60,6 @@ class DriverHealth:
             self._busy_since_ns = None
 
     def on_success(self) -> None:
-        """A reading succeeded."""
         self._read_error = None
 
     def on_failure(self, reason: str) -> None:
@@ -95,25 +93,20 @@ class GpuSource(Protocol):
     @property
     def name(self) -> str:
         """The source's name in ``sampling.sources``."""
-        ...
 
     @property
     def permanently_unavailable(self) -> bool:
         """Whether there is nothing to read and never will be."""
-        ...
 
     @property
     def is_driver_missing(self) -> bool:
         """Whether the last failure was a missing driver, which is normal on most machines."""
-        ...
 
     def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes the slow counters."""
-        ...
 
     def close(self) -> None:
         """Shut the driver library down."""
-        ...
 
 
 class GpuCollector(Collector):
@@ -160,7 +153,6 @@ class GpuCollector(Collector):
 
     @property
     def has_data(self) -> bool:
-        """Whether at least one reading succeeded."""
         return self._usage.readings > 0
 
     def start(self) -> None:
@@ -169,7 +161,6 @@ class GpuCollector(Collector):
 
     @property
     def startup_error(self) -> str | None:
-        """Why a required GPU has no readings; None if there are some or no GPU is required."""
         return self._problem if self._is_required and not self.has_data else None
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
@@ -229,7 +220,6 @@ class GpuCollector(Collector):
         return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
     def take_readings(self, into: DeviceReadings) -> None:
-        """Add the readings of the batches' GPUs since the last call."""
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             self._usage.take_readings(selection.selectors, into)

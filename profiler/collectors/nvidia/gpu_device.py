@@ -184,15 +184,14 @@ class XidEvents:
         self._is_registered[device.facts.physical_uuid] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
-        """The events since the last call."""
-        found: list[Xid] = []
+        xids: list[Xid] = []
         for _ in range(0 if self._events is None else _MAX_EVENTS_PER_READ):
             event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, _EVENT_TIMEOUT_MS)
             if isinstance(event, Failure):
                 break
             if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
-                found.append(self._xid(event))
-        return tuple(found)
+                xids.append(self._xid(event))
+        return tuple(xids)
 
     def _xid(self, event: Any) -> Xid:  # noqa: ANN401  a structure of the binding
         uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
@@ -204,7 +203,6 @@ class XidEvents:
         )
 
     def close(self) -> None:
-        """Free the event set."""
         if self._events is not None:
             call_nvml(self._nvml, "nvmlEventSetFree", self._events)
             self._events = None

@@ -76,7 +76,6 @@ class NvmlSource:
         return missing
 
     def close(self) -> None:
-        """Shut NVML down."""
         nvml = self._nvml
         if nvml is None or not self._is_open:
             return

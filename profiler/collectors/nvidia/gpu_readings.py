@@ -24,7 +24,6 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def is_instance(self) -> bool:
-        """Whether this is a MIG instance."""
         return self.parent_uuid is not None
 
 

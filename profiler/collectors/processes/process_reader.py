@@ -80,7 +80,6 @@ class ContainerProcesses:
         )
 
     def close(self) -> None:
-        """Close the files of all processes."""
         for tracked in self._tracked.values():
             tracked.close()
         self._tracked.clear()

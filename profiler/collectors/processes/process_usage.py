@@ -58,7 +58,6 @@ class SourceComparison:
         self._excess_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Add a sample of the task stats."""
         self._pending.append(sample)
 
     def on_reading(self, reading: TreeReading) -> None:
@@ -87,10 +86,10 @@ class SourceComparison:
 
     def warnings(self) -> tuple[str, ...]:
         """A sentence for each difference."""
-        found = []
+        sentences = []
         if not self.cpu_agrees:
             stats_ns, processes_ns = self._cpu_growth_ns()
-            found.append(
+            sentences.append(
                 f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
                 f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; "
                 "the time series is from the task stats."
@@ -103,11 +102,11 @@ class SourceComparison:
                 if self.counts_shared_memory_twice
                 else "mapped page cache, tmpfs or kernel memory"
             )
-            found.append(
+            sentences.append(
                 f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
                 f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
             )
-        return tuple(found)
+        return tuple(sentences)
 
     def _compare(self, sample: ContainerSample) -> None:
         later = next((reading for reading in self._readings if reading.read_ns >= sample.read_ns), None)
@@ -182,7 +181,7 @@ class StatsPeak:
         return self._bytes if self._is_usable and self._read_ns >= self._needed_ns else None
 
 
-class ReadingContext(Struct, frozen=True, kw_only=True):
+class ReadingContext(Struct, frozen=True):
     """The time of a reading on both clocks, and the incarnation of the container.
 
     An incarnation is one control group of one Docker id.
@@ -244,7 +243,6 @@ class BatchProcesses:
         self._stats_peak = StatsPeak()
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Add a sample of the task stats of this container."""
         self.comparison.on_sample(sample)
         self._stats_peak.on_sample(sample)
 

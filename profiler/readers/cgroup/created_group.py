@@ -12,8 +12,6 @@ from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import NoReturn
 
-from msgspec import Struct
-
 from profiler.core.files import dup_above_standard_streams, open_or_none
 from profiler.readers.cgroup.hierarchy import (
     CpuFile,
@@ -43,19 +41,11 @@ class CgroupFilesystem:
     """The kernel's cgroup file system, in which folders are groups."""
 
     def make(self, folder: str) -> None:
-        """Create a group."""
         os.mkdir(folder)
 
     def remove(self, folder: str) -> None:
         """Remove a group. The kernel refuses while processes or other groups are in it."""
         os.rmdir(folder)
-
-
-class Counters(Struct, frozen=True, kw_only=True):
-    """The counters for which a group is created."""
-
-    cpu: CpuFile | None = None
-    memory: MemoryFiles | None = None
 
 
 class AccountingCgroup:
@@ -68,13 +58,14 @@ class AccountingCgroup:
         folder: The group's folder.
         hierarchy: The name of the hierarchy in ``/proc/PID/cgroup``.
         path: The group's path in ``/proc/PID/cgroup``.
-        counters: What the group is created for.
+        cpu: The file of the CPU time, if the group is created for it.
+        memory: The files of the memory, if the group is created for it.
 
     Raises:
         OSError: if processes cannot enter the group.
     """
 
-    def __init__(self, folder: str, hierarchy: str, path: str, counters: Counters) -> None:
+    def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
@@ -84,11 +75,9 @@ class AccountingCgroup:
         except OSError:
             self._unlock()
             raise
-        self._cpu_descriptor = None if counters.cpu is None else open_or_none(f"{folder}/{counters.cpu.name}")
-        self.cpu = None if self._cpu_descriptor is None else counters.cpu
-        self.memory = counters.memory
-        if counters.memory is not None and not os.path.exists(f"{folder}/{counters.memory.usage}"):
-            self.memory = None
+        self._cpu_descriptor = None if cpu is None else open_or_none(f"{folder}/{cpu.name}")
+        self.cpu = None if self._cpu_descriptor is None else cpu
+        self.memory = memory if memory is not None and os.path.exists(f"{folder}/{memory.usage}") else None
         self._peak_descriptor: int | None = None
         self._can_reset_peak = False
         if self.memory is not None:
@@ -110,7 +99,6 @@ class AccountingCgroup:
         return try_write_descriptor(self._procs_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
-        """Reset the high-water mark if the kernel supports it."""
         if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
             try_write_descriptor(self._peak_descriptor, self.memory.reset)
 
@@ -121,7 +109,6 @@ class AccountingCgroup:
         return self.cpu.parse_ns(proc.reread(self._cpu_descriptor))
 
     def memory_now(self) -> MemoryReading | None:
-        """The group's memory now."""
         return None if self.memory is None else read_memory(self.folder, self.memory)
 
     def memory_peak_bytes(self) -> int | None:

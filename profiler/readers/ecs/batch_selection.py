@@ -84,7 +84,7 @@ def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
         return False
     roles = _roles(task, own)
     ignored = {roles.monitor, *roles.injected}
-    return all(one.is_stopped for one in _others(task, own) if one.name not in ignored)
+    return all(container.is_stopped for container in _others(task, own) if container.name not in ignored)
 
 
 def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:

@@ -41,7 +41,6 @@ class Endpoint(Protocol):
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of ``path`` below the endpoint's address, or the reason why there is none."""
-        ...
 
 
 class AdaptiveTimeout:
@@ -55,11 +54,9 @@ class AdaptiveTimeout:
         self._consecutive_timeouts = 0
 
     def on_success(self) -> None:
-        """The endpoint has responded in time."""
         self._consecutive_timeouts = 0
 
     def on_timeout(self) -> None:
-        """The endpoint has not responded in time."""
         self._consecutive_timeouts += 1
         if self._consecutive_timeouts >= _TIMEOUTS_UNTIL_DOUBLED:
             self._consecutive_timeouts = 0

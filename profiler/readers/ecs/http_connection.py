@@ -88,7 +88,6 @@ class HttpConnection:
         return self._socket is not None
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
