@@ -148,7 +148,7 @@ class TreeBlocks:
             return None
         read_bytes = reaped.read_bytes + sum(process_blocks.read_bytes for process_blocks in known)
         write_bytes = reaped.write_bytes + sum(process_blocks.write_bytes for process_blocks in known)
-        # A sum below the last total means that a process ended and no process waited for it: its part is kept.
+        # A sum below the last total means that a process ended without a wait by its parent: its part is kept.
         self._unreaped = BlockBytes(
             read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
             write_bytes=max(self._unreaped.write_bytes, self._total.write_bytes - write_bytes),
@@ -160,7 +160,7 @@ class TreeBlocks:
 
 
 class GroupPeak(Struct, frozen=True, kw_only=True):
-    """A control group's high-water mark, with what determines whether it is the peak of its processes.
+    """A control group's high-water mark, and the facts that decide whether it is the peak of its processes.
 
     ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
     of the command was outside of the group, or if the mark was not read after the end.

@@ -1,6 +1,6 @@
 """The tags of the task, for ``record.tags``.
 
-One request to the metadata endpoint, in a thread of its own: the endpoint asks the ECS API for the tags and may take
+One request to the metadata endpoint, in a separate thread: the endpoint asks the ECS API for the tags and may take
 seconds to answer. Neither the sampling nor the report waits for it.
 """
 

@@ -26,8 +26,8 @@ class Log(Protocol):
 class JsonLog:
     """Writes one JSON object per line.
 
-    Errors are kept until somebody reads the output; there are few of them. Other lines are dropped meanwhile, and the
-    next one has their number (``lines_dropped``).
+    While the output has no reader, errors are kept, because there are few of them, and other lines are dropped. The
+    next line has their number (``lines_dropped``).
     """
 
     def __init__(self, output: Output) -> None:

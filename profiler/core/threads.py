@@ -1,7 +1,7 @@
 """Threads: calls with a deadline, readings on a grid, and the means to interrupt a wait.
 
 :func:`run_with_timeout` starts a call and waits for it. :class:`BackgroundCall` starts a call and delivers its result
-later. :class:`StoppableThread` runs until it is stopped, and :class:`PeriodicReader` takes readings meanwhile. All
+later. :class:`StoppableThread` runs until it is stopped, and :class:`PeriodicReader` takes readings until then. All
 threads are daemon threads: one that hangs is abandoned and does not keep the process alive.
 
 The system may start no further thread, for lack of memory or because a batch has used up the limit. A call is then made
@@ -140,7 +140,7 @@ class StoppableThread:
     Args:
         name: The thread's name.
         run: Runs in the thread and returns soon after ``is_stopping`` is True.
-        wake: Cuts a wait of ``run`` short; called from other threads.
+        wake: Ends a wait of ``run`` early; called from other threads.
         clock: Stamps a failure.
     """
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, with_source
+from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
@@ -13,7 +13,7 @@ from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.record.model import Record
 
-# After this many reports without a device there is none; the first reports may lack parts.
+# After this many reports without a device, the devices count as missing; the first reports may lack parts.
 _REPORTS_BEFORE_ABSENT = 5
 _REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
@@ -84,8 +84,7 @@ class NeuronCollector(Collector):
 
         After an error has ended the reports, checkpoints have no ``neuron``.
         """
-        failure = self._failure
-        stopped = () if failure is None else (failure.sentence("Neuron values"),)
+        stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)

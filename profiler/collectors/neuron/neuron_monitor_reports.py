@@ -1,8 +1,8 @@
 """Parses a line of neuron-monitor into immutable values.
 
-A few msgspec types tell the decoder what to skip: the list of loaded models, which is not used, is three quarters of a
-large report. Where these types expect an object or a list they also accept any other JSON value, so that one field of
-an unexpected type does not cost the others.
+A few msgspec types make the decoder skip the list of loaded models, which is three quarters of a large report. These
+types also accept any other JSON value in place of an object or a list: a field of an unexpected type is then absent,
+and the other fields are still read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,7 +91,7 @@ def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
 
 
 def percent(value: Json) -> float | None:
-    """The value brought within 0 to 100; None if it is no number, or further outside than rounding explains.
+    """The value brought within 0 to 100; None if it is not a number, or outside by more than rounding.
 
     It can be slightly outside, because the measured period may be slightly too short.
     """
@@ -319,6 +319,6 @@ def _latency(stats: Mapping[str, Json]) -> Latency | None:
 
 @lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
 def _core_index(key: str) -> int | None:
-    """The index that a key stands for; None for text that no index is written as, such as ``01``."""
+    """The index of a core from its key; None for text that is not a plain index, such as ``01``."""
     is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS and key == str(int(key))
     return int(key) if is_index and int(key) < MAX_CORES else None

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, with_source
+from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
 from profiler.collectors.nvidia.gpu_readings import DriverReading
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus
@@ -197,8 +197,7 @@ class GpuCollector(Collector):
 
         After an error has ended the readings, checkpoints have no ``gpus``.
         """
-        failure = self._reader.failure
-        stopped = () if failure is None else (failure.sentence("GPU values"),)
+        stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         with self._lock:

@@ -95,7 +95,7 @@ class Device:
         return sample, self._last_failure
 
     def _sample_instance(self) -> GpuSample:
-        """A MIG instance has only memory of its own: utilization is not measured, the rest belongs to the whole GPU."""
+        """A MIG instance reports only its memory: it has no utilization, and the rest belongs to the whole GPU."""
         used_bytes, size_bytes = self._memory()
         return GpuSample(facts=self.facts, memory_used_bytes=used_bytes, memory_size_bytes=size_bytes)
 

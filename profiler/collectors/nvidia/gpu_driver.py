@@ -16,7 +16,7 @@ from profiler.readers import Unavailable
 
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts there is none.
+# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
 _PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
 _MAX_PROBES = 5
 _MIG_ENABLED = 1
@@ -178,12 +178,12 @@ class NvmlSource:
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
         if nvml is None:
             return
-        for index, (_, asked_ns) in list(self._unreadable_notes.items()):
-            if now_ns - asked_ns >= _RETRY_NS:
+        for index, (_, tried_ns) in list(self._unreadable_notes.items()):
+            if now_ns - tried_ns >= _RETRY_NS:
                 for device in self._open_devices(nvml, index):
                     self._add_device(device)
-        for uuid, (facts, asked_ns) in list(self._lost.items()):
-            if now_ns - asked_ns < _RETRY_NS:
+        for uuid, (facts, tried_ns) in list(self._lost.items()):
+            if now_ns - tried_ns < _RETRY_NS:
                 continue
             self._lost[uuid] = (facts, now_ns)
             handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from profiler.aggregation.usage_by_command import ShowArguments
-from profiler.collectors.collector import Collector, with_source
+from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.processes.process_fields import with_processes
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
@@ -176,8 +176,7 @@ class ProcessCollector(Collector):
         After an error has ended the readings, checkpoints have none of their values, and the time series of a report is
         that of the task stats.
         """
-        failure = self._reader.failure
-        stopped = () if failure is None else (failure.sentence("process values"),)
+        stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         name = _SOURCE_NAME if self.has_data else None
@@ -185,7 +184,7 @@ class ProcessCollector(Collector):
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
                 return with_source(record, name, stopped)
-            record = with_processes(record, tracked.batch, is_current=failure is None)
+            record = with_processes(record, tracked.batch, is_current=not stopped)
             return with_source(record, name, (*tracked.batch.comparison.warnings(), *stopped))
 
     def _read_batches(self, *, is_complete: bool) -> bool:

@@ -116,7 +116,7 @@ class SourceComparison:
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
             pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
             if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
-                # A restarted container: what it used after the last sample is in no sample.
+                # The container was restarted: no sample has its CPU time after the last one.
                 self._before_reset_ns, self._first_cpu_ns = self._cpu_growth_ns(), None
             self._first_cpu_ns = self._first_cpu_ns or pair
             self._last_cpu_ns = pair
@@ -151,7 +151,7 @@ class StatsPeak:
     """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
 
     The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
-    bound only for what was seen before it was read, and only until the container starts anew.
+    bound only for what was seen before it was read, and only until the container is restarted.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class StatsPeak:
         self._needed_ns = read_ns + _MAX_READING_NS
 
     def on_restart(self) -> None:
-        """The container was started anew: its mark no longer covers what was seen before."""
+        """The container was restarted: its mark no longer covers what was seen before."""
         self._is_usable = False
 
     @property

@@ -1,4 +1,4 @@
-"""Measures a command in a control group of its own, where one can be created without side effects.
+"""Measures a command in its own control group, if the group can be created without side effects.
 
 The group is created below the group of this process, so that all limits above it still hold. Some
 programs (the JVM, .NET, Node) look for limits in their own group only. Therefore a memory limit is

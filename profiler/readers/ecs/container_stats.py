@@ -229,7 +229,7 @@ class _EntryParser:
         )
 
     def _count(self, name: str, value: Json) -> int | None:
-        """The value if it is a count, else None; a value that is there and no count is a problem."""
+        """The value if it is a count, else None; a present value that is not a count is a problem."""
         if type(value) is int and 0 <= value <= MAX_COUNT:  # nearly always; saves a call for each value of each tick
             return value
         if value is None:

@@ -67,7 +67,7 @@ class HttpEndpoint:
     """The endpoint at the address in ``ECS_CONTAINER_METADATA_URI_V4``.
 
     After a stop request each response gets at most half a second, also one that is being waited for. Requests
-    with a time limit of their own keep it.
+    with their own time limit keep it.
     """
 
     def __init__(

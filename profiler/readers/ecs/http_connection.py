@@ -181,7 +181,7 @@ class _Reader:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes were received that no one has asked for."""
+        """Whether more bytes than the response were received."""
         return bool(self._received)
 
     def head(self) -> _Head:

@@ -18,7 +18,7 @@ RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"
-# A container without CPU units of its own has 0, or Docker's minimum of 2 shares.
+# A container without its own CPU units has 0, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
@@ -181,7 +181,7 @@ def _tag_error(error: Mapping[str, Json]) -> str:
 
 
 def _object(body: bytes) -> Mapping[str, Json] | str:
-    """The object, or the reason why the body is none."""
+    """The object, or the reason why the body is not an object."""
     try:
         return _object_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -119,7 +119,7 @@ def parse_status(text: bytes) -> ProcessStatus:
 def parse_allocation_limit(limits: bytes) -> int | None:
     """The smaller soft limit of address space and data (``ulimit -v``, ``-d``) in ``/proc/PID/limits``; None: none.
 
-    Beyond such a limit allocations fail; the kernel kills nobody.
+    Beyond such a limit allocations fail, and the kernel kills no process.
     """
     words = (_field(limits, name) for name in _ALLOCATION_LIMITS)
     return min((int(word) for word in words if word is not None and word.isdigit()), default=None)
