@@ -18,11 +18,7 @@ _NOT_ANSWERED = "/taskWithTags had not answered when the run ended"
 
 
 class TaskTags(Collector):
-    """Adds the tags to the records, or the reason why they are missing.
-
-    Args:
-        request: The request for the tags, which was sent when the monitor started.
-    """
+    """Adds the tags to the records, or the reason why they are missing. The request was sent at the monitor's start."""
 
     def __init__(self, request: BackgroundCall[Mapping[str, str] | Unavailable]) -> None:
         self._request = request

@@ -135,13 +135,8 @@ class ThreadFailure(Struct, frozen=True):
 class StoppableThread:
     """A daemon thread that is started once, asked to stop, and waited for until a deadline.
 
+    ``run`` is called in the thread and returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it early.
     ``failure`` is set when an error has ended the thread.
-
-    Args:
-        name: The thread's name.
-        run: Runs in the thread and returns soon after ``is_stopping`` is True.
-        wake: Ends a wait of ``run`` early; called from other threads.
-        clock: Stamps a failure.
     """
 
     def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
@@ -210,15 +205,8 @@ class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
     A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
-    the waiter. Other readings may skip what is expensive.
-
-    Args:
-        name: The thread's name.
-        read: Takes one reading in the thread, which ends when the function returns False.
-        close: Called in the thread as its last act.
-        waiter: Waits between the readings.
-        clock: Places the ticks.
-        interval_ns: The distance of the ticks.
+    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, and calls
+    ``close`` last.
     """
 
     def __init__(

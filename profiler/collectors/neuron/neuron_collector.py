@@ -22,13 +22,9 @@ _REQUIREMENTS = (
 
 
 class NeuronCollector(Collector):
-    """Aggregates the reports of neuron-monitor.
+    """Aggregates the reports of neuron-monitor, and warns about missing devices if they are required (setting ``on``).
 
-    Args:
-        make_source: Makes the source from the listener of its reports; None if neuron-monitor is not installed.
-        period_seconds: The configured reporting period.
-        log: Gets the warning about missing devices.
-        is_required: Devices are expected (setting ``on``): warn if there are none.
+    ``make_source`` makes the source from the listener of its reports; None if neuron-monitor is not installed.
     """
 
     name = "neuron-monitor"

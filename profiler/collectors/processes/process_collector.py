@@ -111,12 +111,7 @@ class _TrackedContainer:
 class ProcessCollector(Collector):
     """Reads the batch's processes at every tick, and when the main process of a batch ends.
 
-    Args:
-        machine: How to read the processes.
-        clock: Places the ticks.
-        interval_ns: The distance of the ticks.
-        show_arguments: How the arguments of a process are shown in the record.
-        series_points: Half the largest number of steps of a batch's time series; 0 for none.
+    ``series_points`` is half the largest number of steps of a batch's time series; 0 for none.
     """
 
     def __init__(

@@ -196,14 +196,8 @@ class ReadingContext(Struct, frozen=True):
 class BatchProcesses:
     """Aggregates the readings of one batch container by name, over all its incarnations.
 
-    CPU time and memory come from the control group if it is readable, else from the processes.
-
-    Args:
-        interval_ns: The distance of the readings.
-        show_arguments: How the arguments of a process are shown.
-        series_points: Half the largest number of steps of the time series; 0 for none.
-        started_ns: The start of the run by the wall clock.
-        is_new: False if the container was restarted before it was first read.
+    CPU time and memory come from the control group if it is readable, else from the processes. ``started_ns`` is the
+    start of the run by the wall clock. ``is_new`` is False if the container was restarted before it was first read.
     """
 
     def __init__(

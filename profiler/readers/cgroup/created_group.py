@@ -51,15 +51,9 @@ class CgroupFilesystem:
 class AccountingCgroup:
     """A group and its open files.
 
-    This process holds a lock on the folder as long as it lives. The lock shows other profilers that the
-    group is in use. ``cpu`` and ``memory`` are None if the kernel does not count them in this group.
-
-    Args:
-        folder: The group's folder.
-        hierarchy: The name of the hierarchy in ``/proc/PID/cgroup``.
-        path: The group's path in ``/proc/PID/cgroup``.
-        cpu: The file of the CPU time, if the group is created for it.
-        memory: The files of the memory, if the group is created for it.
+    This process holds a lock on the folder as long as it lives, which shows other profilers that the group is in use.
+    ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not
+    count them in this group.
 
     Raises:
         OSError: if processes cannot enter the group.
@@ -277,14 +271,7 @@ class CgroupDelegation:
 def delegate_controller(
     group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
-    """Move this process to a leaf of ``group``, and enable ``controller`` for the groups below.
-
-    Args:
-        group: The group that this process is in.
-        own_pid: This process.
-        name: The name of the leaf.
-        controller: A controller of version 2.
-        filesystem: Creates and removes groups.
+    """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
 
     Returns:
         None if nothing was changed: the group does not belong to this process alone, it enables controllers already,

@@ -174,13 +174,7 @@ class HttpEndpoint:
 
 
 class TaskMetadataSource:
-    """The ECS task metadata endpoint.
-
-    Args:
-        endpoint: The transport.
-        version: The version of the endpoint.
-        device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
-    """
+    """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
     def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
         self._endpoint = endpoint
