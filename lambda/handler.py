@@ -23,8 +23,10 @@ from forwarder.function_settings import (
     read_settings,
 )
 from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
-from forwarder.notices.channel import Idempotently, NoticeChannel, run_idempotently
-from forwarder.notices.notice import COMPARISON_SECONDS, Notice, compare
+from forwarder.notices.channel import NoticeChannel
+from forwarder.notices.comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.idempotency import Idempotently, run_idempotently
+from forwarder.notices.notice import Notice
 from forwarder.notices.slack_settings import read_targets
 from forwarder.search_cluster.bulk_client import Cluster
 from forwarder.search_cluster.document_delivery import (

@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
-from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
-from forwarder.task.task_outcome import Verdict
+from forwarder.notices.notice import Notice
+from forwarder.task.task_outcome import Outcome, Verdict
 from profiler.core.ecs_terms import STOP_CAUSES
+from profiler.record.model import Distribution, Process, Record, TaskSize
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
@@ -28,6 +29,16 @@ _ISOLATED = re.compile(r"-iso[a-z]?-", re.ASCII)
 _URL_SAFE_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
 _MARGIN_BEFORE_START = timedelta(hours=1)
 _MARGIN_AFTER_END = timedelta(minutes=5)
+
+
+def links(notice: Notice, kibana_url: str | None) -> dict[str, str | None]:
+    """Return the addresses of the log stream, the ECS task, and the dashboard "Task run"; None where unknown."""
+    task, log = notice.task, notice.log
+    return {
+        "log_stream": None if log is None else log_stream(task.region, log.group, log.stream),
+        "ecs_task": ecs_task(task.region, task.cluster, task.id),
+        "kibana": kibana_task(kibana_url, task.id, task.started_at, notice.duration_ms),
+    }
 
 
 def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
@@ -220,54 +231,59 @@ def series(values: Sequence[float | None], size: float | None) -> str:
     return sparkline(values, width=_SPARKLINE_WIDTH, top=top).replace(GAP, _NO_BREAK_SPACE)
 
 
-def process(used: ProcessUse, name: str) -> str | None:
+def process(used: Process, name: str) -> str | None:
     """Return the processes of a name with their memory peak; ``name`` is their escaped name. None without a peak."""
-    peak = memory(used.maximum_memory_mb)
+    peak = memory(used.max_memory_used_mb)
     if peak is None or not name:
         return None
     number = 1 if used.count is None else max(used.count, 1)
-    holders = used.holders or 1
+    holders = used.max_memory_used_processes or 1
     together = "" if number == holders else f" in {holders} of them"
     return f"{name} ({'' if number == 1 else f'{number}×, '}peak {peak}{together})"
 
 
-def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
-    """Return the use of the GPUs or Neuron cores, with a clear statement if they were idle."""
-    if used is None or used.count < 1:
-        return ""
-    peak = memory(used.maximum_memory_mb)
+def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:
+    """Return the use of all GPUs or Neuron cores together, with a clear statement if they were idle."""
+    peak = memory(peak_mb)
     peak_memory = None if peak is None else f"peak memory {peak}"
-    average, maximum = valid_number(used.average_percent), valid_number(used.maximum_percent)
+    average, maximum = valid_number(utilization.avg), valid_number(utilization.max)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
         text = f"{bar(busiest)}  idle the whole time: allocated and paid for, but not used"
     else:
         text = usage(average, maximum)
     parts = "; ".join(part for part in (text, peak_memory) if part)
-    return f"*{used.count} {name if used.count == 1 else names}*  {parts or 'use unknown'}"
+    return f"*{count} {name}{'' if count == 1 else 's'}*  {parts or 'use unknown'}"
 
 
-def cause(notice: Notice) -> str | None:
+def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
-    if notice.verdict == "success":
-        return _OOM_BUT_SUCCESS if notice.category == "oom" else None
-    if notice.category == "exit" and notice.exit_code is not None:
-        return f"The container exited with code {exit_code(notice.exit_code)}."
-    return _CAUSES.get(notice.category)
+    if outcome.verdict == "success":
+        return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
+    if outcome.category == "exit" and outcome.exit_code is not None:
+        return f"The container exited with code {exit_code(outcome.exit_code)}."
+    return _CAUSES.get(outcome.category)
 
 
 def memory_at_oom(notice: Notice) -> str | None:
     """Return the memory peak and limit of a run that ran out of memory, as far as known."""
-    peak, limit = memory(notice.numbers.memory_maximum_mb), memory(notice.numbers.memory_size_mb)
+    peak, limit = memory(notice.metrics.max_memory_used_mb), memory(notice.metrics.memory_size_mb)
     parts = [None if peak is None else f"measured peak {peak}", None if limit is None else f"limit {limit}"]
     text = ", ".join(part for part in parts if part)
     return f"Memory: {text}." if text else None
 
 
-def suggested_size(advice: SizeAdvice) -> str | None:
-    """Return the size to try next and the saving."""
-    text = format_task_size(valid_number(advice.vcpu), valid_number(advice.memory_mb))
-    return f"Size to try next: {text}{_saving(advice.saving_percent)}." if text else None
+def new_size(record: Record) -> TaskSize | None:
+    """Return the recommended size; None if there is none, or if the task has it already."""
+    advice = record.recommendation
+    size = None if advice is None else TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb)
+    return None if size == record.task_size else size
+
+
+def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
+    """Return the size to try next and the saving, which is negative if the size costs more."""
+    text = format_task_size(valid_number(size.vcpu), valid_number(size.memory_mb))
+    return f"Size to try next: {text}{_saving(saving_percent)}." if text else None
 
 
 def _saving(percent: float | None) -> str:

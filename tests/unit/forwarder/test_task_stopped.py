@@ -11,13 +11,15 @@ from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
 from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, compare
+from forwarder.notices.comparison import compare
+from forwarder.notices.notice import Notice
 from forwarder.search_cluster.document_delivery import DeliveryResult, Failure
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import FoundReport, ReportFinder
 from forwarder.task.task_event import EventContainer, StoppedTask
+from forwarder.task.task_outcome import Outcome
 from forwarder.task_stopped import Index, TaskStoppedHandler
-from profiler.record.model import Report
+from profiler.record.model import Container, Distribution, Metrics, Record, Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
@@ -153,8 +155,8 @@ def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
     world = World({BATCH_STREAM: ["a line", report(), "another"]})
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, kind),) = world.notices
-    assert (kind, notice.family, notice.revision, notice.exit_code) == ("failure", "nightly", "5", 1)
-    assert (notice.numbers.duration_ms, notice.numbers.cpu_maximum_percent) == (60000, 90.0)
+    assert (kind, notice.family, notice.task.revision, notice.outcome.exit_code) == ("failure", "nightly", "5", 1)
+    assert (notice.duration_ms, notice.metrics.cpu_utilization_percent) == (60000, Distribution(avg=50.0, max=90.0))
     assert notice.is_complete
     numbers, own = world.documents
     assert (numbers.index, numbers.id) == (own.index, own.id) == ("task-reports-2026.03", f"{task().id}/batch")
@@ -177,7 +179,7 @@ def test_the_last_checkpoint_must_do_after_the_wait() -> None:
     assert world.time.pauses == [2.0, 2.0, 1.0]
     notice = world.notices[0][0]
     assert not notice.is_complete
-    assert (notice.numbers.memory_maximum_mb, notice.numbers.duration_ms) == (500, 63216)
+    assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
     (document,) = world.documents
     assert document.fields == {
         "task": {
@@ -202,7 +204,7 @@ def test_without_anything_the_event_alone_is_told() -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert world.time.pauses == []
-    assert world.notices[0][0].numbers.duration_ms == 63216
+    assert world.notices[0][0].duration_ms == 63216
     assert (world.documents[0].index, world.documents[0].id) == (
         "task-reports-2026.03",
         "4dd5853f44b341ee8281f38229bee377/batch",
@@ -212,7 +214,7 @@ def test_without_anything_the_event_alone_is_told() -> None:
 def test_without_an_end_of_execution_the_end_is_known_and_the_duration_is_not() -> None:
     world = World(described=WITHOUT_MONITOR)
     world.handle(task(executionStoppedAt=None))
-    assert world.notices[0][0].numbers.duration_ms is None
+    assert world.notices[0][0].duration_ms is None
     document = world.documents[0].upsert
     assert document is not None
     assert "usage" not in document
@@ -282,7 +284,7 @@ def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
     with pytest.raises(SettingsError, match=r"^The secret of the cluster cannot be read\.$"):
         world.handle()
     ((notice, kind),) = world.notices
-    assert (kind, notice.exit_code, notice.comparison) == ("failure", 1, None)
+    assert (kind, notice.outcome.exit_code, notice.comparison) == ("failure", 1, None)
 
 
 def test_the_document_is_written_even_if_slacks_settings_are_wrong() -> None:
@@ -398,7 +400,7 @@ class OtherChannel:
     def post(self, notice: Notice, kind: NoticeKind) -> None:
         if self.error is not None:
             raise self.error
-        self.posted.append(notice.task_id)
+        self.posted.append(notice.task.id)
 
 
 def test_a_channel_that_fails_neither_stops_the_others_nor_is_forgotten() -> None:
@@ -452,32 +454,6 @@ def test_only_a_failure_shows_lines(detail: dict[str, Any]) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=5)
     assert world.notices[0][0].log_lines == ()
-
-
-def test_the_series_and_the_largest_processes_of_the_report() -> None:
-    processes = [
-        {"name": "sh", "maxMemoryUsedMB": 1, "count": 1},
-        {"name": "python", "maxMemoryUsedMB": 400, "count": 4},
-        {"name": "node", "maxMemoryUsedMB": 90},
-        {"name": "cat", "maxMemoryUsedMB": 0.5},
-        {"name": "unknown"},
-    ]
-    series = {"startedAt": "2026-03-01T10:11:28Z", "stepMs": 1000, "vcpuUsed": [0.5, None], "memoryUsedMB": [7, 9]}
-    world = World({BATCH_STREAM: [report(processes=processes, series=series)]})
-    world.handle()
-    numbers = world.notices[0][0].numbers
-    assert [(used.name, used.maximum_memory_mb, used.count) for used in numbers.processes] == [
-        ("python", 400, 4),
-        ("node", 90, None),
-        ("sh", 1, 1),
-    ]
-    assert (numbers.series.vcpu_used, numbers.series.memory_used_mb) == ((0.5, None), (7, 9))
-
-
-def test_the_batchs_only_process_is_not_repeated() -> None:
-    world = World({BATCH_STREAM: [report(processes=[{"name": "python", "maxMemoryUsedMB": 400, "count": 1}])]})
-    world.handle()
-    assert world.notices[0][0].numbers.processes == ()
 
 
 def test_what_is_not_indexed_is_named_in_the_log() -> None:
@@ -545,14 +521,13 @@ def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name
     assert world.notices[0][0].container == "batch"
 
 
-def ended(duration_ms: float | None, **more: Any) -> Notice:
+def ended(duration_ms: float | None, **of_task: Any) -> Notice:
+    record = Record(task_id="1", container=Container(name="batch"), metrics=Metrics(duration_ms=duration_ms))
+    fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
     return Notice(
-        verdict="success",
-        category="exit",
-        family="nightly",
-        task_id="1",
-        numbers=RunNumbers(duration_ms=duration_ms),
-        **more,
+        task=StoppedTask(**fields),
+        outcome=Outcome(verdict="success", category="exit", out_of_memory=False),
+        found=FoundReport(Report(time="", type="task.report", record=record), ""),
     )
 
 
@@ -616,7 +591,7 @@ def test_recent_runs_in_the_same_cluster_are_preferred(in_jobs: int, sentence: s
 def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
     cluster = FakeCluster([])
     arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/1"
-    compare(cluster, ended(5, task_arn=arn, region="eu-west-1"), prefix="task")
+    compare(cluster, ended(5, arn=arn, region="eu-west-1"), prefix="task")
     terms = cluster.body["query"]["bool"]["filter"]
     assert {"term": {"cloud.account.id": "111122223333"}} in terms
     assert {"term": {"cloud.region": "eu-west-1"}} in terms
@@ -647,23 +622,6 @@ def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None
     assert compare(Odd([]), ended(5), prefix="task") is None
 
 
-def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
-    advice = {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": ["Half would do."]}
-    for size, wanted in (({"vcpu": 1, "memoryMB": 2048}, 1024), ({"vcpu": 0.5, "memoryMB": 1024}, None)):
-        world = World({BATCH_STREAM: [report(taskSize=size, recommendation=advice)]})
-        world.handle(task())
-        found = world.notices[0][0].numbers.advice
-        assert found is not None
-        assert (found.memory_mb, found.reasons) == (wanted, ("Half would do.",))
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int) -> None:
-    world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
-    world.handle(task())
-    assert world.notices[0][0].numbers.killed == (KilledProcesses(count=2, names=("worker",)) if count else None)
-
-
 XRAY_AND_BATCH = definition(container("xray-daemon"), container("batch"), container("task-monitor", essential=False))
 
 
@@ -673,7 +631,7 @@ def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure()
     ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
     assert world.handle(ended) == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, _),) = world.notices
-    assert (notice.container, notice.exit_code, notice.log_stream) == ("batch", 1, BATCH_STREAM)
+    assert (notice.container, notice.outcome.exit_code, notice.log and notice.log.stream) == ("batch", 1, BATCH_STREAM)
     assert world.documents[-1].id == "4dd5853f44b341ee8281f38229bee377/batch"
     (warning,) = world.warnings
     assert "xray-daemon, batch" in warning
