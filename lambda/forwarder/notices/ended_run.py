@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from forwarder.notices import wording
 from forwarder.notices.channel import NoticeKind
+from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from forwarder.task.task_outcome import StopCategory, Verdict
 from profiler.core.timestamps import format_datetime
@@ -149,7 +150,7 @@ def _recommendation(notice: Notice) -> Recommendation | None:
 
 
 def _links(notice: Notice, kibana_url: str | None) -> Links | None:
-    addresses = wording.links(notice, kibana_url)
+    addresses = links_of(notice, kibana_url)
     links = Links(
         **{name: url if url is not None and len(url) <= _MAX_URL_LENGTH else None for name, url in addresses.items()}
     )

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from forwarder.notices import wording
+from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from forwarder.notices.wording import sanitize
 from profiler.record.accelerators import gpu_totals, neuron_totals
@@ -276,7 +277,7 @@ def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
     names = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
     buttons = [
         {"type": "button", "action_id": action, "text": plain_text(names[action]), "url": url}
-        for action, url in wording.links(notice, kibana_url).items()
+        for action, url in links_of(notice, kibana_url).items()
         if url is not None and len(url) <= MAX_URL_LENGTH
     ]
     return {"type": "actions", "elements": buttons} if buttons else None

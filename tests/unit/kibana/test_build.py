@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
+from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import MATCHING, grouped_metrics, search_body
 from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files

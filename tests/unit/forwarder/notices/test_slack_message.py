@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.notices import wording
+from forwarder.notices import links, wording
+from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
-from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import FoundReport
 from forwarder.task.task_event import StoppedTask
@@ -429,7 +429,7 @@ def test_no_console_no_link(region: str | None) -> None:
 
 @given(st.text(min_size=1, max_size=20))
 def test_names_are_encoded_twice_as_the_console_wants(name: str) -> None:
-    link = wording.log_stream("eu-west-1", "g", name)
+    link = links.log_stream("eu-west-1", "g", name)
     assert link is not None
     encoded = link.rsplit("/", 1)[1]
     assert encoded.isascii()
@@ -451,7 +451,7 @@ def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
 
 
 def test_kibana_without_a_start_and_with_an_odd_id() -> None:
-    link = wording.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
+    link = links.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
     assert link is not None
     assert "&<" not in link
     assert "from:'now-30d'" in link
