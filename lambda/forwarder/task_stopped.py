@@ -22,7 +22,8 @@ from forwarder.search_cluster.document_delivery import DocumentWriter
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Verdict, judge
+from forwarder.task.task_outcome import judge
+from profiler.record.run_outcome import EndStatus
 
 _Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
@@ -53,7 +54,7 @@ class Index(Struct, frozen=True, kw_only=True):
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     """The outcome, whether the document was written, and the kind of the notice that was posted."""
 
-    status: Verdict | None = None
+    status: EndStatus | None = None
     indexed: bool = False
     notified: NoticeKind | None = None
 

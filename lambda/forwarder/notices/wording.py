@@ -1,25 +1,20 @@
 """Formats the numbers and causes of a notice. A value that is unknown is None."""
 
 import math
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from forwarder.notices.notice import Notice
-from forwarder.task.task_outcome import Outcome, Verdict
-from profiler.core.ecs_terms import STOP_CAUSES
+from forwarder.task.task_outcome import Outcome
 from profiler.record.model import Distribution, Process, Record, TaskSize
+from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
-VERDICTS: dict[Verdict, str] = {
+VERDICTS: dict[EndStatus, str] = {
     "success": "✅ Success",
     "failure": "❌ Failure",
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, result unknown",
-}
-_CAUSES: Mapping[str, str] = {
-    "oom": "Out of memory: the container was killed because it exceeded its memory limit.",
-    **{category: f"{cause}." for category, cause in STOP_CAUSES.items()},
 }
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
@@ -31,7 +26,6 @@ _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
-_FIRST_SIGNAL_CODE = 128
 
 
 def valid_number(value: float | None) -> float | None:
@@ -65,12 +59,7 @@ def dollars(value: float | None) -> str | None:
 
 def exit_code(code: int | None) -> str | None:
     """Return the code, with the name of the signal for codes that shells and Docker use for a signal."""
-    if code is None:
-        return None
-    try:
-        return f"{code} ({signal.Signals(code - _FIRST_SIGNAL_CODE).name})"
-    except ValueError:
-        return str(code)
+    return None if code is None else describe_exit_code(code)
 
 
 def bar(percent: float) -> str:
@@ -136,9 +125,8 @@ def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
     if outcome.verdict == "success":
         return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
-    if outcome.category == "exit" and outcome.exit_code is not None:
-        return f"The container exited with code {exit_code(outcome.exit_code)}."
-    return _CAUSES.get(outcome.category)
+    sentence = describe_cause(outcome.category, outcome.exit_code)
+    return None if sentence is None else f"{sentence}."
 
 
 def memory_at_oom(notice: Notice) -> str | None:

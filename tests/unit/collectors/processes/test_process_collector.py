@@ -28,9 +28,9 @@ from profiler.record.model import (
     Sampling,
     Series,
     SlowdownBounds,
-    Status,
     TaskSize,
 )
+from profiler.record.run_outcome import Status
 from tests.fakes import START_NS, FakeClock, sample, seconds
 
 MIB = 2**20

@@ -19,7 +19,7 @@ from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import FoundReport
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import Outcome, StopCategory, Verdict
+from forwarder.task.task_outcome import Outcome
 from profiler.record.model import (
     Container,
     Cost,
@@ -37,6 +37,7 @@ from profiler.record.model import (
     Series,
     TaskSize,
 )
+from profiler.record.run_outcome import EndStatus, StopCategory
 from tests.fake_slack import length, violations
 
 KIBANA = "https://kibana.example.com/s/ops"
@@ -269,7 +270,7 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
     ],
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
-def test_killed_processes_are_named_whatever_the_end(verdict: Verdict, kills: MemoryKills, words: str) -> None:
+def test_killed_processes_are_named_whatever_the_end(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
     assert words in said(recorded(ended(NOTICE, verdict=verdict, exit_code=1), memory_kills=kills))
 
 
@@ -534,7 +535,7 @@ ANY_RECORD = st.builds(
         device_memory_used_mb=ANY_DISTRIBUTION,
     ),
 )
-VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
+VERDICTS: list[EndStatus] = ["success", "failure", "stopped", "unknown"]
 CATEGORIES: list[StopCategory] = [
     "oom",
     "spot",
