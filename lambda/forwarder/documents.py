@@ -19,7 +19,6 @@ from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.model import Record, Report
-from profiler.sizing.requirements import requirements_of
 
 Fields: TypeAlias = dict[str, Any]
 _Getter: TypeAlias = Callable[[RunView], Any]
@@ -174,21 +173,7 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
     }
     if not is_checkpoint:
         fields["task"]["complete"] = True
-    requirements = drop_empty(_task_requirements(record))
-    if requirements:
-        fields.setdefault("usage", {})["task"] = requirements
     return fields
-
-
-def _task_requirements(record: Record) -> Fields:
-    """What all containers of the run needed together; nothing if the batch is the only container.
-
-    ``task-profiler recommend`` searches for the largest values, which the cluster could not add up itself.
-    """
-    if not record.containers:
-        return {}
-    needed = requirements_of(record)
-    return {"memory_mb": needed.memory_mb, "vcpu_p95": needed.vcpu}
 
 
 def event_outcome(status: str) -> str:

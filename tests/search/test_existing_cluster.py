@@ -25,7 +25,7 @@ pytestmark = pytest.mark.search
 PAGE = Path("docs/how-to/existing-elk.md")
 PIPELINE = json.loads((ROOT / "kibana" / "ingest" / "task-profiler.json").read_text())
 # What only the forwarder can compute, as the page says.
-COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "usage.task", "tags")
+COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "tags")
 
 
 def key_of_the_page(name: str) -> dict[str, Any]:
