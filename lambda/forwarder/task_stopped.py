@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError
-from forwarder.documents import Document, event_documents
+from forwarder.documents import Document
+from forwarder.event_document import event_documents
 from forwarder.function_settings import NoticeSettings
 from forwarder.indices import IndexPeriod
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce

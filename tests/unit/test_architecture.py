@@ -37,6 +37,7 @@ FORWARDER_ROOMS = (
     ("lines",),
     ("task",),
     ("documents",),
+    ("event_document",),
     ("search_cluster",),
     ("notices",),
     ("subscription", "task_stopped"),

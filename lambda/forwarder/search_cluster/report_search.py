@@ -1,6 +1,6 @@
 """Finds the report of a run in the cluster, where ``forward_logs`` usually has written it before the task's event."""
 
-from forwarder.documents import run_place
+from forwarder.event_document import run_place
 from forwarder.indices import IndexPeriod
 from forwarder.invocation import TimeBudget
 from forwarder.lines import read_line

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder.delivery_errors import ClusterError
-from forwarder.documents import Document, event_documents, report_document
+from forwarder.documents import Document, report_document
+from forwarder.event_document import event_documents
 from forwarder.lines import read_line
 from forwarder.search_cluster.bulk_client import ItemResult
 from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
