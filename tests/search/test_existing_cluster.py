@@ -12,7 +12,7 @@ import pytest
 import requests
 
 import handler
-from forwarder.delivery_errors import ClusterError, DeliveryError
+from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document, report_document
 from profiler.record.model import decode
 from tests.documentation import ROOT, blocks
@@ -118,7 +118,7 @@ def test_the_import_needs_each_privilege_that_this_server_knows(cluster: SearchS
 
 def test_the_forwarder_needs_each_privilege(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     body = key_of_the_page("task-profiler-forwarder")
-    with pytest.raises(ClusterError, match="HTTP 403"):
+    with pytest.raises(SearchClusterError, match="HTTP 403"):
         forwarded(cluster, created(cluster, without(body, "index")), report(), monkeypatch)
     # The month's index cannot be made: the event has to come again when the right is given.
     with pytest.raises(DeliveryError, match="auto_configure"):

@@ -5,9 +5,9 @@ from statistics import median
 import msgspec
 from msgspec import Struct
 
-from forwarder.delivery_errors import ClusterError
+from forwarder.delivery_errors import SearchClusterError
 from forwarder.notices.notice import Notice
-from forwarder.search_cluster.bulk_client import Cluster
+from forwarder.search_cluster.interface import SearchCluster
 from profiler.core.ecs_terms import arn_part
 
 COMPARISON_SECONDS = 5.0
@@ -47,7 +47,7 @@ class _SearchResponse(Struct):
 
 
 def compare(
-    cluster: Cluster, notice: Notice, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
+    cluster: SearchCluster, notice: Notice, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
 ) -> str | None:
     """Compare the duration with the median of the family's recent successful runs.
 
@@ -62,7 +62,7 @@ def compare(
         return None
     try:
         response = cluster.search(f"{prefix}-reports-*", _recent_runs_query(notice), timeout_seconds)
-    except ClusterError:
+    except SearchClusterError:
         return None
     durations = _durations(response, notice.task.cluster)
     median_ms = median(durations) if len(durations) >= _MIN_RUNS else 0

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from forwarder.delivery_errors import ClusterError, DeliveryError, ForwarderError, SettingsError
+from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
 from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
 from forwarder.notices.comparison import compare
 from forwarder.notices.notice import Notice
-from forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from forwarder.search_cluster.document_delivery import DeliveryResult
+from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import FoundReport, ReportFinder
 from forwarder.task.task_event import EventContainer, StoppedTask
@@ -72,7 +73,7 @@ class World:
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
-        self.indexed_reports: list[FoundReport | ClusterError | None] | None = None
+        self.indexed_reports: list[FoundReport | SearchClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Iterator[str]:
         self.reads += 1
@@ -95,7 +96,7 @@ class World:
         """The next of the reports; the last one again and again."""
         assert self.indexed_reports
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
-        if isinstance(found, ClusterError):
+        if isinstance(found, SearchClusterError):
             raise found
         return found
 
@@ -264,7 +265,7 @@ def test_another_containers_or_tasks_report_is_not_ours() -> None:
 
 def test_slack_is_told_even_if_the_cluster_takes_nothing() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.cluster_error = ClusterError("The cluster is away.", status=None)
+    world.cluster_error = SearchClusterError("The cluster is away.", status=None)
     with pytest.raises(DeliveryError, match="The cluster is away"):
         world.handle()
     assert len(world.notices) == 1
@@ -372,7 +373,7 @@ def test_without_success_in_the_cluster_the_streams_are_read_once() -> None:
 
 def test_a_cluster_that_does_not_answer_leaves_the_wait_to_the_streams() -> None:
     world = World()
-    world.indexed_reports = [ClusterError("away", status=None)]
+    world.indexed_reports = [SearchClusterError("away", status=None)]
     world.handle(report_wait_seconds=4.0)
     assert world.time.pauses == [2.0, 2.0]
     assert world.reads == 7  # both streams three times, and the checkpoints
@@ -534,7 +535,7 @@ def ended(duration_ms: float | None, **of_task: Any) -> Notice:
 class FakeCluster:
     """A search cluster with successful runs of these durations, some of them in the ECS cluster ``jobs``."""
 
-    def __init__(self, durations: list[float], error: ClusterError | None = None, in_jobs: int = 0) -> None:
+    def __init__(self, durations: list[float], error: SearchClusterError | None = None, in_jobs: int = 0) -> None:
         self._durations = durations
         self._error = error
         self._in_jobs = in_jobs
@@ -598,7 +599,7 @@ def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
 
 
 def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
-    cluster = FakeCluster([], ClusterError("away", status=None))
+    cluster = FakeCluster([], SearchClusterError("away", status=None))
     assert compare(cluster, ended(5), prefix="task") is None
 
 
