@@ -214,7 +214,7 @@ def _killed(killed: KilledProcesses) -> str:
     names = dict.fromkeys(escape_text(name, _MAX_NAME_LENGTH) for name in killed.names[:_MAX_NAMES])
     text = ", ".join(name for name in names if name)
     number = "one" if killed.count == 1 else killed.count
-    return f"The kernel killed {number} of its processes because memory ran out{f': {text}' if text else ''}."
+    return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
 
 
 def _advice(notice: Notice) -> list[str]:
@@ -235,8 +235,8 @@ def _note(notice: Notice) -> str:
     if notice.is_complete:
         return ""
     if _is_measured(notice.numbers):
-        return "The run has no report: these numbers are from its last checkpoint."
-    return "No report of the run was found: these numbers are from ECS alone."
+        return "There is no report: these numbers come from the last checkpoint."
+    return "There is no report: these numbers come from ECS alone."
 
 
 def _is_measured(numbers: RunNumbers) -> bool:

@@ -126,7 +126,7 @@ VERDICTS: dict[EndStatus, str] = {
     "success": "✅ Success",
     "failure": "❌ Failure",
     "stopped": "⏹️ Stopped",
-    "unknown": "❔ Ended, result unknown",
+    "unknown": "❔ Ended, outcome unknown",
 }
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
@@ -228,7 +228,7 @@ def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
     average, maximum = valid_number(used.average_percent), valid_number(used.maximum_percent)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
-        text = f"{bar(busiest)}  idle the whole time: allocated and paid for, but not used"
+        text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
     else:
         text = usage(average, maximum)
     parts = "; ".join(part for part in (text, peak_memory) if part)
@@ -254,7 +254,7 @@ def memory_at_oom(notice: Notice) -> str | None:
 def suggested_size(advice: SizeAdvice) -> str | None:
     """Return the size to try next and the saving."""
     text = format_task_size(valid_number(advice.vcpu), valid_number(advice.memory_mb))
-    return f"Size to try next: {text}{_saving(advice.saving_percent)}." if text else None
+    return f"Suggested size: {text}{_saving(advice.saving_percent)}." if text else None
 
 
 def _saving(percent: float | None) -> str:

@@ -167,7 +167,7 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     assert "*Exit code*\n137 (SIGKILL)" in text
     assert "Memory: measured peak 993 MB, limit 1 GB." in text
     assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
-    assert "Size to try next: 2 GB (costs 20 % more).\n• Memory was short." in text
+    assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
 
 
 def test_out_of_memory_without_numbers_invents_none() -> None:
@@ -211,14 +211,14 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
 @pytest.mark.parametrize(
     ("killed", "words"),
     [
-        (KilledProcesses(count=1), "The kernel killed one of its processes because memory ran out."),
+        (KilledProcesses(count=1), "The kernel killed one of the run's processes because memory ran out."),
         (
             KilledProcesses(count=1, names=("worker",)),
-            "The kernel killed one of its processes because memory ran out: worker.",
+            "The kernel killed one of the run's processes because memory ran out: worker.",
         ),
         (
             KilledProcesses(count=7, names=("sort", "sort", "<b>")),
-            "killed 7 of its processes because memory ran out: sort, &lt;b&gt;.",
+            "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
         ),
     ],
 )
@@ -232,16 +232,16 @@ def test_processes_that_were_killed_are_told_whatever_the_end(
 
 def test_what_is_not_known_is_left_out() -> None:
     sent = message(Notice(verdict="unknown", category="unknown", family="f", task_id="1"), kibana_url=None)
-    assert sent.text == "❔ Ended, result unknown · f"
+    assert sent.text == "❔ Ended, outcome unknown · f"
     assert texts(sent.blocks) == [
-        "❔ Ended, result unknown · f",
+        "❔ Ended, outcome unknown · f",
         "task 1",
-        "No report of the run was found: these numbers are from ECS alone.",
+        "There is no report: these numbers come from ECS alone.",
     ]
 
 
 def test_numbers_of_a_checkpoint_are_called_so() -> None:
-    assert "numbers are from its last checkpoint" in said(replace(NOTICE, is_complete=False))
+    assert "numbers come from the last checkpoint" in said(replace(NOTICE, is_complete=False))
     assert "checkpoint" not in said(NOTICE)
 
 
@@ -252,7 +252,7 @@ def test_numbers_of_a_checkpoint_are_called_so() -> None:
             AcceleratorUse(count=2, average_percent=41, maximum_percent=99, maximum_memory_mb=12_000),
             "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB",
         ),
-        (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
+        (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
         (AcceleratorUse(count=1), "*1 GPU*  use unknown"),
     ],
 )
@@ -267,7 +267,7 @@ def test_comparison_and_advice() -> None:
     comparison = "3.1× longer than the median of the last 20"
     text = said(replace(NOTICE, comparison=comparison, numbers=replace(NUMBERS, advice=advice)))
     assert comparison in text
-    assert "Size to try next: 0.25 vCPU, 512 MB (saves 49 %)." in text
+    assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
 
 
 @pytest.mark.parametrize(
