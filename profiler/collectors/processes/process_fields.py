@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
 from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import Outcome, out_of_memory
+from profiler.aggregation.run_end import RunEnd, out_of_memory
 from profiler.aggregation.task_record import (
     ResourceLimits,
     build_interval,
@@ -58,7 +58,7 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     verdict = out_of_memory(
-        Outcome(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
+        RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=source,

@@ -56,9 +56,9 @@ from profiler.record.model import (
     RecordType,
     Report,
     Series,
-    Status,
     encode,
 )
+from profiler.record.run_outcome import Status
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.runs import checkpoint as one_checkpoint
