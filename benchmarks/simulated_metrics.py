@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.neuron.neuron_usage import LatestNeuron
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
-from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu, LatestGpus
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu, LiveGpus
 from profiler.core.clock import SystemClock
 from profiler.core.log import NullLog
 from profiler.core.timestamps import NS_PER_SECOND
@@ -65,11 +65,11 @@ def make_gpu(number: int, tick: int) -> LatestGpu:
     return LatestGpu(sample=sample, energy_joules=690.1 * tick, throttled_seconds=throttled)
 
 
-def make_neuron(cores: int, tick: int) -> LatestNeuron | None:
+def make_neuron(cores: int, tick: int) -> LiveNeuron | None:
     """Readings of busy NeuronCores."""
     if cores == 0:
         return None
-    return LatestNeuron(
+    return LiveNeuron(
         reports=tick,
         utilization_percent=dict.fromkeys(range(cores), 98.7 - tick % 7),
         core_memory_bytes={core: _GIB + core + tick for core in range(cores)},
@@ -91,7 +91,7 @@ def make_snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot
         sources={"task-metadata-v4": True, "nvml": True, "instance": True},
         task=TaskMetadata(family="bench", arn="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
         containers=tuple(make_container(number, tick) for number in range(containers)),
-        gpus=LatestGpus(readings=tick, gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
+        gpus=LiveGpus(readings=tick, gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
         neuron=make_neuron(cores, tick),
         instance=InstanceReading(
             memory_size_bytes=64 * _GIB,

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
@@ -90,7 +91,7 @@ class FakeLog:
 
 
 @dataclass
-class FakeTaskSource:
+class FakeTaskSource(TaskMetadataSource):
     """A task as functions of the fake clock's seconds; counts how often it is asked."""
 
     clock: FakeClock

@@ -143,12 +143,12 @@ class TreeBlocks:
             The total of the tree; None if it is unknown this time.
         """
         blocks = [process.blocks for process in processes]
-        known = [one for one in blocks if one is not None]
+        known = [process_blocks for process_blocks in blocks if process_blocks is not None]
         if len(known) < len(blocks):
             return None
-        read_bytes = reaped.read_bytes + sum(one.read_bytes for one in known)
-        write_bytes = reaped.write_bytes + sum(one.write_bytes for one in known)
-        # A sum below the last total means that a process ended and no process waited for it: its part is kept.
+        read_bytes = reaped.read_bytes + sum(process_blocks.read_bytes for process_blocks in known)
+        write_bytes = reaped.write_bytes + sum(process_blocks.write_bytes for process_blocks in known)
+        # A sum below the last total means that a process ended without a wait by its parent: its part is kept.
         self._unreaped = BlockBytes(
             read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
             write_bytes=max(self._unreaped.write_bytes, self._total.write_bytes - write_bytes),
@@ -160,7 +160,7 @@ class TreeBlocks:
 
 
 class GroupPeak(Struct, frozen=True, kw_only=True):
-    """A control group's high-water mark, with what determines whether it is the peak of its processes.
+    """A control group's high-water mark, and the facts that decide whether it is the peak of its processes.
 
     ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
     of the command was outside of the group, or if the mark was not read after the end.

@@ -79,7 +79,7 @@ class ProcessTotals:
         """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
 
         With ``is_memory_shared`` the processes share memory that counts for each of them: the peak of a name is then
-        the largest high-water mark of one process, and no sum.
+        the largest high-water mark of one process, not a sum.
         """
         totals = dict(self._ended)
         for name, process in self._present.values():

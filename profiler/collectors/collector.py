@@ -1,4 +1,4 @@
-"""What the monitor and ``run`` know of a collector: of GPUs, Neuron devices, the batch's processes or the task's tags.
+"""The interface of all collectors for the monitor and ``run``.
 
 A collector reads in a thread (:mod:`profiler.core.threads`), so that a driver that hangs costs only its own numbers.
 """
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
+from profiler.core.threads import ThreadFailure
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.model import Record
 
 if TYPE_CHECKING:
-    from profiler.collectors.neuron.neuron_usage import LatestNeuron
-    from profiler.collectors.nvidia.gpu_usage import LatestGpus
+    from profiler.collectors.neuron.neuron_usage import LiveNeuron
+    from profiler.collectors.nvidia.gpu_usage import LiveGpus
 
 # A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
@@ -52,7 +53,7 @@ class Collector:
     def take_readings(self, into: DeviceReadings) -> None:
         """Add the readings of all the batch's devices since the last call."""
 
-    def latest(self) -> "LatestGpus | LatestNeuron | None":
+    def latest(self) -> "LiveGpus | LiveNeuron | None":
         """Return the last reading for the live metrics; None before the first."""
         return None
 
@@ -65,6 +66,11 @@ class Collector:
 
     def stop(self, max_seconds: float) -> None:
         """Stop collecting and end the collector's thread and child process, within ``max_seconds``."""
+
+
+def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, ...]:
+    """A sentence if an error has ended the thread that collects the ``values``."""
+    return () if failure is None else (failure.sentence(values),)
 
 
 def final_readings(collectors: Iterable[Collector]) -> None:

@@ -1,7 +1,7 @@
 """Threads: calls with a deadline, readings on a grid, and the means to interrupt a wait.
 
 :func:`run_with_timeout` starts a call and waits for it. :class:`BackgroundCall` starts a call and delivers its result
-later. :class:`StoppableThread` runs until it is stopped, and :class:`PeriodicReader` takes readings meanwhile. All
+later. :class:`StoppableThread` runs until it is stopped, and :class:`PeriodicReader` takes readings until then. All
 threads are daemon threads: one that hangs is abandoned and does not keep the process alive.
 
 The system may start no further thread, for lack of memory or because a batch has used up the limit. A call is then made
@@ -135,13 +135,8 @@ class ThreadFailure(Struct, frozen=True):
 class StoppableThread:
     """A daemon thread that is started once, asked to stop, and waited for until a deadline.
 
+    ``run`` is called in the thread and returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it early.
     ``failure`` is set when an error has ended the thread.
-
-    Args:
-        name: The thread's name.
-        run: Runs in the thread and returns soon after ``is_stopping`` is True.
-        wake: Cuts a wait of ``run`` short; called from other threads.
-        clock: Stamps a failure.
     """
 
     def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
@@ -204,22 +199,14 @@ class Read(Protocol):
 
     def __call__(self, *, is_complete: bool) -> bool:
         """Take one reading; returns False if there is nothing to read and never will be."""
-        ...
 
 
 class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
     A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
-    the waiter. Other readings may skip what is expensive.
-
-    Args:
-        name: The thread's name.
-        read: Takes one reading in the thread, which ends when the function returns False.
-        close: Called in the thread as its last act.
-        waiter: Waits between the readings.
-        clock: Places the ticks.
-        interval_ns: The distance of the ticks.
+    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, and calls
+    ``close`` last.
     """
 
     def __init__(

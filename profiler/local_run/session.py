@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, with_collected
 from profiler.core.clock import Ticker
+from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.labels import merge_labels
 from profiler.local_run.launch import StartFailure, shorten_name
@@ -116,9 +117,9 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     command = prepared.held.words[0]
     identity = RunIdentity(
         task_id=prepared.run_id,
-        family=shorten_name(_text(plan.name or os.path.basename(command.rstrip("/")) or command)),  # noqa: PTH119
+        family=shorten_name(without_surrogates(plan.name or os.path.basename(command.rstrip("/")) or command)),  # noqa: PTH119
         is_named=plan.name is not None,
-        labels={name: _text(value) for name, value in plan.labels.items()},
+        labels={name: without_surrogates(value) for name, value in plan.labels.items()},
         host=read_host(),
     )
     started = prepared.execute()
@@ -336,8 +337,3 @@ def _monitor(warnings: tuple[str, ...]) -> Monitor:
     return Monitor(
         version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
     )
-
-
-def _text(word: str) -> str:
-    """A word of the command line as valid text: a record cannot contain bytes that are not UTF-8."""
-    return word.encode(errors="replace").decode()

@@ -11,7 +11,7 @@ from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
-from profiler.readers.ecs.endpoint_client import TaskSource
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.restarts import Restarts
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
@@ -53,7 +53,7 @@ class Observation:
 
     def __init__(
         self,
-        source: TaskSource,
+        source: TaskMetadataSource,
         clock: Clock,
         log: Log,
         interval_ns: int,

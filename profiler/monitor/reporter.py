@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.task_record import (
@@ -19,6 +18,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_collected
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
+from profiler.core.version import __version__
 from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata

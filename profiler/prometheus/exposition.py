@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from prometheus_client import utils
 
+from profiler.core.text import without_surrogates
 from profiler.prometheus.live_metrics import LIVE_METRICS, TASK_LABELS, live_values, task_labels
 from profiler.prometheus.snapshot import Snapshot
 
@@ -52,5 +53,4 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def label_value(text: str) -> str:
     """The value of a label: at most 255 characters, with characters that UTF-8 cannot encode replaced."""
-    shortened = text[:MAX_LABEL_LENGTH]
-    return shortened if shortened.isascii() else shortened.encode(errors="replace").decode()
+    return without_surrogates(text[:MAX_LABEL_LENGTH])

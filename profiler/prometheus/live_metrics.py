@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from profiler import __version__
-from profiler.collectors.neuron.neuron_usage import LatestNeuron
-from profiler.collectors.nvidia.gpu_usage import LatestGpus
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.version import __version__
 from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.linux.host import InstanceReading
 from profiler.record.accelerators import WHOLE_INSTANCE
@@ -196,7 +196,7 @@ def _container_values(container: ContainerSnapshot) -> Values:
     )
 
 
-def _gpu_values(readings: LatestGpus) -> Iterator[Values]:
+def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
     scope = _BATCH_SCOPE if readings.is_known else WHOLE_INSTANCE
     for gpu in readings.gpus[:MAX_GPUS]:
         sample, facts = gpu.sample, gpu.sample.facts
@@ -215,7 +215,7 @@ def _gpu_values(readings: LatestGpus) -> Iterator[Values]:
             yield _values(facts.uuid, reason, gpu_throttled_seconds_total=seconds)
 
 
-def _neuron_values(neuron: LatestNeuron) -> Iterator[Values]:
+def _neuron_values(neuron: LiveNeuron) -> Iterator[Values]:
     for core, percent in _first_cores(neuron.utilization_percent):
         yield _values(core, neuron_core_utilization_ratio=percent / _PERCENT)
     for core, used_bytes in _first_cores(neuron.core_memory_bytes):

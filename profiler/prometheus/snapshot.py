@@ -10,8 +10,8 @@ from msgspec import Struct
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import ResourceLimits, container_limits
 from profiler.collectors.collector import Collector
-from profiler.collectors.neuron.neuron_usage import LatestNeuron
-from profiler.collectors.nvidia.gpu_usage import LatestGpus
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.clock import Clock, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
@@ -71,8 +71,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     containers: tuple[ContainerSnapshot, ...] = ()
     task_rx_bytes: int | None = None
     task_tx_bytes: int | None = None
-    gpus: LatestGpus | None = None
-    neuron: LatestNeuron | None = None
+    gpus: LiveGpus | None = None
+    neuron: LiveNeuron | None = None
     instance: InstanceReading | None = None
 
     def at(self, now_ns: int) -> "Snapshot":
@@ -160,7 +160,7 @@ class SnapshotBuilder:
             self._answers[name] = answers, now_ns
         return changed_ns is not None and now_ns - changed_ns <= self._hold_ns
 
-    def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LatestGpus | None, LatestNeuron | None]:
+    def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LiveGpus | None, LiveNeuron | None]:
         gpus, neuron = None, None
         for collector in self._collectors:
             latest = collector.latest()
@@ -168,11 +168,11 @@ class SnapshotBuilder:
                 if collector.name in self._answers:
                     sources[collector.name] = False  # it has stopped
                 continue
-            answers = latest.readings if isinstance(latest, LatestGpus) else latest.reports
+            answers = latest.readings if isinstance(latest, LiveGpus) else latest.reports
             sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
             if not sources[collector.name]:
                 continue
-            if isinstance(latest, LatestGpus):
+            if isinstance(latest, LiveGpus):
                 gpus = latest
             else:
                 neuron = latest

@@ -11,7 +11,7 @@ from profiler.cli.options import Number, aws_options, ca_file_option, search_opt
 from profiler.cli.wiring.aws_clients import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
-from profiler.collectors.nvidia.gpu_readings import GpuReading
+from profiler.collectors.nvidia.gpu_readings import DriverReading
 from profiler.collectors.nvidia.nvml import is_driver_present, load_binding
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.clock import Clock, SystemClock
@@ -70,8 +70,8 @@ def command(
     """Show what can be measured in this container and what to change in the task definition.
 
     Checks the task metadata, the batch, its log stream and the permission to write to it, GPUs and
-    Neuron devices. For the permission, the command sends an event that is so old that CloudWatch
-    drops it, so nothing is written; --region and --profile are for this event only. The exit code
+    Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
+    Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
     is 1 if there is a problem.
 
     --task and --family check a task definition from outside. --deployed checks a forwarder: its
@@ -123,7 +123,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
 
 
 def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
-    def read_gpus() -> GpuReading | Unavailable | None:
+    def read_gpus() -> DriverReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
         source = NvmlSource(load_binding, clock)

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
-from profiler import __version__
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.schedules import Schedules
 from profiler.cli.taskdef.definition_output import STANDARD_INPUT
 from profiler.cli.wiring.aws_clients import open_clients
 from profiler.core.errors import TaskProfilerError
+from profiler.core.version import __version__
 from profiler.doctor.definition_checks import SCHEDULES, PinnedSchedule, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding, note
 from profiler.task_definitions.cloudformation import DefinitionChange, change_template, is_template
@@ -53,7 +53,7 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     try:
         pinned = tuple(_pinned_schedules(open_client, definitions, document.arn or ""))
     except TaskProfilerError as error:
-        yield note(SCHEDULES, f"{error} Whether they start this revision is not known.")
+        yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
     revision = revision_of(document.arn or "") or family
     yield from schedule_findings(document.definition, revision, pinned, f"{command} --update-schedules")

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import click
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aws_account.rollout_plan import Action, Change
 from profiler.cli.options import aws_options
 from profiler.cli.printing import warn
@@ -14,6 +13,7 @@ from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destinat
 from profiler.cli.wiring.aws_clients import open_clients, region_of_environment
 from profiler.core.ecs_terms import arn_part
 from profiler.core.errors import UsageError
+from profiler.core.version import __version__
 from profiler.task_definitions.add_monitor import (
     AddMonitorOptions,
     AddMonitorResult,
@@ -38,7 +38,7 @@ _REGION_OF_ARN = 3
 @rollout_options
 @click.option("--policy", "print_policy", is_flag=True, help="Print the IAM policy that the task roles need.")
 @click.option(
-    "--attach-policy", is_flag=True, help="Put that policy into each task role, as the inline policy task-profiler."
+    "--attach-policy", is_flag=True, help="Attach that policy to each task role, as the inline policy task-profiler."
 )
 @click.option(
     "--container",
@@ -89,7 +89,7 @@ def add_monitor_(
 
     FILE has the format that register-task-definition reads or describe-task-definition prints, or is
     a CloudFormation template; - is standard input. Other containers and the task's size are not
-    changed. An existing monitor is brought to the present form. Repeating the command changes nothing.
+    changed. An existing monitor is upgraded. Repeating the command changes nothing.
 
     --family and --cluster print a plan for the families in ECS. --register carries it out.
     """
@@ -105,7 +105,7 @@ def add_monitor_(
     check_destination(request, has_files=bool(files), in_place=in_place, out=out)
     for name, value in (("--image", image), ("--log-group", log_group)):
         if value is not None and not value.strip():
-            raise UsageError(f"{name} is empty: give it a value or leave the option out.")
+            raise UsageError(f"{name} is empty: give it a value or omit the option.")
     options = AddMonitorOptions(
         container=container,
         image=image,

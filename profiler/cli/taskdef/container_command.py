@@ -2,10 +2,10 @@
 
 import click
 
-from profiler import __version__
 from profiler.cli.wiring.aws_clients import region_of_environment
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import UsageError
+from profiler.core.version import __version__
 from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX
 from profiler.task_definitions.iac import DEFAULT_CONTAINER, ContainerFormat, ContainerRequest, container_text
 
@@ -57,7 +57,7 @@ def container_(
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
     for name, value in (("--container", container), ("--image", image), ("--stream-prefix", stream_prefix)):
         if not value.strip():
-            raise UsageError(f"{name} is empty: give it a value or leave the option out.")
+            raise UsageError(f"{name} is empty: give it a value or omit the option.")
     request = ContainerRequest(
         image=image,
         container=container,

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, with_source
+from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
-from profiler.collectors.neuron.neuron_usage import LatestNeuron, NeuronUsage
+from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.record.model import Record
 
-# After this many reports without a device there is none; the first reports may lack parts.
+# After this many reports without a device, the devices count as missing; the first reports may lack parts.
 _REPORTS_BEFORE_ABSENT = 5
 _REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
@@ -22,13 +22,9 @@ _REQUIREMENTS = (
 
 
 class NeuronCollector(Collector):
-    """Aggregates the reports of neuron-monitor.
+    """Aggregates the reports of neuron-monitor, and warns about missing devices if they are required (setting ``on``).
 
-    Args:
-        make_source: Makes the source from the listener of its reports; None if neuron-monitor is not installed.
-        period_seconds: The configured reporting period.
-        log: Gets the warning about missing devices.
-        is_required: Devices are expected (setting ``on``): warn if there are none.
+    ``make_source`` makes the source from the listener of its reports; None if neuron-monitor is not installed.
     """
 
     name = "neuron-monitor"
@@ -50,7 +46,6 @@ class NeuronCollector(Collector):
 
     @property
     def startup_error(self) -> str | None:
-        """Why the required devices have no readings."""
         return self._startup_error
 
     @property
@@ -60,7 +55,6 @@ class NeuronCollector(Collector):
 
     @property
     def child_pid(self) -> int | None:
-        """The process id of neuron-monitor while it runs."""
         return None if self._source is None else self._source.pid
 
     @property
@@ -68,7 +62,6 @@ class NeuronCollector(Collector):
         return None if self._source is None else self._source.failure
 
     def start(self) -> None:
-        """Start neuron-monitor in the source's thread."""
         if self._source is None:
             self._report_missing("there is no neuron-monitor")
         else:
@@ -79,7 +72,6 @@ class NeuronCollector(Collector):
         self._check_presence("no Neuron device was seen")
 
     def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor."""
         if self._source is not None:
             self._source.stop(max_seconds)
 
@@ -88,8 +80,7 @@ class NeuronCollector(Collector):
 
         After an error has ended the reports, checkpoints have no ``neuron``.
         """
-        failure = self._failure
-        stopped = () if failure is None else (failure.sentence("Neuron values"),)
+        stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
@@ -98,12 +89,11 @@ class NeuronCollector(Collector):
         warnings = () if self._startup_error is None or self.has_data else (self._startup_error,)
         return with_source(record, self.name if self.has_data else None, (*warnings, *stopped))
 
-    def latest(self) -> LatestNeuron | None:
+    def latest(self) -> LiveNeuron | None:
         """Return the devices at the last report; None before the first, and after an error has ended the reports."""
         return self._usage.latest() if self._failure is None else None
 
     def take_readings(self, into: DeviceReadings) -> None:
-        """Add the cores' utilization since the last call."""
         self._usage.take_readings(into)
 
     def _on_report(self, report: NeuronReport) -> None:

@@ -150,7 +150,6 @@ class NeuronProcess:
         return b""
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -1,8 +1,8 @@
 """Parses a line of neuron-monitor into immutable values.
 
-A few msgspec types tell the decoder what to skip: the list of loaded models, which is not used, is three quarters of a
-large report. Where these types expect an object or a list they also accept any other JSON value, so that one field of
-an unexpected type does not cost the others.
+A few msgspec types make the decoder skip the list of loaded models, which is three quarters of a large report. These
+types also accept any other JSON value in place of an object or a list: a field of an unexpected type is then absent,
+and the other fields are still read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,7 +91,7 @@ def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
 
 
 def percent(value: Json) -> float | None:
-    """The value brought within 0 to 100; None if it is no number, or further outside than rounding explains.
+    """The value brought within 0 to 100; None if it is not a number, or outside by more than rounding.
 
     It can be slightly outside, because the measured period may be slightly too short.
     """
@@ -206,7 +206,6 @@ class _ReportParser:
         return fields if self._has_no_error(fields.get("error")) else {}
 
     def _valid_struct(self, group: Json, kind: type[_Group]) -> _Group:
-        """The same for a group with a type."""
         return group if isinstance(group, kind) and self._has_no_error(group.error) else kind()
 
     def _runtime(self, groups: _RuntimeGroups) -> RuntimeReport:
@@ -229,7 +228,7 @@ class _ReportParser:
         )
 
     def _ecc_uncorrected(self, groups: list[Json]) -> Mapping[int, int]:
-        found: dict[int, int] = {}
+        errors_by_device: dict[int, int] = {}
         for group in groups:
             for device in mappings(self._valid(group).get("neuron_devices")):
                 index = bounded_count(_MAX_DEVICES - 1, device.get("neuron_device_index"))
@@ -237,31 +236,31 @@ class _ReportParser:
                 errors = bounded_sum(MAX_EVENTS, counts)
                 if index is not None and errors is not None:
                     # With runtime 1.x, every daemon reports the same devices.
-                    found[index] = max(errors, found.get(index, 0))
-        return found
+                    errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
+        return errors_by_device
 
     def _utilization_percent(self, group: _CoreCounters) -> Mapping[int, float] | None:
         cores = group.neuroncores_in_use
         if not isinstance(cores, dict):
             return None
-        found = {}
+        percent_by_core = {}
         for index, core in self._iter_cores(cores):
             value = core.neuroncore_utilization if isinstance(core, _Core) else None
             used = percent(value)
             if used is not None:
-                found[index] = used
+                percent_by_core[index] = used
             elif _is_number(value):
                 self._add_impossible(f"the utilization of core {index}", value)
-        return found
+        return percent_by_core
 
     def _core_memory_bytes(self, core_memory: Mapping[str, Json]) -> Mapping[int, int]:
         """The sum over all categories, because newer versions of neuron-monitor add some."""
-        found = {}
+        bytes_by_core = {}
         for index, categories in self._iter_cores(core_memory):
             used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
             if used is not None:
-                found[index] = used
-        return found
+                bytes_by_core[index] = used
+        return bytes_by_core
 
     def _iter_cores(self, cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
         for key, value in cores.items():
@@ -271,9 +270,9 @@ class _ReportParser:
             else:
                 self._add_impossible("the index of a core", key)
 
-    def _add_impossible(self, what: str, value: float | str) -> None:
+    def _add_impossible(self, name: str, value: float | str) -> None:
         if len(self._problems) < _MAX_PROBLEMS:
-            self._problems[f"{what} is {_shown(value)}"] = None
+            self._problems[f"{name} is {_shown(value)}"] = None
 
 
 def _shown(value: float | str) -> str:
@@ -285,16 +284,16 @@ def _shown(value: float | str) -> str:
 
 def _memory_bytes_by_category(core_memory: Mapping[str, Json]) -> Mapping[str, int]:
     """The sum over the cores, by the categories of the report."""
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for categories in core_memory.values():
         # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.
-        if not isinstance(categories, dict) or (found and not any(categories.values())):
+        if not isinstance(categories, dict) or (totals and not any(categories.values())):
             continue
         for name, value in categories.items():
             used = bounded_count(MAX_BYTES, value)
-            if used is not None and (name in found or len(found) < _MAX_CATEGORIES):
-                found[name] = found.get(name, 0) + used
-    return found
+            if used is not None and (name in totals or len(totals) < _MAX_CATEGORIES):
+                totals[name] = totals.get(name, 0) + used
+    return totals
 
 
 def _executions(stats: Mapping[str, Json]) -> tuple[int | None, int | None]:
@@ -320,6 +319,6 @@ def _latency(stats: Mapping[str, Json]) -> Latency | None:
 
 @lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
 def _core_index(key: str) -> int | None:
-    """The index that a key stands for; None for text that no index is written as, such as ``01``."""
+    """The index of a core from its key; None for text that is not a plain index, such as ``01``."""
     is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS and key == str(int(key))
     return int(key) if is_index and int(key) < MAX_CORES else None

@@ -65,7 +65,6 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         return max(self.starts - 1, 0)
 
     def is_start_due(self, now_ns: int) -> bool:
-        """Whether neuron-monitor is to be started now."""
         return not self.is_running and now_ns >= self.deadline_ns
 
     def is_silent(self, now_ns: int) -> bool:
@@ -73,13 +72,11 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         return self.is_running and now_ns >= self.deadline_ns
 
     def on_started(self, now_ns: int) -> "SupervisionState":
-        """A process was started."""
         return replace(
             self, is_running=True, starts=self.starts + 1, reports=0, deadline_ns=now_ns + self.silence_timeout_ns
         )
 
     def on_report(self, now_ns: int) -> "SupervisionState":
-        """A report was read."""
         reports = self.reports + 1
         return replace(
             self,
@@ -107,7 +104,6 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         )
 
     def on_missing_program(self, now_ns: int) -> "SupervisionState":
-        """The program does not exist."""
         return replace(self, is_unavailable=True, deadline_ns=now_ns + MAX_BACKOFF_NS)
 
 
@@ -153,7 +149,6 @@ class NeuronMonitorSource:
 
     @property
     def restarts(self) -> int:
-        """Starts after the first."""
         return self._state.restarts
 
     @property
@@ -164,7 +159,6 @@ class NeuronMonitorSource:
 
     @property
     def failure(self) -> ThreadFailure | None:
-        """The error that ended the thread."""
         return None if self._thread is None else self._thread.failure
 
     def start(self) -> None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.model import Gpu
@@ -48,7 +48,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     throttled_seconds: Mapping[str, float] | None = None
 
 
-class LatestGpus(Struct, frozen=True, kw_only=True):
+class LiveGpus(Struct, frozen=True, kw_only=True):
     """All GPUs at the last reading.
 
     ``readings`` counts the readings so far. ``is_known`` is True if the GPUs are known to be the batch's; otherwise
@@ -73,7 +73,7 @@ class GpuUsage:
         self._present: frozenset[str] = frozenset()
         self.readings = 0
 
-    def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
+    def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
         """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences about lost GPUs."""
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)

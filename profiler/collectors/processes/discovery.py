@@ -73,19 +73,15 @@ class LazyProcessCollector(Collector):
         self._collector.on_batch_started(container)
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Forward a sample of the task stats."""
         self._collector.on_sample(name, sample)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Forward the request for a final reading."""
         self._collector.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
-        """Stop the collector, if there is one."""
         self._collector.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """Return the record with the processes, if any were seen."""
         return self._collector.add_to_record(record)
 
     def _is_seen(self, docker_id: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from profiler.aggregation.usage_by_command import ShowArguments
-from profiler.collectors.collector import Collector, with_source
+from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.processes.process_fields import with_processes
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
@@ -101,17 +101,7 @@ class _TrackedContainer:
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
-    def context(self, monotonic_ns: int, wall_ns: int) -> ReadingContext:
-        """The context of a reading that began at these times; made after it, because it can find a restart."""
-        return ReadingContext(
-            docker_id=self.docker_id,
-            incarnation=self.incarnation,
-            monotonic_ns=monotonic_ns,
-            wall_ns=wall_ns,
-        )
-
     def close(self) -> None:
-        """Close the sources."""
         for source in (self.source, self.group):
             if source is not None:
                 source.close()
@@ -121,12 +111,7 @@ class _TrackedContainer:
 class ProcessCollector(Collector):
     """Reads the batch's processes at every tick, and when the main process of a batch ends.
 
-    Args:
-        machine: How to read the processes.
-        clock: Places the ticks.
-        interval_ns: The distance of the ticks.
-        show_arguments: How the arguments of a process are shown in the record.
-        series_points: Half the largest number of steps of a batch's time series; 0 for none.
+    ``series_points`` is half the largest number of steps of a batch's time series; 0 for none.
     """
 
     def __init__(
@@ -156,34 +141,28 @@ class ProcessCollector(Collector):
 
     @property
     def has_data(self) -> bool:
-        """Whether any process of a batch was read."""
         return any(tracked.batch.has_data for tracked in list(self._tracked.values()))
 
     def start(self) -> None:
-        """Start the thread."""
         self._machine.exit_waiter.open()
         self._reader.start()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Read this container from now on."""
         if container != self._containers.get(container.name):
             self._containers = {**self._containers, container.name: container}
             self._machine.exit_waiter.wake()
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Take over a sample of the task stats, to compare it with the readings."""
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
                 tracked.batch.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take one reading of all processes now."""
         if self._reader.is_started:
             self._reader.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
-        """End the thread."""
         self._reader.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
@@ -192,8 +171,7 @@ class ProcessCollector(Collector):
         After an error has ended the readings, checkpoints have none of their values, and the time series of a report is
         that of the task stats.
         """
-        failure = self._reader.failure
-        stopped = () if failure is None else (failure.sentence("process values"),)
+        stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         name = _SOURCE_NAME if self.has_data else None
@@ -201,7 +179,7 @@ class ProcessCollector(Collector):
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
                 return with_source(record, name, stopped)
-            record = with_processes(record, tracked.batch, is_current=failure is None)
+            record = with_processes(record, tracked.batch, is_current=not stopped)
             return with_source(record, name, (*tracked.batch.comparison.warnings(), *stopped))
 
     def _read_batches(self, *, is_complete: bool) -> bool:
@@ -260,7 +238,7 @@ class ProcessCollector(Collector):
             self._read_processes(tracked, now_ns, wall_ns)
         elif (group := tracked.read_group()) is not None:
             with self._lock:
-                tracked.batch.add_group(group, tracked.context(now_ns, wall_ns))
+                tracked.batch.add_group(group, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns))
 
     def _read_processes(self, tracked: _TrackedContainer, now_ns: int, wall_ns: int) -> None:
         cpu_before_ns = self._machine.own_cpu_ns()
@@ -268,5 +246,7 @@ class ProcessCollector(Collector):
         group = tracked.read_group()
         host_kills = self._machine.oom_kills()
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, tracked.context(now_ns, wall_ns))
+            tracked.batch.add(
+                snapshot, group, host_kills, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
+            )
         tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)

@@ -19,7 +19,7 @@ from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
 
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
-# A process that is moved into the container's control group gets no new id, so all processes are scanned at times.
+# A process that is moved into the container's control group gets no new id, so all processes are scanned every minute.
 _FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 
 
@@ -80,7 +80,6 @@ class ContainerProcesses:
         )
 
     def close(self) -> None:
-        """Close the files of all processes."""
         for tracked in self._tracked.values():
             tracked.close()
         self._tracked.clear()

@@ -52,7 +52,6 @@ class Cgroups:
         self._mounts = tuple(mounts)
 
     def limits(self) -> Limits:
-        """The limits now."""
         return Limits(
             vcpu=min(self._vcpu_limits(), default=None),
             memory_bytes=min(self._memory_limits(), default=None),
@@ -88,24 +87,23 @@ class Cgroups:
         return None
 
     def has_v1_controller(self, controller: str) -> bool:
-        """Whether the controller is in a version 1 hierarchy."""
         return controller in self._groups
 
     def _vcpu_limits(self) -> Iterable[float]:
         for folder in self._folders(_CPU):
-            found = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
-            if found is None:
+            vcpu = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
+            if vcpu is None:
                 quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
-                found = parse_cpu_max(f"{quota} {period}")
-            if found is not None:
-                yield found
+                vcpu = parse_cpu_max(f"{quota} {period}")
+            if vcpu is not None:
+                yield vcpu
 
     def _memory_limits(self) -> Iterable[int]:
         for folder in self._folders(MEMORY):
             for files in (V2_MEMORY, V1_MEMORY):
-                found = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
-                if found is not None:
-                    yield found
+                size_bytes = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
+                if size_bytes is not None:
+                    yield size_bytes
 
     def _folders(self, controller: str) -> tuple[str, ...]:
         """The folders of the group and of those above it, from the bottom to the top."""

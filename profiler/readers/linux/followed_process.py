@@ -79,7 +79,6 @@ class TrackedProcess:
         return True
 
     def close(self) -> None:
-        """Close the files."""
         for descriptor in self._files.values():
             if descriptor is not None:
                 os.close(descriptor)
@@ -189,7 +188,6 @@ class ProcessExitWaiter(Waiter):
         return bool(ended or changed)
 
     def wake(self) -> None:
-        """End the wait in progress, or else the next one."""
         if self._wake_event is not None:
             self._wake_event.set()
 

@@ -118,16 +118,16 @@ class ProcessTree:
             self._threads > _MAX_THREADS_TO_LIST and self._threads > len(proc.all_pids())
         ):
             return self._scan_all_processes()
-        found: dict[int, proc.ProcessStat] = {}
+        descendants: dict[int, proc.ProcessStat] = {}
         pending = list(list_children(self._root_pid, 1))
         while pending:
             pid = pending.pop()
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-            if stat is None or pid in found or pid in self._unrelated_children:
+            if stat is None or pid in descendants or pid in self._unrelated_children:
                 continue
-            found[pid] = stat
+            descendants[pid] = stat
             pending.extend(list_children(pid, stat.threads))
-        return found
+        return descendants
 
     def _scan_all_processes(self) -> dict[int, proc.ProcessStat]:
         stats: dict[int, proc.ProcessStat] = {}
@@ -137,14 +137,14 @@ class ProcessTree:
             if stat is not None:
                 stats[pid] = stat
                 children.setdefault(stat.parent_pid, []).append(pid)
-        found: dict[int, proc.ProcessStat] = {}
+        descendants: dict[int, proc.ProcessStat] = {}
         pending = list(children.get(self._root_pid, ()))
         while pending:
             pid = pending.pop()
-            if pid not in found and pid not in self._unrelated_children:
-                found[pid] = stats[pid]
+            if pid not in descendants and pid not in self._unrelated_children:
+                descendants[pid] = stats[pid]
                 pending.extend(children.get(pid, ()))
-        return found
+        return descendants
 
 
 def list_children(pid: int, threads: int) -> tuple[int, ...]:

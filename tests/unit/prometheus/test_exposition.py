@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.neuron.neuron_usage import LatestNeuron
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
-from profiler.collectors.nvidia.gpu_usage import LatestGpu, LatestGpus
+from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
 from profiler.prometheus.exposition import MAX_LABEL_LENGTH, label_value, metrics_text
 from profiler.prometheus.live_metrics import (
     LIVE_METRICS,
@@ -62,7 +62,7 @@ FULL = Snapshot(
     ),
     task_rx_bytes=5,
     task_tx_bytes=6,
-    gpus=LatestGpus(
+    gpus=LiveGpus(
         readings=1,
         is_known=True,
         gpus=(
@@ -81,7 +81,7 @@ FULL = Snapshot(
             ),
         ),
     ),
-    neuron=LatestNeuron(
+    neuron=LiveNeuron(
         reports=1,
         utilization_percent={1: 50.0},
         core_memory_bytes={1: 7},
@@ -208,8 +208,8 @@ def test_no_name_is_there_twice() -> None:
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     gpus = tuple(LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64))
     cores = dict.fromkeys(range(200), 1.0)
-    neuron = LatestNeuron(reports=1, utilization_percent=cores)
-    many = replace(FULL, gpus=LatestGpus(readings=1, gpus=gpus), neuron=neuron)
+    neuron = LiveNeuron(reports=1, utilization_percent=cores)
+    many = replace(FULL, gpus=LiveGpus(readings=1, gpus=gpus), neuron=neuron)
     assert len(values(many, "gpu_info")) == MAX_GPUS == 32
     assert len(values(many, "neuron_core_utilization_ratio")) == MAX_NEURON_CORES == 128
 
