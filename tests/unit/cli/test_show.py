@@ -345,9 +345,9 @@ def test_an_empty_name_is_refused(words: tuple[str, ...], file: Path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["rnu"], "There is no command 'rnu': did you mean run?"),
+        (["rnu"], "Unknown command 'rnu': did you mean run?"),
         (["recomend", "x"], "did you mean recommend?"),
-        (["sh", "-c", "exit 3"], "to profile it, write task-profiler run -- sh -c 'exit 3'"),
+        (["sh", "-c", "exit 3"], "to profile this program, write task-profiler run -- sh -c 'exit 3'"),
         (["xyzzyx"], "task-profiler --help lists the commands."),
     ],
 )
@@ -359,9 +359,9 @@ def test_a_mistyped_command(words: list[str], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["history", "--last", "0"], "'0' is not a whole number, 1 to 1000000."),
-        (["show", "--logs", "x"], "'x' is not a whole number, 1 to 1000."),
-        (["run", "--interval", "0", "--", "true"], "'0' is not a number, 0.02 to 3600."),
+        (["history", "--last", "0"], "'0' is not a whole number (1 to 1000000)."),
+        (["show", "--logs", "x"], "'x' is not a whole number (1 to 1000)."),
+        (["run", "--interval", "0", "--", "true"], "'0' is not a number (0.02 to 3600)."),
     ],
 )
 def test_ranges_are_in_words(words: list[str], sentence: str) -> None:
@@ -372,7 +372,7 @@ def test_ranges_are_in_words(words: list[str], sentence: str) -> None:
 
 def test_the_help_names_the_history_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASK_PROFILER_HISTORY", "/data/runs.sqlite3")
-    assert "Here: /data/runs.sqlite3" in CliRunner().invoke(command, ["--help"], terminal_width=200).output
+    assert "Default here: /data/runs.sqlite3" in CliRunner().invoke(command, ["--help"], terminal_width=200).output
 
 
 def test_the_help_of_the_monitor_lists_every_setting_of_the_page() -> None:

@@ -114,7 +114,9 @@ def test_every_live_metric_is_documented_with_its_labels() -> None:
 
 
 def test_the_name_of_a_live_metric_shows_its_type() -> None:
-    assert "Names that end in `_total` are counters, all others gauges." in (ROOT / "docs" / "prometheus.md").read_text()
+    assert (
+        "Names that end in `_total` are counters, all others gauges." in (ROOT / "docs" / "prometheus.md").read_text()
+    )
     assert {one.full_name.endswith("_total") for one in LIVE_METRICS if one.kind == "counter"} == {True}
     assert {one.full_name.endswith("_total") for one in LIVE_METRICS if one.kind == "gauge"} == {False}
 
