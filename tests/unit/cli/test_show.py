@@ -85,8 +85,8 @@ def test_a_killed_run() -> None:
     assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
     assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
     assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
-    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, 2 % cheaper" in shown
-    assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
+    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, saves 2 %" in shown
+    assert "  advice   2 vCPU, 5 GB, costs 4 % more (based on this run)" in shown
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_the_latest_run_is_shown_and_compared_with_the_last_success(
     assert show("--from", str(file), written=written, patch=monkeypatch).exit_code == 0
     text = written[0].decode()
     assert "ran out of memory" in text
-    assert "(by the last 3 runs of the family)" in text
+    assert "(based on 3 runs)" in text
     assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
 
 
