@@ -254,9 +254,7 @@ _TASK = (
 _CONTAINERS = (
     _container("start_time_seconds", "gauge", "Start time, in seconds since 1970.", lambda one: one.started_seconds),
     _container("cpu_seconds", "counter", "CPU time used.", lambda one: one.cpu_seconds),
-    _container(
-        "cpu_used_vcpus", "gauge", "Mean vCPU used between the last two samples.", lambda one: one.vcpu_used
-    ),
+    _container("cpu_used_vcpus", "gauge", "Mean vCPU used between the last two samples.", lambda one: one.vcpu_used),
     _container(
         "cpu_limit_vcpus",
         "gauge",
