@@ -63,47 +63,45 @@ def _metrics(*labels: str, **help_texts: str) -> tuple[LiveMetric, ...]:
 LIVE_METRICS: tuple[LiveMetric, ...] = (
     *_metrics(
         *("revision", "cluster", "launch_type", "availability_zone"),
-        task_info="The task, always 1; labels are empty if the metadata endpoint does not return the value.",
+        task_info="The task, always 1; unknown labels are empty.",
     ),
     *_metrics(
-        task_network_receive_bytes_total="Bytes received by the task, if its containers share a network (awsvpc).",
-        task_network_transmit_bytes_total="Bytes sent by the task, if its containers share a network (awsvpc).",
+        task_network_receive_bytes_total="Bytes received by the task in awsvpc mode.",
+        task_network_transmit_bytes_total="Bytes sent by the task in awsvpc mode.",
     ),
     *_metrics(
         "container",
         container_start_time_seconds="Start time, in seconds since 1970.",
         container_cpu_seconds_total="CPU time used.",
-        container_cpu_used_vcpus="Mean number of vCPU in use between the last two samples.",
-        container_cpu_limit_vcpus="The vCPUs of the task, else of the instance: the most that the container can use.",
+        container_cpu_used_vcpus="Mean vCPU used between the last two samples.",
+        container_cpu_limit_vcpus="vCPUs that the container can use.",
         container_memory_used_bytes="Memory in use without reclaimable page cache.",
         container_memory_limit_bytes="Memory limit of the container.",
-        container_network_receive_bytes_total="Bytes received, if the container has its own network.",
-        container_network_transmit_bytes_total="Bytes sent, if the container has its own network.",
+        container_network_receive_bytes_total="Bytes received on the container's own network.",
+        container_network_transmit_bytes_total="Bytes sent on the container's own network.",
         container_block_read_bytes_total="Bytes read from block devices.",
         container_block_write_bytes_total="Bytes written to block devices.",
     ),
     *_metrics("uuid", "index", "name", "scope", gpu_info="The GPU, always 1."),
     *_metrics(
         "uuid",
-        gpu_utilization_ratio="Share of the driver's last measuring period (1/6 to 1 s) in which a kernel ran, 0 to 1.",
+        gpu_utilization_ratio="Share of the driver's last period in which a kernel ran, 0 to 1.",
         gpu_memory_used_bytes="Memory in use.",
         gpu_memory_size_bytes="Memory size.",
         gpu_power_watts="Power draw.",
-        gpu_energy_joules_total="Energy used, from the driver's counter if available, else integrated from the power.",
+        gpu_energy_joules_total="Energy used, by the driver's counter or the integrated power.",
         gpu_temperature_celsius="Temperature.",
         gpu_sm_clock_hertz="Clock frequency of the multiprocessors.",
     ),
-    *_metrics(
-        "uuid", "reason", gpu_throttled_seconds_total="Time in which the driver reduced the clock for this reason."
-    ),
+    *_metrics("uuid", "reason", gpu_throttled_seconds_total="Time throttled for this reason."),
     *_metrics(
         "neuron_core",
-        neuron_core_utilization_ratio="Share of the last period in which the core was computing, 0 to 1.",
+        neuron_core_utilization_ratio="Share of the last period in which the core computed, 0 to 1.",
         neuron_core_memory_used_bytes="Device memory in use by the core.",
     ),
     *_metrics(
         "category",
-        neuron_memory_used_bytes="Device memory in use on all devices, by category of neuron-monitor.",
+        neuron_memory_used_bytes="Device memory in use on all devices, by category.",
     ),
     *_metrics(
         neuron_device_memory_used_bytes="Device memory in use on all devices.",
@@ -112,7 +110,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
     *_metrics("outcome", neuron_executions_total="Executions by outcome: completed or failed."),
     *_metrics("percentile", neuron_execution_latency_seconds="Latency of executions in the last period."),
     *_metrics(
-        neuron_ecc_uncorrected_errors_total="Memory errors that could not be corrected, on all devices.",
+        neuron_ecc_uncorrected_errors_total="Uncorrected memory errors on all devices.",
         instance_memory_size_bytes="Memory of the instance.",
         instance_memory_available_bytes="Memory that is available without swapping.",
         instance_swap_size_bytes="Swap space of the instance.",
@@ -130,7 +128,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         monitor_cpu_seconds_total="CPU time of the monitor.",
         monitor_memory_peak_bytes="Peak resident memory of the monitor.",
     ),
-    *_metrics("source", monitor_source_up="1 if the source answers, 0 if not; then it has no other series."),
+    *_metrics("source", monitor_source_up="1 if the source answers, else 0."),
     *_metrics(
         monitor_read_failures_total="Failed reads of the containers' stats.",
         monitor_missed_ticks_total="Sampling times that the monitor missed.",
