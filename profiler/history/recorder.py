@@ -125,14 +125,13 @@ class HistoryRecorder:
         try:
             path = history_path(self._option, self._environment)
             from profiler.history.run_database import HistoryStore  # see the module's docstring
+
+            store = HistoryStore(path, self._clock)
+            store.add(line, report, _points(report, series), max_runs=max_runs)
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:
             return f"This Python has no SQLite ({error}): use --no-history, or another Python."
-        store = HistoryStore(path, self._clock)
-        refused = store.add(line, report, _points(report, series), max_runs=max_runs)
-        if refused is not None:
-            return refused.reason
         store.add_abandoned_runs()
         return None
 

@@ -5,16 +5,17 @@ cause.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.core.deadline_writer import Output
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, awslogs_target
 from profiler.core.log import Log
+from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
-from profiler.sinks import DeliveryFailure, LineSink
-from profiler.sinks.cloudwatch_logs import LogTarget, not_accepted
+from profiler.sinks import DeliveryFailure
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, not_accepted
 
 _ARRIVED = "arrived"
 PutResult = DeliveryFailure | str
@@ -24,36 +25,10 @@ class OwnStream(LogTarget, frozen=True, kw_only=True):
     """The monitor's own log stream: its log driver writes there what the monitor prints."""
 
 
-class StreamSink(Protocol):
-    """Puts a line into a log stream."""
-
-    @property
-    def last_cause(self) -> str:
-        """Why the last attempt failed, as part of a sentence."""
-        ...
-
-    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
-        """Put the line within about ``seconds``; returns the failure, or None on success."""
-        ...
-
-
-class Call(Protocol):
-    """A call in another thread, whose result counts until its deadline."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the call has returned, or the deadline has passed."""
-        ...
-
-    def result(self) -> PutResult | None:
-        """Wait until the deadline; returns the call's result, None if there is none by then."""
-        ...
-
-
 class _Put(Struct, frozen=True):
     line: bytes
     seconds: float
-    call: Call
+    call: BackgroundCall[PutResult]
 
 
 class Delivery:
@@ -61,17 +36,17 @@ class Delivery:
 
     Args:
         streams: Puts lines into CloudWatch Logs.
-        own_output: The monitor's standard output.
+        own_output: The monitor's standard output, which ECS forwards to the monitor's own log stream.
         log: Gets the errors.
         start_call: Starts a call whose result counts for some seconds: (seconds, function) -> the call.
     """
 
     def __init__(
         self,
-        streams: StreamSink,
-        own_output: LineSink,
+        streams: CloudWatchLogsSink,
+        own_output: Output,
         log: Log,
-        start_call: Callable[[float, Callable[[], PutResult]], Call],
+        start_call: Callable[[float, Callable[[], PutResult]], BackgroundCall[PutResult]],
     ) -> None:
         self._streams = streams
         self._own_output = own_output
@@ -116,18 +91,22 @@ class Delivery:
         self._print_report(line)
 
     def _print_report(self, line: bytes) -> None:
-        failure = self._own_output.keep(line)
-        if failure is not None:
-            self._log.error(f"The report is not printed: {failure.reason}")
+        """Write a line, which is not dropped: it is written as soon as the output is read."""
+        reason = self._own_output.keep(line + b"\n")
+        if reason is not None:
+            self._log.error(f"The report is not printed: Standard output {reason}.")
 
     def print(self, line: bytes) -> None:
-        """Write a line to the monitor's own output. The log shows when that fails, and when it succeeds again."""
-        failure = self._own_output.write(line)
-        if failure is not None and self._can_print:
-            self._log.error(f"Lines of the monitor are lost: {failure.reason}")
-        elif failure is None and not self._can_print:
+        """Write a line at once, or drop it while nothing reads the output.
+
+        The log shows when that fails, and when it succeeds again.
+        """
+        reason = self._own_output.write(line + b"\n")
+        if reason is not None and self._can_print:
+            self._log.error(f"Lines of the monitor are lost: Standard output {reason}.")
+        elif reason is None and not self._can_print:
             self._log.info("Standard output takes lines again.")
-        self._can_print = failure is None
+        self._can_print = reason is None
 
     def _put(self, line: bytes, target: LogTarget, seconds: float) -> PutResult:
         try:

@@ -69,7 +69,7 @@ Connect = Callable[[str | None, Callable[[str], None]], LogsClient]
 
 
 class CloudWatchLogsSink:
-    """Puts lines into log streams.
+    """Puts lines into log streams. ``last_cause`` is why the last attempt failed, as part of a sentence.
 
     Args:
         connect: Creates the client of a region, with fresh credentials. It gets a function to call with the cause of
@@ -80,12 +80,7 @@ class CloudWatchLogsSink:
     def __init__(self, connect: Connect, clock: Clock) -> None:
         self._connect = connect
         self._clock = clock
-        self._last_cause = "nothing was answered"
-
-    @property
-    def last_cause(self) -> str:
-        """Why the last attempt failed, as part of a sentence."""
-        return self._last_cause
+        self.last_cause = "nothing was answered"
 
     def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
         """Put a line within about ``seconds``; None means that CloudWatch has stored it.
@@ -129,7 +124,7 @@ class CloudWatchLogsSink:
         return answer if isinstance(answer, DeliveryFailure) else None
 
     def _note_cause(self, cause: str) -> None:
-        self._last_cause = cause
+        self.last_cause = cause
 
     def _send(
         self, client: LogsClient, message: str, time_ns: int, target: LogTarget

@@ -21,7 +21,6 @@ from profiler.monitor.reporter import Reporter, SwapTracker
 from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
-from profiler.sinks.stdout import StdoutSink
 
 
 def run_monitor(stop: SignalHandler) -> int:
@@ -89,7 +88,7 @@ def run_monitor(stop: SignalHandler) -> int:
 def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
     return Delivery(
         CloudWatchLogsSink(connect, clock),
-        StdoutSink(stdout),
+        stdout,
         log,
         lambda seconds, put: BackgroundCall(put, clock, seconds),
     )

@@ -79,13 +79,13 @@ def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
 
 
 def test_when_even_the_output_is_gone_that_is_logged() -> None:
-    parts = Parts(output=FakeStdout(failure=DeliveryFailure("Disk full.")))
+    parts = Parts(output=FakeStdout(failure="is full"))
     parts.delivery.print(b"line")
     parts.delivery.print(b"line")
     parts.output.failure = None
     parts.delivery.print(b"line")
     parts.delivery.print(b"line")
-    assert parts.log.events("error") == ["Lines of the monitor are lost: Disk full."]
+    assert parts.log.events("error") == ["Lines of the monitor are lost: Standard output is full."]
     assert parts.log.events("info") == ["Standard output takes lines again."]
 
 
