@@ -17,16 +17,8 @@ from profiler.sinks import DeliveryFailure
 _LAST_ATTEMPT_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 4.0
-_MAX_MESSAGE_CHARS = 300
 _PROBE_MESSAGE = "task-profiler doctor checks whether it may write here"
 _PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
-_ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
-_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
-# AWS refuses signatures whose time is more than 5 minutes off. This error code also stands for a wrong key; only
-# the message shows that the time is the reason.
-_SIGNATURE_REFUSED = "InvalidSignatureException"
-_SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
-_CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
 _REJECTIONS = {
     "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
     "tooOldLogEventEndIndex": "it is more than 14 days behind CloudWatch's clock",
@@ -92,11 +84,7 @@ class CloudWatchLogsSink:
         pause_seconds = _FIRST_PAUSE_SECONDS
         client: LogsClient | None = None
         while True:
-            try:
-                client = client or self._connect(target.region, self._note_cause)
-            except _sdk_errors() as error:
-                return _failure(error, target)
-            answer = self._send(client, line.decode(), self._clock.wall_ns(), target)
+            client, answer = self._send(client, line.decode(), self._clock.wall_ns(), target)
             if not isinstance(answer, TransientFailure):
                 return answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
             self._note_cause(answer.reason)
@@ -114,11 +102,7 @@ class CloudWatchLogsSink:
         The event is so old that CloudWatch drops it, but only after it has checked the permission and
         found the log stream.
         """
-        try:
-            client = self._connect(target.region, self._note_cause)
-        except _sdk_errors() as error:
-            return _failure(error, target)
-        answer = self._send(client, _PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
+        _, answer = self._send(None, _PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
         if isinstance(answer, TransientFailure):
             return DeliveryFailure(f"CloudWatch Logs cannot be reached: {answer.reason}.")
         return answer if isinstance(answer, DeliveryFailure) else None
@@ -127,15 +111,18 @@ class CloudWatchLogsSink:
         self.last_cause = cause
 
     def _send(
-        self, client: LogsClient, message: str, time_ns: int, target: LogTarget
-    ) -> Mapping[str, object] | DeliveryFailure:
+        self, client: LogsClient | None, message: str, time_ns: int, target: LogTarget
+    ) -> tuple[LogsClient | None, Mapping[str, object] | DeliveryFailure]:
+        """Send a line with the client, or with a new one; returns the client and the answer."""
+        from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted  # see the module's docstring
+
         event = {"timestamp": time_ns // NS_PER_MS, "message": message}
         try:
-            return client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=[event])
-        except _sdk_errors() as error:
-            if _error_code(error) == _ALREADY_ACCEPTED:  # an earlier attempt, whose answer was lost
-                return {}
-            return _failure(error, target)
+            client = client or self._connect(target.region, self._note_cause)
+            answer = client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=[event])
+        except SDK_ERRORS as error:
+            return client, {} if was_accepted(error) else failure_of(error, target)
+        return client, answer
 
 
 def connect(
@@ -153,60 +140,6 @@ def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
     return DeliveryFailure(
         f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop budget: {cause}."
     )
-
-
-def _sdk_errors() -> tuple[type[Exception], ...]:
-    """What boto3's clients raise."""
-    from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
-
-    return ClientError, BotoCoreError, OSError, ValueError
-
-
-def _failure(error: Exception, target: LogTarget) -> DeliveryFailure:
-    from botocore.exceptions import ClientError  # see the module's docstring
-
-    from profiler.sinks.logs_client import cause_of, has_expired, is_transient
-
-    if is_transient(error):
-        return TransientFailure(cause_of(error), has_expired=has_expired(error))
-    if isinstance(error, ClientError):
-        return DeliveryFailure(_refusal(error.response.get("Error", {}), target))
-    return DeliveryFailure(
-        f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
-    )
-
-
-def _error_code(error: Exception) -> str | None:
-    response = getattr(error, "response", None)
-    return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
-
-
-def _refusal(error: Mapping[str, object], target: LogTarget) -> str:
-    code = str(error.get("Code", "unknown error"))
-    if code in _ACCESS_DENIED:
-        return f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
-    if code == "ResourceNotFoundException":
-        return (
-            f"Log stream {target.stream} of log group {target.group} does not exist: "
-            "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
-        )
-    message = str(error.get("Message", ""))
-    if code in _CLOCK_SKEW or (code == _SIGNATURE_REFUSED and message.startswith(_SIGNATURE_TIMES)):
-        return (
-            f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
-            "set the clock of the machine that the task runs on, or synchronize it by NTP."
-        )
-    if code == _SIGNATURE_REFUSED:
-        # The rest of the message is the request that should have been signed, with the session token.
-        return (
-            f"CloudWatch Logs refused the report's signature ({code}): check the monitor's credentials, and that no "
-            "proxy changes its requests."
-        )
-    return f"CloudWatch Logs refused the report: {code}: {_first_line(message)}"
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0][:_MAX_MESSAGE_CHARS]
 
 
 def _rejection(answer: Mapping[str, object], target: LogTarget) -> DeliveryFailure | None:
