@@ -15,8 +15,8 @@ from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget
+from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink
 
 _T = TypeVar("_T")
 

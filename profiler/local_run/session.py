@@ -41,7 +41,7 @@ from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
-from profiler.record.model import Monitor, Record, Report
+from profiler.record.model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.prices import PriceOverrides
@@ -313,7 +313,7 @@ def _with_survivors(record: Record, found: Iterable[ProcessReading]) -> Record:
     """
     live = (proc.read_live_name(*process.identity) for process in found)
     names = [name for name in live if name is not None]
-    if not names or record.monitor is None:
+    if not names:
         return record
     counts = Counter(names).most_common()
     shown = [name if count == 1 else f"{name} ×{count}" for name, count in counts[:_MAX_NAMES_SHOWN]]
@@ -321,7 +321,7 @@ def _with_survivors(record: Record, found: Iterable[ProcessReading]) -> Record:
     what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
     listed = ", ".join([*shown, *more])
     warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
-    return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, warning)))
+    return with_warnings(record, (warning,))
 
 
 def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:

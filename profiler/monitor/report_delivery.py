@@ -14,8 +14,8 @@ from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, not_accepted
+from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, not_accepted
 
 _ARRIVED = "arrived"
 PutResult = DeliveryFailure | str

@@ -22,44 +22,17 @@ from profiler.core.version import __version__
 from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host, OwnUsage, SwapCounters
+from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.json_line import encode_line
 from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
-from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, problems_message
-from profiler.sinks.cloudwatch_logs import LogTarget
-
-
-class SwapTracker:
-    """Compares the instance's swap counters with those at :meth:`start`."""
-
-    def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
-        self._read = read
-        self._before: SwapCounters | None = None
-
-    def start(self) -> None:
-        """Read the counters: earlier swapping does not count."""
-        self._before = self._read()
-
-    def notes(self, task: TaskMetadata) -> tuple[str, ...]:
-        """A sentence if at least 1 MiB was swapped, for a task that runs on an instance."""
-        now = self._read() if task.runs_on_instance else None
-        if now is None or self._before is None:
-            return ()
-        out_mib = (now.out_bytes - self._before.out_bytes) // MIB
-        in_mib = (now.in_bytes - self._before.in_bytes) // MIB
-        if max(out_mib, in_mib) < 1:
-            return ()
-        amounts = f"{out_mib} MiB out, {in_mib} MiB back in"
-        return (
-            f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time.",
-        )
+from profiler.sinks import LogTarget
 
 
 class Reporter:
     """Builds the lines of one task.
 
-    ``notes`` returns more warnings for the record. ``warnings`` are those of the settings and of the loop.
+    ``warnings`` are those of the settings and of the loop.
     """
 
     def __init__(
@@ -72,7 +45,6 @@ class Reporter:
         host: Host,
         read_own_usage: Callable[[], OwnUsage],
         collectors: Sequence[Collector] = (),
-        notes: Callable[[TaskMetadata], Sequence[str]] = lambda _: (),
     ) -> None:
         self._settings = settings
         self._observation = observation
@@ -81,7 +53,6 @@ class Reporter:
         self._host = host
         self._own_usage = read_own_usage
         self._collectors = collectors
-        self._notes = notes
         self._interval_started_ns: dict[str, int] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
@@ -157,7 +128,7 @@ class Reporter:
         target = log_target(container, task, self._settings, self._observation.own)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name, task))
+        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name))
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()
@@ -189,7 +160,7 @@ class Reporter:
             sources=(self._observation.source_name,),
         )
 
-    def _monitor(self, name: str, task: TaskMetadata) -> Monitor:
+    def _monitor(self, name: str) -> Monitor:
         used = self._own_usage()
         own = self._observation.own
         return Monitor(
@@ -197,5 +168,5 @@ class Reporter:
             cpu_seconds=round(used.cpu_seconds, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=own.restart_count if own is not None else 0,
-            warnings=(*self.warnings, *self._observation.warnings(name), *self._notes(task)),
+            warnings=(*self.warnings, *self._observation.warnings(name)),
         )

@@ -3,7 +3,24 @@
 from msgspec import Struct
 
 
+class LogTarget(Struct, frozen=True, kw_only=True):
+    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
+
+    group: str
+    stream: str
+    region: str | None = None
+
+
 class DeliveryFailure(Struct, frozen=True):
     """The line was not delivered. ``reason`` is a sentence that says why and what to do."""
 
     reason: str
+
+
+class TransientFailure(DeliveryFailure, frozen=True):
+    """A failure that may pass. ``reason`` is a part of a sentence.
+
+    Another attempt needs new credentials if these have expired.
+    """
+
+    has_expired: bool = False

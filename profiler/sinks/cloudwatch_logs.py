@@ -7,11 +7,9 @@ with the batch.
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from msgspec import Struct
-
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 # The last attempt begins about this long before the time is over.
 _LAST_ATTEMPT_SECONDS = 2.0
@@ -26,14 +24,6 @@ _REJECTIONS = {
 }
 
 
-class LogTarget(Struct, frozen=True, kw_only=True):
-    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
-
-    group: str
-    stream: str
-    region: str | None = None
-
-
 class LogsClient(Protocol):
     """The part of boto3's CloudWatch Logs client that is used."""
 
@@ -46,15 +36,6 @@ class LogsClient(Protocol):
     ) -> Mapping[str, object]:
         """https://docs.aws.amazon.com/goto/WebAPI/logs/PutLogEvents ."""
         ...
-
-
-class TransientFailure(DeliveryFailure, frozen=True):
-    """A failure that may pass. ``reason`` is a part of a sentence.
-
-    Another attempt needs new credentials if these have expired.
-    """
-
-    has_expired: bool = False
 
 
 Connect = Callable[[str | None, Callable[[str], None]], LogsClient]

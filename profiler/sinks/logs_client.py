@@ -29,8 +29,7 @@ from botocore.exceptions import (
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError
 
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget, TransientFailure
+from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _CONNECT_TIMEOUT_SECONDS = 3

@@ -125,7 +125,6 @@ class World:
         self.collectors: tuple[FakeCollector, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: FakeExporter | None = None
-        self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
         self.clock = FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
@@ -205,7 +204,6 @@ class World:
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
             collectors=self.collectors,
-            notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
         monitor = MonitorLoop(
@@ -859,12 +857,6 @@ def test_live_readings_that_cannot_be_shown_are_one_error_and_the_run_is_reporte
     assert world.log.lines == [("error", "Nothing can listen on port 8000.", {})]
     assert record["monitor"]["warnings"] == ["Nothing can listen on port 8000."]
     assert record["status"] == "success"
-
-
-def test_notes_on_the_instance_are_in_the_record() -> None:
-    world = World(batch_ends=2.5)
-    world.notes = lambda task: (f"A note on {task.family}.",)
-    assert world.run().report()["monitor"]["warnings"] == ["A note on etl."]
 
 
 def test_the_listener_receives_each_new_sample_once() -> None:

@@ -3,8 +3,7 @@ import pytest
 from profiler.monitor.report_delivery import Delivery, OwnStream, log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks import DeliveryFailure, LogTarget
 from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
