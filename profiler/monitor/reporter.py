@@ -19,8 +19,8 @@ from profiler.collectors.collector import Collector, with_collected
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import log_target
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.json_line import encode_line
@@ -38,7 +38,7 @@ class Reporter:
     def __init__(
         self,
         settings: MonitorSettings,
-        observation: Observation,
+        sampler: TaskSampler,
         *,
         ticker: Ticker,
         clock: Clock,
@@ -47,7 +47,7 @@ class Reporter:
         collectors: Sequence[Collector] = (),
     ) -> None:
         self._settings = settings
-        self._observation = observation
+        self._sampler = sampler
         self._ticker = ticker
         self._clock = clock
         self._host = host
@@ -65,9 +65,9 @@ class Reporter:
         """
         from profiler.sizing.advice import with_recommendation  # takes no memory while the batch runs
 
-        self._observation.add_device_readings()
+        self._sampler.add_device_readings()
         record = self._record(container, task, outcome)
-        usage = self._observation.usages.get(container.name)
+        usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.series is not None:
             record = replace(record, series=usage.series.values())
         record = with_collected(record, self._collectors)
@@ -84,12 +84,12 @@ class Reporter:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
         now_ns = self._clock.wall_ns()
         record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
-        usage = self._observation.usages.get(container.name)
+        usage = self._sampler.usages.get(container.name)
         if usage is not None:
             started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
             sizes = container_limits(container, task, usage, self._host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            load = self._observation.loads.get(container.name)
+            load = self._sampler.loads.get(container.name)
             if load is not None:
                 numbers = with_devices(numbers, load.interval_devices)
                 load.interval_devices = DeviceReadings()
@@ -114,25 +114,25 @@ class Reporter:
         return settings.emf_metrics if is_enabled else ()
 
     def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> Record:
-        usage = self._observation.usages.get(container.name)
-        outcome = with_clock_shift(outcome, container.started_ns, self._observation.clock_shift_ns(container.name))
+        usage = self._sampler.usages.get(container.name)
+        outcome = with_clock_shift(outcome, container.started_ns, self._sampler.clock_shift_ns(container.name))
         record = build_batch_record(
             container, task, usage, outcome, self._host, others=self._other_containers(container, task)
         )
-        load = self._observation.loads.get(container.name)
+        load = self._sampler.loads.get(container.name)
         if load is not None:
             metrics = with_cpu_demand(
-                record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._observation.max_threads
+                record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._sampler.max_threads
             )
             record = replace(record, metrics=metrics)
-        target = log_target(container, task, self._settings, self._observation.own)
+        target = log_target(container, task, self._settings, self._sampler.own)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
         return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name))
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()
-        usages = self._observation.usages
+        usages = self._sampler.usages
         return [
             build_other_container(
                 container,
@@ -140,7 +140,7 @@ class Reporter:
                 usages.get(container.name),
                 now_ns,
                 self._host,
-                clock_shift_ns=self._observation.clock_shift_ns(container.name),
+                clock_shift_ns=self._sampler.clock_shift_ns(container.name),
             )
             for container in task.containers
             if container.name != batch.name
@@ -153,20 +153,20 @@ class Reporter:
             interval_ms=int(interval_ms) if interval_ms.is_integer() else interval_ms,
             samples=usage.samples if usage else 0,
             duplicates=usage.duplicates if usage else 0,
-            failures=self._observation.failures,
+            failures=self._sampler.failures,
             missed_ticks=self._ticker.missed,
             longest_gap_ms=None if longest_ms is None else round(longest_ms),
             stats_period_ms=None if median_ms is None else round(median_ms),
-            sources=(self._observation.source_name,),
+            sources=(self._sampler.source_name,),
         )
 
     def _monitor(self, name: str) -> Monitor:
         used = self._own_usage()
-        own = self._observation.own
+        own = self._sampler.own
         return Monitor(
             version=__version__,
             cpu_seconds=round(used.cpu_seconds, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=own.restart_count if own is not None else 0,
-            warnings=(*self.warnings, *self._observation.warnings(name)),
+            warnings=(*self.warnings, *self._sampler.warnings(name)),
         )

@@ -15,7 +15,7 @@ from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.clock import Clock, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.observation import Observation
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import TaskMetadata
@@ -93,7 +93,7 @@ class SnapshotBuilder:
     """Takes snapshots of the main loop's readings.
 
     Args:
-        observation: The readings of the task and its containers.
+        sampler: The readings of the task and its containers.
         collectors: The collectors of GPUs and NeuronCores.
         ticker: Counts missed ticks.
         clock: The clock.
@@ -105,7 +105,7 @@ class SnapshotBuilder:
 
     def __init__(
         self,
-        observation: Observation,
+        sampler: TaskSampler,
         collectors: Sequence[Collector],
         *,
         ticker: Ticker,
@@ -115,7 +115,7 @@ class SnapshotBuilder:
         read_instance: Callable[[], InstanceReading | Unavailable],
         interval_ns: int,
     ) -> None:
-        self._observation = observation
+        self._sampler = sampler
         self._collectors = collectors
         self._ticker = ticker
         self._clock = clock
@@ -140,10 +140,10 @@ class SnapshotBuilder:
         return Snapshot(
             valid_until_ns=now_ns + self._hold_ns,
             own_usage=self._read_own_usage(),
-            read_failures=self._observation.failures,
+            read_failures=self._sampler.failures,
             missed_ticks=self._ticker.missed,
             sources=sources,
-            task=self._observation.task,
+            task=self._sampler.task,
             containers=containers,
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
@@ -180,7 +180,7 @@ class SnapshotBuilder:
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
         """The containers with a sample in the last reading of the stats."""
-        observed = self._observation
+        observed = self._sampler
         name = observed.source_name
         sources[name] = self._answers_now(name, observed.readings, now_ns)
         if not sources[name] or observed.task is None or observed.last_reading is None:
@@ -212,7 +212,7 @@ class SnapshotBuilder:
         return usage.received_ns is None or now_ns - usage.received_ns > max_age_ns
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
-        task = self._observation.task
+        task = self._sampler.task
         if task is None or not task.runs_on_instance:
             return None
         if now_ns >= self._instance_due_ns:

@@ -301,14 +301,14 @@ def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported)
     assert exported.scraped() == ""
     exported.world.tick()
     exported.exporter.publish()
-    reads = exported.world.observation.readings
+    reads = exported.world.sampler.readings
     first = exported.scraped()
     assert 'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} 0.5' in first
     exported.world.tick(3)
     assert exported.scraped() == first
     exported.exporter.publish()
     assert '"0123"} 2.0' in exported.scraped()
-    assert exported.world.observation.readings == reads + 3
+    assert exported.world.sampler.readings == reads + 3
 
 
 def test_readings_that_nobody_renews_are_gone_after_ten_seconds(exported: Exported) -> None:

@@ -16,9 +16,9 @@ from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.environment_warnings import OutputWarning, SwapWarning
 from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
@@ -47,7 +47,7 @@ def run_monitor(stop: SignalHandler) -> int:
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     collectors = (*warnings, processes, *accelerators, *requested_tags(settings, clock))
     host = read_host()
-    observation = Observation(
+    sampler = TaskSampler(
         source,
         clock,
         log,
@@ -60,7 +60,7 @@ def run_monitor(stop: SignalHandler) -> int:
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
     reporter = Reporter(
         settings,
-        observation,
+        sampler,
         ticker=runtime.ticker,
         clock=clock,
         host=host,
@@ -70,12 +70,12 @@ def run_monitor(stop: SignalHandler) -> int:
     delivery = _delivery(stdout, clock, log)
     loop = MonitorLoop(
         settings,
-        observation,
+        sampler,
         reporter,
         delivery,
         runtime,
         collectors=collectors,
-        exporter=_exporter(settings, observation, accelerators, runtime, host),
+        exporter=_exporter(settings, sampler, accelerators, runtime, host),
     )
     is_done = loop.run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
@@ -94,7 +94,7 @@ def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
 
 
 def _exporter(
-    settings: MonitorSettings, observation: Observation, accelerators: Sequence[Collector], runtime: Runtime, host: Host
+    settings: MonitorSettings, sampler: TaskSampler, accelerators: Sequence[Collector], runtime: Runtime, host: Host
 ) -> Exporter | None:
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
@@ -103,7 +103,7 @@ def _exporter(
     from profiler.prometheus.snapshot import SnapshotBuilder
 
     builder = SnapshotBuilder(
-        observation,
+        sampler,
         accelerators,
         ticker=runtime.ticker,
         clock=runtime.clock,

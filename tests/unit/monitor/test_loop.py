@@ -12,9 +12,9 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.loop import MonitorLoop, Runtime
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -185,7 +185,7 @@ class World:
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
-        self.observation = observation = Observation(
+        self.sampler = sampler = TaskSampler(
             self.source,
             self.clock,
             self.log,
@@ -198,7 +198,7 @@ class World:
         ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
         reporter = Reporter(
             self.settings,
-            observation,
+            sampler,
             ticker=ticker,
             clock=self.clock,
             host=host,
@@ -208,7 +208,7 @@ class World:
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
         monitor = MonitorLoop(
             self.settings,
-            observation,
+            sampler,
             reporter,
             delivery,
             Runtime(clock=self.clock, ticker=ticker, stop=self.stop, log=self.log),
@@ -1206,10 +1206,10 @@ def test_the_containers_cpu_units_are_a_share_of_the_task_and_limit_nothing() ->
 
 def test_containers_that_are_no_batch_keep_no_series() -> None:
     world = World(batch_ends=20.5).run()
-    observation = world.observation
-    assert set(observation.loads) == {"batch"}
-    assert observation.usages["batch"].series is not None
-    assert observation.usages["task-monitor"].series is None
+    sampler = world.sampler
+    assert set(sampler.loads) == {"batch"}
+    assert sampler.usages["batch"].series is not None
+    assert sampler.usages["task-monitor"].series is None
 
 
 def test_devices_are_in_the_interval_and_in_the_series() -> None:

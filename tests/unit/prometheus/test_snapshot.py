@@ -15,7 +15,7 @@ from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
 from profiler.core.log import NullLog
 from profiler.core.threads import ThreadFailure
-from profiler.monitor.observation import Observation
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.prometheus.snapshot import MAX_CONTAINERS, ContainerSnapshot, Snapshot, SnapshotBuilder
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
@@ -49,9 +49,9 @@ class World:
         self.instance_reads = 0
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
         host = Host(vcpu=8, memory_bytes=2**35)
-        self.observation = Observation(source, self.clock, FakeLog(), seconds(1), host=host)
+        self.sampler = TaskSampler(source, self.clock, FakeLog(), seconds(1), host=host)
         self.builder = SnapshotBuilder(
-            self.observation,
+            self.sampler,
             accelerators,
             ticker=Ticker(0, seconds(1)),
             clock=self.clock,
@@ -75,7 +75,7 @@ class World:
     def tick(self, ticks: int = 1) -> Snapshot:
         for _ in range(ticks):
             self.clock.advance(1)
-            self.observation.tick(())
+            self.sampler.tick(())
             snapshot = self.builder.take()
         return snapshot
 
@@ -118,7 +118,7 @@ def test_impossible_values_are_left_out() -> None:
 def test_who_it_is_and_how_the_monitor_does() -> None:
     world = World()
     snapshot = world.tick()
-    assert snapshot.task is world.observation.task
+    assert snapshot.task is world.sampler.task
     assert snapshot.own_usage == OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5)
     assert snapshot.sources == {"task-metadata-v4": True, "instance": True}
 
@@ -160,7 +160,7 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     gone = world.tick()
     assert gone.containers == ()
     assert gone.sources["task-metadata-v4"] is False
-    assert gone.task is world.observation.task
+    assert gone.task is world.sampler.task
     assert gone.read_failures == 11
     world.stats_at = usual
     back = world.tick()

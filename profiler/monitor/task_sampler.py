@@ -1,4 +1,4 @@
-"""The monitor's view of its task: the last metadata, and each container's usage so far."""
+"""Samples the task for the monitor: its last metadata, and the usage of each container so far."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -37,7 +37,7 @@ class BatchLoad:
         self.interval_devices = DeviceReadings()
 
 
-class Observation:
+class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
     Args:
