@@ -73,7 +73,6 @@ class ContainerUsage:
     Args:
         nominal_step_ns: The sampling interval.
         series_points: Half the largest number of steps of the time series; 0 for none.
-        machine: The machine, which limits what is possible.
     """
 
     def __init__(self, nominal_step_ns: int, series_points: int = 0, machine: Host = _UNKNOWN_MACHINE) -> None:

@@ -71,9 +71,6 @@ class HeldCommand:
     make a signal ignored that is not ignored here.
 
     Args:
-        words: The program and its arguments.
-        environment: The environment of the command.
-        mask: The signals that are blocked in the command.
         enter: Called by the forked process at once; it may be slow. It does not raise.
         measure: The last action of the forked process before the exec; its result is one line. It does not raise.
     """

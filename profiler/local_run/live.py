@@ -36,14 +36,7 @@ class Terminal(Struct, frozen=True, kw_only=True):
 
 
 class LiveView:
-    """Draws the last sample.
-
-    Args:
-        get_terminal: Returns the terminal's size.
-        write: Writes to the terminal at once.
-        sizes: The limits that the bars are relative to.
-        started_ns: The start of the command by the wall clock.
-    """
+    """Draws the last sample."""
 
     def __init__(
         self, get_terminal: Callable[[], Terminal], write: Callable[[str], None], sizes: ResourceLimits, started_ns: int

@@ -3,7 +3,7 @@
 If the command runs in an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -294,23 +294,6 @@ def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -
 def report(record: Record, now_ns: int) -> Report:
     """The final line of a run."""
     return Report(time=format_ms(now_ns), type="task.report", record=record)
-
-
-def build_sampling(
-    usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
-) -> Sampling:
-    """The statistics of the sampling itself."""
-    longest_ms, median_ms = usage.max_step_ms, usage.median_step_ms
-    return Sampling(
-        interval_ms=as_number(interval_ns / NS_PER_MS),
-        samples=usage.samples,
-        duplicates=usage.duplicates,
-        failures=failures,
-        missed_ticks=missed,
-        longest_gap_ms=None if longest_ms is None else round(longest_ms),
-        stats_period_ms=None if median_ms is None else round(median_ms),
-        sources=tuple(sources),
-    )
 
 
 def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float | None) -> Metrics:

@@ -18,12 +18,7 @@ from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 
 
 class UnrelatedChildren:
-    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors.
-
-    Args:
-        preexisting: The children that existed before the command.
-        collectors: A restart may change the child of one.
-    """
+    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors."""
 
     def __init__(self, preexisting: Iterable[int], collectors: Sequence[Collector] = ()) -> None:
         self._preexisting = frozenset(preexisting)
@@ -82,10 +77,6 @@ class CommandSampler:
     """Samples the process tree of one command, and its control group if it has one.
 
     Args:
-        tree: Reads the processes.
-        cgroup: The command's control group.
-        started_ns: The start of the command by the wall clock.
-        vcpus: The CPUs that the command can use.
         startup_cpu_ns: The CPU time that was used to start the command; it is subtracted.
     """
 
@@ -169,8 +160,6 @@ class SampleBuffer:
     A rate over a step of a few milliseconds is mostly rounding of the counters.
 
     Args:
-        interval_ns: The sampling interval.
-        started_ns: The start of the command by the wall clock.
         vcpu_size: The vCPUs that the command can use at most.
         series_points: Half the largest number of steps of the time series; 0 for none.
     """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.task_record import build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, with_collected
@@ -19,7 +20,6 @@ from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
-from profiler.local_run.labels import merge_labels
 from profiler.local_run.launch import StartFailure, shorten_name
 from profiler.local_run.local_record import (
     MemoryPeak,
@@ -28,7 +28,6 @@ from profiler.local_run.local_record import (
     RunObservation,
     build_not_started_record,
     build_run_record,
-    build_sampling,
     effective_sizes,
     may_have_failed_to_allocate,
     report,
@@ -66,17 +65,13 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The family; None: the base name of the command.
-        interval_seconds: The sampling interval.
-        labels: The labels of the user.
-        find_labels: Determines the default labels after the command has started.
+        find_labels: Determines the default labels after the command has started; a given label replaces one of them.
         fetch_placement: Reads the ECS task in a background thread; None outside of ECS. A result after one second is
             ignored.
         collectors: The collectors of accelerators. The caller stops them, because that may take a while and the report
             need not wait for it.
-        prices: The prices of the settings.
         series_points: Half the largest number of steps of the record's time series; 0 for none.
         max_history_steps: The largest number of steps of the history's time series; 0 for none.
-        on_sample: Receives every sample at once.
         pause: Called before the profiler stops because the terminal stopped the command.
         keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
             the profiler is killed.
@@ -150,7 +145,7 @@ class _Session:
         self._placement_call = None
         if plan.fetch_placement is not None:
             self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
-        self._identity = replace(identity, labels=merge_labels(plan.find_labels(), identity.labels))
+        self._identity = replace(identity, labels={**plan.find_labels(), **identity.labels})
         usable_cpus = len(os.sched_getaffinity(0))
         self._sizes = effective_sizes(prepared.cgroups.limits(), identity.host, usable_cpus)
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)

@@ -35,9 +35,7 @@ class Delivery:
     """Delivers the lines of the monitor. Puts run in threads: the sampling goes on, as other batches may still run.
 
     Args:
-        streams: Puts lines into CloudWatch Logs.
         own_output: The monitor's standard output, which ECS forwards to the monitor's own log stream.
-        log: Gets the errors.
         start_call: Starts a call whose result counts for some seconds: (seconds, function) -> the call.
     """
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.task_record import (
     build_batch_record,
     build_interval,
     build_other_container,
+    build_sampling,
     container_limits,
     with_cpu_demand,
     with_devices,
@@ -17,14 +17,14 @@ from profiler.aggregation.task_record import (
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_collected
 from profiler.core.clock import Clock, Ticker
-from profiler.core.timestamps import format_ms
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.monitor.report_delivery import log_target
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.json_line import encode_line
-from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
+from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks import LogTarget
 
@@ -128,7 +128,14 @@ class Reporter:
         target = log_target(container, task, self._settings, self._sampler.own)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name))
+        sampling = build_sampling(
+            usage,
+            (self._sampler.source_name,),
+            interval_ns=round(self._settings.interval_seconds * NS_PER_SECOND),
+            failures=self._sampler.failures,
+            missed=self._ticker.missed,
+        )
+        return replace(record, sampling=sampling, monitor=self._monitor(container.name))
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()
@@ -145,20 +152,6 @@ class Reporter:
             for container in task.containers
             if container.name != batch.name
         ]
-
-    def _sampling(self, usage: ContainerUsage | None) -> Sampling:
-        longest_ms, median_ms = (usage.max_step_ms, usage.median_step_ms) if usage else (None, None)
-        interval_ms = self._settings.interval_seconds * 1000
-        return Sampling(
-            interval_ms=int(interval_ms) if interval_ms.is_integer() else interval_ms,
-            samples=usage.samples if usage else 0,
-            duplicates=usage.duplicates if usage else 0,
-            failures=self._sampler.failures,
-            missed_ticks=self._ticker.missed,
-            longest_gap_ms=None if longest_ms is None else round(longest_ms),
-            stats_period_ms=None if median_ms is None else round(median_ms),
-            sources=(self._sampler.source_name,),
-        )
 
     def _monitor(self, name: str) -> Monitor:
         used = self._own_usage()

@@ -41,14 +41,8 @@ class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
     Args:
-        source: Reads the task metadata endpoint.
-        clock: The clock, which is also checked for jumps.
-        log: Gets a line for each change of state.
-        interval_ns: The sampling interval.
         on_sample: Receives the container's name and each sample that is not a duplicate.
         series_points: Half the largest number of steps of a batch's time series; 0 for none.
-        host: The machine, which bounds a task without limits and the values that are possible.
-        devices: The collectors of devices.
     """
 
     def __init__(

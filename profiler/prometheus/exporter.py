@@ -16,11 +16,7 @@ _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 class RenderCache:
-    """Keeps the text of the last snapshot, so that concurrent and repeated scrapes of a snapshot share one text.
-
-    Args:
-        render: Generates the text of a snapshot.
-    """
+    """Keeps the text of the last snapshot, so that concurrent and repeated scrapes of a snapshot share one text."""
 
     def __init__(self, render: Callable[[Snapshot], bytes]) -> None:
         self._render = render
@@ -42,10 +38,6 @@ class PrometheusExporter:
 
     Args:
         port: The port to listen on; 0: any free port.
-        builder: Takes the snapshots.
-        clock: The clock.
-        log: The monitor's log.
-        host: The address to listen on.
     """
 
     def __init__(

@@ -84,8 +84,6 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     Args:
         address: Host and port to listen on. The host ``::`` is every address, the port 0 any free port.
         render: Generates the body of ``/metrics``, which is in Prometheus' text format.
-        clock: The clock for the deadlines of connections.
-        log: The monitor's log.
 
     Raises:
         OSError: The server cannot listen on the address.

@@ -49,17 +49,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     Attributes:
         valid_until_ns: When its readings are too old to be shown, by the monotonic clock.
-        own_usage: The monitor's own resource usage.
-        read_failures: Failed reads of the containers' stats.
-        missed_ticks: Sampling times without a reading.
         sources: Whether each source answers. Readings of a source that does not answer are left out.
-        task: The task; None before it is known.
-        containers: The containers with a sample.
         task_rx_bytes: The bytes received by the network that containers share; None without such a network.
         task_tx_bytes: The bytes sent by it.
-        gpus: The GPUs; None without a reading.
-        neuron: The NeuronCores; None without a reading.
-        instance: The instance, if the task runs on one.
     """
 
     valid_until_ns: int
@@ -93,14 +85,7 @@ class SnapshotBuilder:
     """Takes snapshots of the main loop's readings.
 
     Args:
-        sampler: The readings of the task and its containers.
-        collectors: The collectors of GPUs and NeuronCores.
-        ticker: Counts missed ticks.
-        clock: The clock.
-        host: The instance, whose size limits containers without limits of their own.
-        read_own_usage: Reads the monitor's own resource usage.
         read_instance: Reads the instance; called every 10 s at most, and only if the task runs on an instance.
-        interval_ns: The sampling interval in nanoseconds.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import ResourceLimits
+from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.launch import restore_caller_environment
 from profiler.local_run.local_record import (
@@ -17,7 +17,6 @@ from profiler.local_run.local_record import (
     RunIdentity,
     RunObservation,
     build_run_record,
-    build_sampling,
     effective_sizes,
     resolve_peak,
 )
