@@ -15,7 +15,7 @@ from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu
 from profiler.core.clock import SystemClock
-from profiler.core.log import NullLog
+from profiler.core.log import Log
 from profiler.prometheus.exporter import RenderCache
 from profiler.prometheus.exposition import CONTENT_TYPE, metrics_text
 from profiler.prometheus.server import MetricsServer
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> None:
     """Serve the metrics."""
     port, containers, gpus, cores = map(int, arguments[:4])
     render = scrape_function(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
-    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), NullLog()).start()
+    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), Log()).start()
     threading.Event().wait()
 
 

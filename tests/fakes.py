@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
@@ -72,7 +73,7 @@ class FakeStop:
 
 
 @dataclass
-class FakeLog:
+class FakeLog(Log):
     """Keeps what was logged as (level, event, fields)."""
 
     lines: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)

@@ -17,7 +17,7 @@ from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.nvml import is_driver_present
 from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of
 from profiler.core.clock import Clock
-from profiler.core.log import Log, NullLog
+from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.settings import (
@@ -123,7 +123,7 @@ def local_collectors(
     interval_ns = round(interval_seconds * NS_PER_SECOND)
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
     accelerators = _AcceleratorFactory(
-        settings, environment, clock, NullLog(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
+        settings, environment, clock, Log(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
     )
     collectors = accelerators.gpu_collectors(make_scope, listener) + accelerators.neuron_collectors()
     return collectors, (problems_message(settings.problems),) if settings.problems else ()

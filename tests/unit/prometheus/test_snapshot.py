@@ -12,7 +12,7 @@ from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, Runt
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
-from profiler.core.log import NullLog
+from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.observation import Observation
 from profiler.prometheus.snapshot import (
@@ -271,7 +271,7 @@ def test_an_instance_that_cannot_be_read_is_down() -> None:
 
 def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
     source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
-    return GpuCollector(source, scope or GpuScope(()), clock, NullLog(), seconds(1), is_required=False)
+    return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
 
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
@@ -317,7 +317,7 @@ def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector,
         listeners.append(listener)
         return source or SilentSource()
 
-    return NeuronCollector(make, 1, NullLog(), is_required=False), listeners[0]
+    return NeuronCollector(make, 1, Log(), is_required=False), listeners[0]
 
 
 def test_neuron_cores_vanish_with_the_reports() -> None:
