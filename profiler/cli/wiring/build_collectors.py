@@ -177,19 +177,8 @@ class _AcceleratorFactory(Struct, frozen=True):
             return ()
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
-        from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
         from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 
         period_seconds = neuron_period_seconds(self.interval_ns / NS_PER_SECOND)
-
-        def make_source(on_report: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
-            return NeuronMonitorSource(program or "", period_seconds, on_report, self.clock, self.log)
-
-        return (
-            NeuronCollector(
-                None if program is None else make_source,
-                period_seconds,
-                self.log,
-                is_required=self.settings.neuron == "on",
-            ),
-        )
+        source = None if program is None else NeuronMonitorSource(program, period_seconds, self.clock, self.log)
+        return (NeuronCollector(source, period_seconds, self.log, is_required=self.settings.neuron == "on"),)

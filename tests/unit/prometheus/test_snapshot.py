@@ -305,19 +305,15 @@ class SilentSource:
 
     failure: ThreadFailure | None = None
 
-    def start(self) -> None: ...
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None: ...
 
     def stop(self, max_seconds: float) -> None: ...
 
 
 def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
-    listeners: list[Callable[[NeuronReport], None]] = []
-
-    def make(listener: Callable[[NeuronReport], None]) -> Any:
-        listeners.append(listener)
-        return source or SilentSource()
-
-    return NeuronCollector(make, 1, Log(), is_required=False), listeners[0]
+    silent: Any = source or SilentSource()
+    collector = NeuronCollector(silent, 1, Log(), is_required=False)
+    return collector, collector._on_report
 
 
 def test_neuron_cores_vanish_with_the_reports() -> None:
