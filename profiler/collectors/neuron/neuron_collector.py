@@ -61,7 +61,7 @@ class NeuronCollector(Collector):
 
     def start(self) -> None:
         if self._source is None:
-            self._report_missing("there is no neuron-monitor")
+            self._report_missing("neuron-monitor is not installed")
         else:
             self._source.start(self._on_report)
 

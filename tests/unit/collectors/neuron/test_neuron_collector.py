@@ -107,7 +107,7 @@ def test_a_missing_required_program_is_reported_at_once() -> None:
     world.collector.start()
     world.collector.final_reading(0.3)
     world.collector.stop(1)
-    assert "there is no neuron-monitor" in world.log.events("warning")[0]
+    assert "neuron-monitor is not installed" in world.log.events("warning")[0]
     assert len(world.log.lines) == 1
     assert world.collector.child_pid is None
 
