@@ -17,7 +17,7 @@ from tests.run_sources import ListedRuns
 from tests.shown_runs import NOW_NS, etl, night, out_of_memory
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/after-a-bad-night.md"])
+@pytest.mark.parametrize("page", ["docs/how-to/after-a-bad-night.md"])
 def test_the_output_is_that_of_the_command(page: str) -> None:
     run = PastRun(report=out_of_memory(), line=b"")
     comparison = compare(run, PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
