@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from kibana.model import Index, Json
+from kibana.dashboard_model import Index, Json
 from profiler.record.document_fields import FIELDS, INTERVAL_PREFIX, DocumentField
 
 # The largest value of a keyword that is indexed, in characters.

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from kibana.dashboard_model import Json
 from kibana.lint_display import Finding, lint_display
-from kibana.model import Json
 
 __all__ = ["Finding", "lint_file"]
 

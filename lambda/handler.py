@@ -10,25 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from forwarder.aws import client_config
+from forwarder.bounded_clients import client_config
+from forwarder.delivery_errors import SettingsError
 from forwarder.documents import Document
-from forwarder.errors import SettingsError
-from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
-from forwarder.notices.channel import Idempotently, NoticeChannel, run_idempotently
-from forwarder.notices.notice import COMPARISON_SECONDS, Notice, compare
-from forwarder.notices.slack_settings import read_targets
-from forwarder.search.cluster import Cluster
-from forwarder.search.delivery import (
-    MAX_LOGGED_REASON_LENGTH,
-    Delivery,
-    DeliveryResult,
-    Failure,
-    FailureStore,
-    LogFailureStore,
-    SqsFailureStore,
-)
-from forwarder.search.reports import IndexedReports
-from forwarder.settings import (
+from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     NoticeSettings,
@@ -37,10 +22,25 @@ from forwarder.settings import (
     read_notice_settings,
     read_settings,
 )
+from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
+from forwarder.notices.channel import Idempotently, NoticeChannel, run_idempotently
+from forwarder.notices.notice import COMPARISON_SECONDS, Notice, compare
+from forwarder.notices.slack_settings import read_targets
+from forwarder.search_cluster.bulk_client import Cluster
+from forwarder.search_cluster.document_delivery import (
+    MAX_LOGGED_REASON_LENGTH,
+    Delivery,
+    DeliveryResult,
+    Failure,
+    FailureStore,
+    LogFailureStore,
+    SqsFailureStore,
+)
+from forwarder.search_cluster.report_search import IndexedReports
 from forwarder.stream import forward_records, is_stream_event
 from forwarder.subscription import Counts, decode_event, forward
-from forwarder.task.event import parse_stopped_task
 from forwarder.task.run_log import LogTail, ReportFinder
+from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -283,10 +283,12 @@ _client_cache = _ClientCache()
 
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> Cluster:
     if settings.engine == "opensearch":
-        from forwarder.search.opensearch import OpenSearchCluster  # a function needs only one of the two clients
+        from forwarder.search_cluster.opensearch import (
+            OpenSearchCluster,  # a function needs only one of the two clients
+        )
 
         return OpenSearchCluster(url, credentials, settings.region)
-    from forwarder.search.elasticsearch import ElasticsearchCluster
+    from forwarder.search_cluster.elasticsearch import ElasticsearchCluster
 
     return ElasticsearchCluster(url, credentials)
 

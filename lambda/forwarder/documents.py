@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from forwarder.indices import IndexKind, IndexPeriod, index_name
 from forwarder.lines import InvalidReport, replace_lone_surrogates
-from forwarder.task.event import EventContainer, StoppedTask
-from forwarder.task.outcome import Outcome
 from forwarder.task.run_log import FoundReport
+from forwarder.task.task_event import EventContainer, StoppedTask
+from forwarder.task.task_outcome import Outcome
 from profiler.core.json_fields import integer, mapping
 from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
-from profiler.record.metrics import RunView, view_of
+from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.model import Record, Report
 from profiler.sizing.requirements import requirements_of
 

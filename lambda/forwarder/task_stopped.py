@@ -11,18 +11,19 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.documents import Document, event_documents
-from forwarder.errors import DeliveryError, ForwarderError
+from forwarder.function_settings import NoticeSettings
 from forwarder.indices import IndexPeriod
 from forwarder.notices.channel import Idempotently, NoticeChannel, NoticeKind, announce
 from forwarder.notices.notice import Notice, run_numbers
-from forwarder.search.delivery import DocumentWriter
-from forwarder.settings import NoticeSettings
-from forwarder.task.containers import TaskContainers, identify_containers
-from forwarder.task.event import EventContainer, StoppedTask
-from forwarder.task.outcome import Outcome, Verdict, judge
+from forwarder.search_cluster.document_delivery import DocumentWriter
+from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
+from forwarder.task.task_event import EventContainer, StoppedTask
+from forwarder.task.task_outcome import Outcome, judge
 from profiler.core.timestamps import format_datetime
+from profiler.record.run_outcome import EndStatus
 
 _Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
@@ -53,7 +54,7 @@ class Index(Struct, frozen=True, kw_only=True):
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     """The outcome, whether the document was written, and the kind of the notice that was posted."""
 
-    status: Verdict | None = None
+    status: EndStatus | None = None
     indexed: bool = False
     notified: NoticeKind | None = None
 

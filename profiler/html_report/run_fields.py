@@ -6,9 +6,9 @@ from typing import Any
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.page import round_to
 from profiler.html_report.runs import Run, series_of_steps
+from profiler.past_runs.moments import find_moments
+from profiler.past_runs.verdict import verdict_of
 from profiler.record.model import Cost, Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
-from profiler.runs.moments import find_moments
-from profiler.runs.verdict import verdict_of
 
 # Fields whose values repeat: a run refers to them by their index in a table of texts.
 SHARED_TEXTS = frozenset(

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.core.json_fields import integer
-from profiler.record.metrics import METRICS, IndexType, RunView
+from profiler.record.metric_catalogue import METRICS, IndexType, RunView
 from profiler.record.model import known_status
 
 # The fields of this object are in checkpoints only.

@@ -10,12 +10,12 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
+from forwarder.delivery_errors import ClusterError, SettingsError
 from forwarder.documents import Document
-from forwarder.errors import ClusterError, SettingsError
-from forwarder.search.cluster import Cluster
-from forwarder.search.elasticsearch import ElasticsearchCluster
-from forwarder.search.opensearch import OpenSearchCluster
-from forwarder.settings import Credentials, fetch_secret, read_credentials
+from forwarder.function_settings import Credentials, fetch_secret, read_credentials
+from forwarder.search_cluster.bulk_client import Cluster
+from forwarder.search_cluster.elasticsearch import ElasticsearchCluster
+from forwarder.search_cluster.opensearch import OpenSearchCluster
 from tests.http_server import FakeHttpServer
 
 SECRET = "hunter2-hunter2"

@@ -15,9 +15,9 @@ from moto.awslambda.models import LambdaFunction
 from msgspec.structs import replace
 
 import handler
+from forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from forwarder.notices.ended_run import ended_run
 from forwarder.notices.notice import Notice
-from forwarder.settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
 from tests.contract.test_task_stopped_settings import forget
 from tests.documentation import ROOT, blocks
@@ -25,7 +25,7 @@ from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
 from tests.unit.forwarder.notices.test_ended_run import RUN
-from tests.unit.forwarder.task.test_event import EVENT, event
+from tests.unit.forwarder.task.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alerts"

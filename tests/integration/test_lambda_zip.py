@@ -21,7 +21,7 @@ import pytest
 from tests.aws import fake_aws
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
-from tests.unit.forwarder.task.test_event import event as task_event
+from tests.unit.forwarder.task.test_task_event import event as task_event
 from tools import lambda_zip
 
 REPORT = {

@@ -591,12 +591,12 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     command = (sys.executable, "-X", "importtime", "-m", "profiler", "run", "--no-history", "--", "true")
     finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, text=True)
     lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
-    assert "profiler.local.session" in lines
-    slow = {"click", "http.client", "pathlib", "profiler.history.store", "pynvml", "rich", "sqlite3"}
+    assert "profiler.local_run.session" in lines
+    slow = {"click", "http.client", "pathlib", "profiler.history.run_database", "pynvml", "rich", "sqlite3"}
     assert not slow & {*lines}
     assert "profiler.sizing.advice" not in lines
     # The process of the command is forked between the two.
-    assert lines.index("profiler.cli.wiring.run") < lines.index("profiler.local.session")
+    assert lines.index("profiler.cli.wiring.build_run") < lines.index("profiler.local_run.session")
 
 
 def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import requests
 
 import handler
+from forwarder.delivery_errors import ClusterError, DeliveryError
 from forwarder.documents import Document, report_document
-from forwarder.errors import ClusterError, DeliveryError
 from profiler.record.model import decode
 from tests.documentation import ROOT, blocks
 from tests.search.produced import produced

@@ -15,7 +15,7 @@ import requests
 from moto import mock_aws
 
 import handler
-from forwarder.errors import ClusterError, DeliveryError
+from forwarder.delivery_errors import ClusterError, DeliveryError
 from tests.search.server import SearchServer
 
 pytestmark = pytest.mark.search

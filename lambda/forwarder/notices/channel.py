@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
-from forwarder.aws import client_config
-from forwarder.errors import DeliveryError, ForwarderError
+from forwarder.bounded_clients import client_config
+from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.notices.notice import Notice
 
 NoticeKind = Literal["success", "failure"]

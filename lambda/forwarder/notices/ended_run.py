@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from forwarder.notices import wording
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
-from forwarder.task.outcome import StopCategory, Verdict
 from profiler.core.timestamps import parse_datetime
 from profiler.record.model import Cost, Metrics, Recommendation, describe_type
+from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
 
 LINE_TYPE = "task.ended"
 MAX_DETAIL_BYTES = 32 * 1024
@@ -26,12 +26,6 @@ _MAX_ADVICE = 5
 _MAX_SIZES = 16
 # The other ones, control characters, become spaces in every text.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
-_PREDICATES: dict[Verdict, str] = {
-    "success": "succeeded",
-    "failure": "failed",
-    "stopped": "was stopped",
-    "unknown": "ended with an unknown result",
-}
 
 
 class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -59,7 +53,7 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     family: str
     revision: str | None = None
     container: str | None = None
-    status: Verdict
+    status: EndStatus
     stop_category: StopCategory
     stopped_reason: str | None = None
     exit_code: int | None = None
@@ -107,7 +101,7 @@ def _sentence(notice: Notice) -> str:
     code = wording.exit_code(notice.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
-    return f"{name} {_PREDICATES[notice.verdict]}{exit_code}{reason}."
+    return f"{name} {PREDICATES[notice.verdict]}{exit_code}{reason}."
 
 
 def _metrics(notice: Notice) -> Metrics | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from forwarder.errors import NoticeError
+from forwarder.delivery_errors import NoticeError
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.ended_run import ended_run
 from forwarder.notices.notice import Notice

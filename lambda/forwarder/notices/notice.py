@@ -5,14 +5,14 @@ from statistics import median
 import msgspec
 from msgspec import Struct
 
-from forwarder.errors import ClusterError
-from forwarder.search.cluster import Cluster
-from forwarder.task.event import StoppedTask
-from forwarder.task.outcome import StopCategory, Verdict
+from forwarder.delivery_errors import ClusterError
+from forwarder.search_cluster.bulk_client import Cluster
 from forwarder.task.run_log import FoundReport
-from profiler.core.ecs import arn_part
+from forwarder.task.task_event import StoppedTask
+from profiler.core.ecs_terms import arn_part
 from profiler.record.accelerators import gpu_totals, neuron_totals
 from profiler.record.model import Distribution, Record
+from profiler.record.run_outcome import EndStatus, StopCategory
 
 _MAX_RUNS = 20
 _MIN_RUNS = 5
@@ -99,7 +99,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     newest one last. ``record`` is that of the report or checkpoint.
     """
 
-    verdict: Verdict
+    verdict: EndStatus
     category: StopCategory
     family: str
     revision: str | None = None

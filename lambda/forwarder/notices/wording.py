@@ -2,15 +2,13 @@
 
 import math
 import re
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
-from forwarder.task.outcome import Verdict
-from profiler.core.ecs import STOP_CAUSES
+from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
@@ -124,15 +122,11 @@ def _valid_url(text: str | None) -> str | None:
     return address if usable else None
 
 
-VERDICTS: dict[Verdict, str] = {
+VERDICTS: dict[EndStatus, str] = {
     "success": "✅ Success",
     "failure": "❌ Failure",
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, result unknown",
-}
-_CAUSES: Mapping[str, str] = {
-    "oom": "Out of memory: the container was killed because it exceeded its memory limit.",
-    **{category: f"{cause}." for category, cause in STOP_CAUSES.items()},
 }
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
@@ -144,7 +138,6 @@ _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
-_FIRST_SIGNAL_CODE = 128
 
 
 def valid_number(value: float | None) -> float | None:
@@ -178,12 +171,7 @@ def dollars(value: float | None) -> str | None:
 
 def exit_code(code: int | None) -> str | None:
     """Return the code, with the name of the signal for codes that shells and Docker use for a signal."""
-    if code is None:
-        return None
-    try:
-        return f"{code} ({signal.Signals(code - _FIRST_SIGNAL_CODE).name})"
-    except ValueError:
-        return str(code)
+    return None if code is None else describe_exit_code(code)
 
 
 def bar(percent: float) -> str:
@@ -251,9 +239,8 @@ def cause(notice: Notice) -> str | None:
     """Return a sentence on why the task stopped."""
     if notice.verdict == "success":
         return _OOM_BUT_SUCCESS if notice.category == "oom" else None
-    if notice.category == "exit" and notice.exit_code is not None:
-        return f"The container exited with code {exit_code(notice.exit_code)}."
-    return _CAUSES.get(notice.category)
+    sentence = describe_cause(notice.category, notice.exit_code)
+    return None if sentence is None else f"{sentence}."
 
 
 def memory_at_oom(notice: Notice) -> str | None:

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.errors import ClusterError, DeliveryError, ForwarderError
-from forwarder.search.cluster import bulk_lines
-from forwarder.search.delivery import Failure
-from forwarder.task.event import parse_stopped_task
-from tests.unit.forwarder.task.test_event import EVENT
+from forwarder.delivery_errors import ClusterError, DeliveryError, ForwarderError
+from forwarder.search_cluster.bulk_client import bulk_lines
+from forwarder.search_cluster.document_delivery import Failure
+from forwarder.task.task_event import parse_stopped_task
+from tests.unit.forwarder.task.test_task_event import EVENT
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, OtherChannel, World, report
 
 TIMES = st.sampled_from(

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from forwarder.delivery_errors import ClusterError
 from forwarder.documents import Document, event_documents, report_document
-from forwarder.errors import ClusterError
 from forwarder.lines import read_line
-from forwarder.search.cluster import ItemResult
-from forwarder.search.delivery import Delivery, DeliveryResult
-from forwarder.task.containers import batch_container
-from forwarder.task.event import StoppedTask
-from forwarder.task.outcome import determine_outcome
+from forwarder.search_cluster.bulk_client import ItemResult
+from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.task.batch_log_stream import batch_container
 from forwarder.task.run_log import FoundReport
+from forwarder.task.task_event import StoppedTask
+from forwarder.task.task_outcome import determine_outcome
 from profiler.record.model import Report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
-from tests.unit.forwarder.task.test_event import task
+from tests.unit.forwarder.task.test_task_event import task
 from tests.unit.forwarder.test_task_stopped import report
 
 INTERVAL = {"startedAt": "2026-03-01T10:11:28Z", "finishedAt": "2026-03-01T10:12:28Z"}

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
+from forwarder.delivery_errors import ClusterError, DeliveryError, ForwarderError, SettingsError
 from forwarder.documents import Document
-from forwarder.errors import ClusterError, DeliveryError, ForwarderError, SettingsError
+from forwarder.function_settings import NoticeSettings
 from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
 from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, compare
-from forwarder.search.delivery import DeliveryResult, Failure
-from forwarder.settings import NoticeSettings
-from forwarder.task.containers import LogStream
-from forwarder.task.event import EventContainer, StoppedTask
+from forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import FoundReport, ReportFinder
+from forwarder.task.task_event import EventContainer, StoppedTask
 from forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.model import Report
 from tests.fakes import FakeInvocationTime
-from tests.unit.forwarder.task.test_event import ARN, container, definition, task
+from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"

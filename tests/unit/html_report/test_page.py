@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.report import command
+from profiler.cli.report_command import command
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.history.store import HistoryStore
+from profiler.history.run_database import HistoryStore
 from profiler.history.timeline import Point
 from profiler.html_report.data import (
     MAX_BYTES,
@@ -45,6 +45,7 @@ from profiler.html_report.runs import (
     steps_of_points,
     steps_of_series,
 )
+from profiler.past_runs.run_source import PastRun
 from profiler.record.model import (
     Container,
     Distribution,
@@ -55,10 +56,9 @@ from profiler.record.model import (
     RecordType,
     Report,
     Series,
-    Status,
     encode,
 )
-from profiler.runs.source import PastRun
+from profiler.record.run_outcome import Status
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.runs import checkpoint as one_checkpoint
@@ -561,7 +561,7 @@ def test_the_history_becomes_a_page(here: Path) -> None:
 def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(here / "history.sqlite3", "a")
     written: list[bytes] = []
-    monkeypatch.setattr("profiler.cli.report.write_out", written.append)
+    monkeypatch.setattr("profiler.cli.report_command.write_out", written.append)
     result = call("-o", "-")
     assert (result.exit_code, result.output) == (0, "")
     assert written[0].startswith(b"<!DOCTYPE html>")

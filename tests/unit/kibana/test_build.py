@@ -15,14 +15,14 @@ import pytest
 
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import MATCHING, grouped_metrics, search_body
+from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files
 from kibana.classic import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
+from kibana.dashboard_model import Index, Panel, fields_of
 from kibana.index_templates import data_view_fields
 from kibana.lint import lint_file
-from kibana.model import Index, Panel, fields_of
 from kibana.objects import object_id
-from kibana.panels import DASHBOARDS, PANELS
 from kibana.shared_panels import OUTCOMES
 from profiler.record.document_fields import FIELDS
 from tests.documentation import ROOT

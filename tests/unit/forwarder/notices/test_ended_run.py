@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from forwarder.errors import NoticeError
+from forwarder.delivery_errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
 from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice, RunNumbers

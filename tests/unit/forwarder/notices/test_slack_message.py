@@ -23,7 +23,7 @@ from forwarder.notices.notice import (
 )
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
-from forwarder.task.outcome import StopCategory, Verdict
+from profiler.record.run_outcome import EndStatus, StopCategory
 from tests.fake_slack import length, violations
 
 KIBANA = "https://kibana.example.com/s/ops"
@@ -224,7 +224,7 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
 def test_processes_that_were_killed_are_told_whatever_the_end(
-    verdict: Verdict, killed: KilledProcesses, words: str
+    verdict: EndStatus, killed: KilledProcesses, words: str
 ) -> None:
     text = said(replace(NOTICE, verdict=verdict, category="exit", exit_code=1, numbers=replace(NUMBERS, killed=killed)))
     assert words in text
@@ -440,7 +440,7 @@ ANY_NUMBERS = st.builds(
     killed=st.none() | st.builds(KilledProcesses, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
     advice=st.none() | ADVICE,
 )
-VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
+VERDICTS: list[EndStatus] = ["success", "failure", "stopped", "unknown"]
 CATEGORIES: list[StopCategory] = [
     "oom",
     "spot",
