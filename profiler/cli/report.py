@@ -3,7 +3,6 @@
 import os
 import webbrowser
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from itertools import islice
 from pathlib import Path
 
@@ -18,10 +17,9 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
 from profiler.core.timestamps import format_ms
-from profiler.html_report.data import PageData, build_page_data
-from profiler.html_report.packed_series import steps_per_run
-from profiler.html_report.page import Assets, render_page
-from profiler.html_report.runs import (
+from profiler.html_report.html_document import read_assets, render_page
+from profiler.html_report.page_data import PageData, build_page_data
+from profiler.html_report.page_runs import (
     Run,
     Step,
     downsample,
@@ -29,24 +27,12 @@ from profiler.html_report.runs import (
     steps_of_points,
     steps_of_series,
 )
+from profiler.html_report.page_series import steps_per_run
 from profiler.record.units import format_count, format_memory
 from profiler.runs.families import last_success
 from profiler.runs.local_history import LocalRuns
 from profiler.runs.source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
 
-_PLOTLY = "plotly-cartesian.min.js"
-_SCRIPTS = (
-    "numbers.js",
-    "elements.js",
-    "content.js",
-    "charts.js",
-    "night_chart.js",
-    "run_charts.js",
-    "run_page.js",
-    "filters.js",
-    "tables.js",
-    "page.js",
-)
 _BYTES_PER_MB = 1_000_000
 _FILE_MODE = 0o644
 # Reading more than that from the history would take more than half a minute.
@@ -84,7 +70,7 @@ def command(
         raise UsageError("--output is empty: name a file or leave the option out.")
     if opens and out == STANDARD_OUTPUT:
         raise UsageError("--open needs a file: name one by --output.")
-    assets = _assets()
+    assets = read_assets()
     clock = SystemClock()
     runs = _read_runs(options, clock, last, run_id)
     data = build_page_data(
@@ -96,7 +82,7 @@ def command(
         on_fargate=on_fargate,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
-    text = render_page(data.text, assets, title=printable(title))
+    text = render_page(data.text, data.series, assets, title=printable(title))
     page = text.encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
@@ -123,23 +109,6 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
             f"Labels, processes, GPUs and the like of {format_count(data.without_details, 'run')} do not fit into a "
             "page of 8 MB and are left out: task-profiler report --run ID shows them for one run."
         )
-
-
-def _assets() -> Assets:
-    folder = resources.files("profiler.html_report") / "assets"
-    try:
-        plotly = (folder / _PLOTLY).read_text("utf-8")
-    except FileNotFoundError as error:  # the container image of the monitor leaves it out
-        raise TaskProfilerError(
-            "The page needs its chart library, which the monitor's image does not have: run this command on a "
-            "computer where task-profiler is installed by pip."
-        ) from error
-    return Assets(
-        body=(folder / "page.html").read_text("utf-8"),
-        style=(folder / "page.css").read_text("utf-8"),
-        plotly=plotly,
-        scripts=tuple((folder / script).read_text("utf-8") for script in _SCRIPTS),
-    )
 
 
 def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: str | None) -> tuple[Run, ...]:

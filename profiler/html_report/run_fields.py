@@ -4,53 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.html_report.page import round_to
-from profiler.html_report.runs import Run, series_of_steps
+from profiler.html_report.page_runs import Run, series_of_steps
+from profiler.html_report.rounding import round_to
 from profiler.record.model import Cost, Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
 from profiler.runs.moments import find_moments
 from profiler.runs.verdict import verdict_of
 
-# Fields whose values repeat: a run refers to them by their index in a table of texts.
-SHARED_TEXTS = frozenset(
-    {
-        "family",
-        "name",
-        "account",
-        "container",
-        "outcome",
-        "peakBy",
-        "cluster",
-        "launch",
-        "region",
-        "revision",
-        "image",
-        "logGroup",
-        "logStream",
-        "labels",
-        "tags",
-        "warnings",
-    }
-)
-# Fields that only an opened run or a filter by tag shows. They may be long.
-DETAILS = frozenset(
-    {
-        "gpus",
-        "image",
-        "kills",
-        "labels",
-        "logGroup",
-        "logStream",
-        "moments",
-        "neuron",
-        "peakAt",
-        "processes",
-        "tags",
-        "verdict",
-        "warnings",
-    }
-)
-# Replaces the task id in the name of a log stream, so that runs share the name.
-TASK_ID = "{id}"
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -124,7 +83,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "peakAt": _peak_at_ms(record, record.metrics),
             "image": record.container.image,
             "logGroup": record.log_group,
-            "logStream": None if record.log_stream is None else _shared_stream(record.log_stream, record.task_id),
+            "logStream": record.log_stream,
             "processes": _processes(record.processes) or None,
             "kills": None if record.memory_kills is None else _kills(record.memory_kills),
             "gpus": [_gpu(gpu) for gpu in record.gpus] or None,
@@ -150,10 +109,6 @@ def _peak_at_ms(record: Record, metrics: Metrics) -> int | None:
     if started_ns is None or at_ns is None or at_ns < started_ns:
         return None
     return (at_ns - started_ns) // NS_PER_MS
-
-
-def _shared_stream(stream: str, task_id: str) -> str:
-    return stream.replace(task_id, TASK_ID) if task_id else stream
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:

@@ -1,4 +1,4 @@
-"""The data of the page: one JSON text that is safe inside a script element.
+"""The data of the page: JSON, compressed by gzip, as base64. The time series are a text of their own.
 
 The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then
 the oldest runs.
@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
-from profiler.html_report.packed_runs import pack_runs
-from profiler.html_report.packed_series import series_members
-from profiler.html_report.page import to_script_json
-from profiler.html_report.run_fields import SHARED_TEXTS, run_details, run_fields
-from profiler.html_report.runs import Run
+from profiler.html_report.limited_gzip import LimitedGzip, to_json
+from profiler.html_report.page_runs import Run
+from profiler.html_report.page_series import digits_of_values, series_columns
+from profiler.html_report.run_fields import run_details, run_fields
 from profiler.html_report.size_rows import size_rows
 from profiler.record.family import family_key, family_labels
 from profiler.record.model import Cost, Record
@@ -22,17 +21,20 @@ from profiler.sizing.fargate import FARGATE
 from profiler.sizing.on_fargate import record_on_fargate
 from profiler.sizing.prices import PriceOverrides
 
-# The plotly library, the page's own scripts and its styles take another 1.6 MB.
+# The plotly library, the page's own scripts and its styles take another 1.7 MB.
 MAX_BYTES = 6_300_000
-_SIZING_DIVISOR = 10
-# Names and punctuation of the top-level object.
-_KEYS_BYTES = 200
+_SIZING_SHARE = 0.1
+# The time series get the other half of the space that the runs leave.
+_DETAILS_SHARE = 0.5
+# The counts of what was left out, and names.
+_END_BYTES = 200
 
 
 class PageData(Struct, frozen=True, kw_only=True):
-    """The JSON text, the number of runs in it, and how many of these lack details such as labels and processes."""
+    """The texts, the number of runs in them, and how many of these lack details such as labels and processes."""
 
     text: str
+    series: str
     runs: int
     without_details: int
 
@@ -56,34 +58,32 @@ def build_page_data(
         only_one: Whether the page shows the first run alone; the others are only for comparison.
         price_overrides: Prices from the settings.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
-        max_bytes: Limit on the length of the text.
+        max_bytes: Limit on the length of both texts.
     """
     now_ns = parse_ns(generated_at) or 0
     overrides = price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
     labels = family_labels(keys)
-    about = {
-        "version": version,
-        "generatedAt": generated_at,
-        "onlyOne": only_one,
-        "shared": sorted(SHARED_TEXTS),
-        "onFargate": on_fargate,
-        "sizing": size_rows(
-            runs[:1] if only_one else runs, labels, overrides, max_bytes // _SIZING_DIVISOR, on_fargate
-        ),
-    }
-    fields = [
-        {**run_fields(run, labels[key], _cost(run.record, overrides, on_fargate)), **run_details(run, now_ns)}
+    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
+    sizing = size_rows(runs[:1] if only_one else runs, labels, overrides, on_fargate)
+    fields = (
+        run_fields(run, labels[key], _cost(run.record, overrides, on_fargate))
         for run, key in zip(runs, keys, strict=True)
-    ]
-    packed = pack_runs(fields, max_bytes - len(to_script_json(about)) - _KEYS_BYTES)
-    left_out = {"runs": len(runs) - len(packed.rows), "details": packed.without_details}
-    content = {**about, "leftOut": left_out, "fields": packed.fields, "runs": packed.rows, "texts": packed.texts}
-    without_series = to_script_json(content)
-    left_bytes = max_bytes - len(without_series) - _KEYS_BYTES
-    series = ",".join(series_members(runs[: len(packed.rows)], left_bytes))
-    text = f'{without_series[:-1]},"series":{{{series}}}}}'
-    return PageData(text=text, runs=len(packed.rows), without_details=packed.without_details)
+    )
+    data = LimitedGzip(max_bytes - _END_BYTES)
+    data.write(f'{to_json(about)[:-1]},"sizing":')
+    data.write_array(sizing, share=_SIZING_SHARE)
+    data.write(',"runs":')
+    shown = runs[: data.write_array(fields, at_least=1)]
+    data.write(',"details":')
+    details = data.write_array((run_details(run, now_ns) for run in shown), share=_DETAILS_SHARE, has_gaps=True)
+    left_out = {"runs": len(runs) - len(shown), "details": len(shown) - details}
+    data.write(f',"leftOut":{to_json(left_out)}}}')
+    text = data.finish()
+    series = LimitedGzip(max_bytes - len(text))
+    digits = digits_of_values(len(shown))
+    series.write_array((series_columns(run.steps, digits) or None for run in shown), has_gaps=True)
+    return PageData(text=text, series=series.finish(), runs=len(shown), without_details=len(shown) - details)
 
 
 def _cost(record: Record, price_overrides: PriceOverrides, on_fargate: str | None) -> Cost | None:
