@@ -29,7 +29,7 @@ import requests
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, install_templates, load_handler, stream_event
-from forwarder.settings import ForwarderSettings
+from forwarder.function_settings import ForwarderSettings
 from forwarder.subscription import (
     decode_event,  # benchmarks.subscription adds lambda/ to the path
     read_event,
@@ -146,7 +146,7 @@ def measure(reports: int) -> tuple[Figure, ...]:
     """Run all measurements."""
     ours, baseline = measure_decode_and_map(_MAPPED_REPORTS)
     handler_seconds, handler_cpu_seconds = measure_cold_import("handler")
-    client_seconds, client_cpu_seconds = measure_cold_import("handler, forwarder.search.elasticsearch")
+    client_seconds, client_cpu_seconds = measure_cold_import("handler, forwarder.search_cluster.elasticsearch")
     delivered = measure_deliveries(reports)
     return (
         Figure(

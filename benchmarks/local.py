@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.history.store import HistoryStore
+from profiler.history.run_database import HistoryStore
 from profiler.record.json_line import encode_line
 from profiler.record.model import Container, Metrics, Record, Report
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import read_memory
-from profiler.collectors.neuron.process import LineSplitter
-from profiler.collectors.neuron.reports import NeuronReport, decode_report
-from profiler.collectors.neuron.usage import NeuronUsage
+from profiler.collectors.neuron.neuron_monitor_process import LineSplitter
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from tests.neuron_documents import percentiles, report, runtime
 
 _CORES = 32

@@ -9,8 +9,8 @@ import requests
 from msgspec import Struct
 
 from kibana.aggregations import other_search_body, search_body, terms_id
-from kibana.model import Dashboard, Panel
-from kibana.panels import DASHBOARDS
+from kibana.all_dashboards import DASHBOARDS
+from kibana.dashboard_model import Dashboard, Panel
 
 _WARM_UP_SEARCHES, _TIMED_SEARCHES = 3, 5
 _TIMEOUT_SECONDS = 300

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.measured_process import read_memory
-from profiler.collectors.processes.reader import ContainerProcesses
-from profiler.collectors.processes.usage import BatchProcesses, ReadingContext
+from profiler.collectors.processes.process_reader import ContainerProcesses
+from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.sources.linux import proc
+from profiler.readers.linux import proc
 
 _MAX_TICK_MS = {50: 1.0}
 _CONTAINER_ID = "b" * 64

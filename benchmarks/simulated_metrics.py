@@ -10,13 +10,14 @@ import sys
 import threading
 from collections.abc import Callable
 
-from profiler.collectors.neuron.reports import Latency
-from profiler.collectors.neuron.usage import NeuronReadings
-from profiler.collectors.nvidia.readings import GpuFacts, GpuSample
-from profiler.collectors.nvidia.usage import THROTTLE_REASONS, LatestGpu
+from profiler.collectors.neuron.neuron_monitor_reports import Latency
+from profiler.collectors.neuron.neuron_usage import NeuronReadings
+from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu
 from profiler.core.clock import SystemClock
 from profiler.core.log import NullLog
 from profiler.prometheus.exporter import RenderCache
+from profiler.prometheus.exposition import CONTENT_TYPE, metrics_text
 from profiler.prometheus.server import MetricsServer
 from profiler.prometheus.snapshot import (
     ContainerSnapshot,
@@ -26,8 +27,7 @@ from profiler.prometheus.snapshot import (
     Snapshot,
     TaskSnapshot,
 )
-from profiler.prometheus.text import CONTENT_TYPE, metrics_text
-from profiler.sources.linux.host import Disk, InstanceReading, SwapCounters
+from profiler.readers.linux.host import Disk, InstanceReading, SwapCounters
 
 _GIB = 2**30
 _CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")

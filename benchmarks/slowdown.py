@@ -40,9 +40,9 @@ from benchmarks.slowdown_programs import PROGRAMS
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import decode_stats
 from profiler.record.model import SlowdownBounds
-from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import decode_stats
 from tests.e2e.docker_api import DockerError
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
 from tests.e2e.images import BASE_IMAGE, default_cache, image_exists, make_base_image, remove_image

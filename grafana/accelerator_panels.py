@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from grafana.model import Panel, Query, Row
+from grafana.grafana_model import Panel, Query, Row
 from grafana.promql import TASK_NAME, metric, rate, share
 
 _GPU_NAME = "{{task_family}} {{uuid}}"

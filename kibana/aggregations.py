@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from kibana.conditions import query
-from kibana.model import TIME_FIELD, Json, Metric, Panel, Terms
+from kibana.dashboard_model import TIME_FIELD, Json, Metric, Panel, Terms
 
 MATCHING: Final = "matching"
 """The name of the aggregation of the documents that a ratio counts."""

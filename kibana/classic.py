@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
+from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
-from kibana.model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
+from kibana.dashboard_model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
     GridPosition,
     dashboard_object,
@@ -16,7 +17,6 @@ from kibana.objects import (
     saved_object,
     to_json,
 )
-from kibana.panels import DASHBOARDS
 
 MIGRATION_VERSIONS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
 _PANEL_VERSION = "7.10.0"

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
-from kibana.model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Json, Metric, Panel, Terms
+from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Json, Metric, Panel, Terms
 from kibana.objects import (
     dashboard_object,
     data_view,
@@ -14,7 +15,6 @@ from kibana.objects import (
     saved_object,
     to_json,
 )
-from kibana.panels import DASHBOARDS
 
 MIGRATION_VERSIONS: Final = {"core": "7.16.0", "index-pattern": "7.11.0", "lens": "7.16.0", "dashboard": "7.16.0"}
 _PANEL_VERSION = "7.16.0"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from kibana.model import (
+from kibana.dashboard_model import (
     COUNT_BANDS,
     HIGH_COLOUR,
     NO_FAILURE_BANDS,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from kibana.conditions import Exists
-from kibana.model import PERCENT_BANDS, SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
+from kibana.dashboard_model import PERCENT_BANDS, SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
 from kibana.shared_panels import (
     CONTAINER_ROWS,
     DURATION,

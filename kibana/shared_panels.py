@@ -3,7 +3,7 @@
 from typing import Final
 
 from kibana.conditions import AllOf, AnyOf, Is, Not
-from kibana.model import (
+from kibana.dashboard_model import (
     FAILURE_COLOUR,
     OUT_OF_MEMORY_COLOUR,
     STOPPED_COLOUR,

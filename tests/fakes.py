@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
-from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 _T = TypeVar("_T")
 

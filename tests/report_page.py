@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from profiler.html_report.page_data import build_page_data
 from profiler.html_report.page_runs import Run, Step
-from profiler.record.model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, Status, encode
-from profiler.runs.source import PastRun
+from profiler.past_runs.run_source import PastRun
+from profiler.record.model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
+from profiler.record.run_outcome import Status
 
 
 def report(

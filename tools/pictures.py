@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from profiler.core.clock import SystemClock
-from profiler.history.store import HistoryStore
+from profiler.history.run_database import HistoryStore
 from profiler.record.model import encode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, which puts only this folder on the path

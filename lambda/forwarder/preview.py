@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from forwarder.aws import client_config
-from forwarder.errors import ForwarderError, SettingsError
+from forwarder.bounded_clients import client_config
+from forwarder.delivery_errors import ForwarderError, SettingsError
+from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
 from forwarder.invocation import InvocationTime
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
 from forwarder.notices.ended_run import ended_run
@@ -24,10 +25,9 @@ from forwarder.notices.notice import Notice
 from forwarder.notices.slack_channel import SlackNoticeChannel
 from forwarder.notices.slack_message import message
 from forwarder.notices.slack_settings import read_targets
-from forwarder.settings import NoticeSettings, fetch_secret, read_notice_settings
-from forwarder.task.containers import LogStream
-from forwarder.task.event import StoppedTask, parse_stopped_task
+from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import ReportFinder
+from forwarder.task.task_event import StoppedTask, parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
 
 _BUDGET_MS = 60_000

@@ -13,9 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from forwarder.errors import PayloadError
-from forwarder.search.delivery import DocumentWriter, Failure, FailureStore
-from forwarder.settings import ForwarderSettings
+from forwarder.delivery_errors import PayloadError
+from forwarder.function_settings import ForwarderSettings
+from forwarder.search_cluster.document_delivery import DocumentWriter
+from forwarder.search_cluster.failure_store import Failure, FailureStore
 from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
 from profiler.core.json_fields import text
 

@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct
 
+from forwarder.delivery_errors import PayloadError
 from forwarder.documents import MAX_ID_BYTES, Document, report_document
-from forwarder.errors import PayloadError
+from forwarder.function_settings import ForwarderSettings
 from forwarder.indices import index_name
 from forwarder.lines import InvalidReport, read_line, replace_lone_surrogates
-from forwarder.search.delivery import DeliveryResult, DocumentWriter, Failure, FailureStore
-from forwarder.settings import ForwarderSettings
+from forwarder.search_cluster.document_delivery import DeliveryResult, DocumentWriter
+from forwarder.search_cluster.failure_store import Failure, FailureStore
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.record.model import Record

@@ -40,7 +40,7 @@ def run_monitor_process() -> "NoReturn":
     """
     stop = SignalHandler(time.monotonic_ns)
     stop.install()
-    from profiler.cli.wiring.monitor import run_monitor  # after the signal handlers are installed
+    from profiler.cli.wiring.build_monitor import run_monitor  # after the signal handlers are installed
 
     os._exit(run_monitor(stop))
 
@@ -54,7 +54,7 @@ def run_without_click(arguments: list[str]) -> int | None:
     if options is None:
         gc.enable()
         return None
-    from profiler.cli.wiring.run import run_command
+    from profiler.cli.wiring.build_run import run_command
     from profiler.core.errors import TaskProfilerError
 
     try:

@@ -6,32 +6,41 @@ from importlib import import_module
 import click
 
 from profiler import __version__
-from profiler.cli.output import report_stdout_errors
+from profiler.cli.printing import report_stdout_errors
 from profiler.core.errors import TaskProfilerError, UsageError
 
 _MARGINS = 6  # the columns beside the texts in click's list of commands
 # The module of each command, and the first sentence of its help.
 COMMANDS = {
-    "monitor": ("profiler.cli.monitor", "Run as the sidecar of an ECS task, configured by environment variables only."),
-    "run": ("profiler.cli.run", "Run a command and report what it used."),
-    "taskdef": ("profiler.cli.taskdef.commands", "Add the monitor to ECS task definitions, and remove it."),
-    "replay": ("profiler.cli.replay", "Send the reports found in a log group through the forwarder function again."),
+    "monitor": (
+        "profiler.cli.monitor_command",
+        "Run as the sidecar of an ECS task, configured by environment variables only.",
+    ),
+    "run": ("profiler.cli.run_command", "Run a command and report what it used."),
+    "taskdef": ("profiler.cli.taskdef.taskdef_group", "Add the monitor to ECS task definitions, and remove it."),
+    "replay": (
+        "profiler.cli.replay_command",
+        "Send the reports found in a log group through the forwarder function again.",
+    ),
     "notify": (
-        "profiler.cli.notify",
+        "profiler.cli.notify_command",
         "Print the notice of a stopped task, and send it unless --dry-run is given.",
     ),
-    "kibana": ("profiler.cli.kibana", "Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards."),
+    "kibana": (
+        "profiler.cli.kibana_command",
+        "Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards.",
+    ),
     "show": (
         "profiler.cli.show",
         "Show what happened in one run: verdict, resource usage over time, moments, comparison, advice.",
     ),
-    "history": ("profiler.cli.history", "Show past runs, newest first."),
+    "history": ("profiler.cli.history_command", "Show past runs, newest first."),
     "report": (
-        "profiler.cli.report",
+        "profiler.cli.report_command",
         "Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run.",
     ),
     "recommend": (
-        "profiler.cli.recommend",
+        "profiler.cli.recommend_command",
         "Recommend a task size for each FAMILY, or for all families, from past runs.",
     ),
     "doctor": (

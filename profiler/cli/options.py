@@ -77,7 +77,7 @@ def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], De
 
 def search_options(function: Decorated) -> Decorated:
     """Add ``--prefix``, ``--api-key`` and ``--user`` for Elasticsearch and OpenSearch."""
-    from profiler.search.setup import DEFAULT_PREFIX  # not for `run`
+    from profiler.search_setup.template_install import DEFAULT_PREFIX  # not for `run`
 
     for option in reversed(
         (

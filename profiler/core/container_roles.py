@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from profiler.core.ecs import MONITOR_NAME, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import MONITOR_NAME, MONITOR_REPOSITORY
 
 # Containers that ECS and other AWS services add to a task.
 _INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from profiler.core.output import Output
+from profiler.core.deadline_writer import Output
 
 
 class Log(Protocol):

@@ -1,6 +1,6 @@
 """Adds a run to the history. Determines the history's file and how many runs it keeps.
 
-While the run lasts, it is written down in a file of its own (:mod:`profiler.history.journal`) every 1 to 60 s.
+While the run lasts, it is written down in a file of its own (:mod:`profiler.history.runs_in_progress`) every 1 to 60 s.
 
 sqlite3 is imported only when the run is added: it would delay the start of every command. Paths are texts, because
 pathlib is slow to import.
@@ -13,7 +13,7 @@ from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.history.journal import RunJournal, WrittenRun, running_folder
+from profiler.history.runs_in_progress import RunJournal, WrittenRun, running_folder
 from profiler.history.timeline import Point, Timeline, encode_points
 from profiler.record.json_line import encode_line
 from profiler.record.model import Report
@@ -119,7 +119,7 @@ class HistoryRecorder:
     def _add_to_history(self, line: bytes, report: Report, max_runs: int) -> str | None:
         try:
             path = history_path(self._option, self._environment)
-            from profiler.history.store import HistoryStore  # see the module's docstring
+            from profiler.history.run_database import HistoryStore  # see the module's docstring
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:

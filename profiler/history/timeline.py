@@ -11,8 +11,8 @@ from msgspec.structs import astuple
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.record.units import VCPU_DIGITS
-from profiler.sources.ecs.container_stats import ContainerSample
 
 MAX_POINTS = 10_000
 _GPU_DIGITS = 2

@@ -10,9 +10,9 @@ from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.history.timeline import Point
+from profiler.past_runs.run_source import PastRun
 from profiler.record.model import Interval, Record, Report, Series
 from profiler.record.units import MIB
-from profiler.runs.source import PastRun
 
 _PERCENT = 100
 _MAX_SERIES_STEPS = 1000

@@ -5,17 +5,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.base import DeviceCollector, take_readings
+from profiler.collectors.collector import DeviceCollector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.readers import SourceHealth, Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.endpoint_client import TaskSource
+from profiler.readers.ecs.restarts import Restarts
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
 from profiler.record.units import MIB, format_count
-from profiler.sources import SourceHealth, Unavailable
-from profiler.sources.ecs.client import TaskSource
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
-from profiler.sources.ecs.restarts import Restarts
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sources.linux.host import Host
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3

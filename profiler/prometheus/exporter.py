@@ -68,7 +68,7 @@ class PrometheusExporter:
             None, or the reason why there are no live metrics. The monitor continues without them.
         """
         try:
-            from profiler.prometheus.text import CONTENT_TYPE, metrics_text  # an extra, see pyproject
+            from profiler.prometheus.exposition import CONTENT_TYPE, metrics_text  # an extra, see pyproject
         except ImportError:
             return (
                 "TASK_PROFILER_PROMETHEUS_PORT is set, but prometheus_client is not installed, so there are no live "

@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from profiler import __version__
-from profiler.aggregation.build_record import container_limits
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.collectors.base import LiveReadings
-from profiler.collectors.neuron.usage import NeuronReadings
-from profiler.collectors.nvidia.usage import GpuReadings, LatestGpu
+from profiler.aggregation.task_record import container_limits
+from profiler.collectors.collector import LiveReadings
+from profiler.collectors.neuron.neuron_usage import NeuronReadings
+from profiler.collectors.nvidia.gpu_usage import GpuReadings, LatestGpu
 from profiler.core.clock import Clock, Ticker
-from profiler.core.ecs import cluster_name, task_id
+from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.observation import Observation
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
 from profiler.record.accelerators import WHOLE_INSTANCE
 from profiler.record.units import MIB
-from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sources.linux.host import Host, InstanceReading, OwnUsage
 
 # ECS allows 10 containers in a task definition and adds a few of its own.
 MAX_CONTAINERS = 16

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.core.json_fields import integer
-from profiler.record.metrics import METRICS, IndexType, RunView
+from profiler.record.metric_catalogue import METRICS, IndexType, RunView
 from profiler.record.model import known_status
 
 # The fields of this object are in checkpoints only.
@@ -118,10 +118,5 @@ METRIC_FIELDS = tuple(
     for metric in METRICS
     if metric.document_field is not None
 )
-# What all containers of the task needed together, and the whole line as text: the forwarder adds both.
-ADDED_FIELDS: tuple[DocumentField, ...] = (
-    DocumentField(name="usage.task.memory_mb", index_type="double"),
-    DocumentField(name="usage.task.vcpu_p95", index_type="double"),
-    DocumentField(name="record", is_searchable=False),
-)
-FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, *ADDED_FIELDS)
+# The forwarder adds the whole line as text.
+FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, DocumentField(name="record", is_searchable=False))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.metrics import METRICS, Metric, RunView, Unit, view_of
+from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.model import Number, Report
 
 EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "Count", "None"]

@@ -2,7 +2,7 @@
 
 import math
 
-from profiler.record.metrics import METRICS, Metric, view_of
+from profiler.record.metric_catalogue import METRICS, Metric, view_of
 from profiler.record.model import Number, Record, Report
 
 _SEPARATOR = "\t"

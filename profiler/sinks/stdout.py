@@ -1,6 +1,6 @@
 """The monitor's standard output, which ECS forwards to the monitor's own log stream."""
 
-from profiler.core.output import Output
+from profiler.core.deadline_writer import Output
 from profiler.sinks import DeliveryFailure
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
 
-from profiler.history.store import HistoryStore
+from profiler.history.run_database import HistoryStore
 from profiler.record.model import encode
 from tests import shown_runs
 from tests.fakes import FakeClock

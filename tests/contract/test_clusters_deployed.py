@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 from moto.ec2.utils import generate_instance_identity_document
 
-from profiler.taskdef.add_monitor import AddMonitorOptions, add_monitor
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from tests.cloudformation import ACCOUNT, REGION, read_template, validate_arguments
 from tests.cluster_stack import CLUSTERS, UNSUPPORTED_TYPES, ClusterStack, deploy_cluster
 

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from profiler.cli.kibana import setup_files
+from profiler.cli.kibana_command import setup_files
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import Answer, AwsProxy
 from tests.http_server import FakeHttpServer

@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from profiler.cli.wiring.ecs import tag_lookup
+from profiler.cli.wiring.task_endpoint import tag_lookup
 from profiler.core.clock import SystemClock
 from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.sources import Unavailable
-from profiler.sources.ecs.client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
-from profiler.sources.ecs.task_metadata import decode_task
+from profiler.readers import Unavailable
+from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
+from profiler.readers.ecs.task_metadata import decode_task
 from tests.fakes import FakeClock, seconds
 from tests.http_server import FakeHttpServer
 

@@ -12,7 +12,7 @@ from moto import mock_aws
 from forwarder import preview
 from tests.contract.test_task_stopped_calls import event_queue, received
 from tests.fake_slack import Answer, FakeSlack
-from tests.unit.forwarder.task.test_event import ARN, event
+from tests.unit.forwarder.task.test_task_event import ARN, event
 
 
 @pytest.fixture(autouse=True)

@@ -384,7 +384,7 @@ def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(taken: socket
 
 
 def test_without_the_extra_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "profiler.prometheus.text", raising=False)
+    monkeypatch.delitem(sys.modules, "profiler.prometheus.exposition", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     problem = Exported().exporter.start()
     assert problem is not None

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler.collectors.neuron.reports import NeuronReport, decode_report
-from profiler.collectors.neuron.usage import NeuronUsage
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_usage import NeuronUsage
+from profiler.readers.ecs.container_stats import StatsReading, decode_stats
+from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.record.model import Neuron, NeuronExecutions, NeuronLatency
-from profiler.sources.ecs.container_stats import StatsReading, decode_stats
-from profiler.sources.ecs.task_metadata import TaskMetadata, decode_task
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
 

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from tests.integration.test_lambda_zip import subscription_event
-from tests.unit.forwarder.task.test_event import EVENT
+from tests.unit.forwarder.task.test_task_event import EVENT
 from tools.redrive import event_in, main, redrive
 
 # What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".

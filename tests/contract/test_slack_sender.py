@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.errors import DeliveryError, NoticeError
+from forwarder.delivery_errors import DeliveryError, NoticeError
 from forwarder.invocation import RESERVED_SECONDS
 from forwarder.notices.slack_message import SlackMessage
 from forwarder.notices.slack_sender import SlackSender

@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
-from forwarder.errors import DeliveryError, SettingsError
-from forwarder.notices.channel import run_idempotently
+from forwarder.delivery_errors import DeliveryError, SettingsError
+from forwarder.notices.idempotency import run_idempotently
 from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
-from forwarder.task.containers import LogStream
+from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import CloudWatchTail, EcsDefinitions
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")

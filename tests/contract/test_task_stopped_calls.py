@@ -11,11 +11,11 @@ import pytest
 from moto import mock_aws
 
 import handler
-from forwarder.errors import NoticeError
+from forwarder.delivery_errors import NoticeError
 from tests.contract.test_task_stopped_settings import forget
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
-from tests.unit.forwarder.task.test_event import ARN, container, definition, event
+from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]

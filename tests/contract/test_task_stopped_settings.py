@@ -9,10 +9,10 @@ from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
 import handler
-from forwarder.errors import ForwarderError
+from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
-from tests.unit.forwarder.task.test_event import event
+from tests.unit.forwarder.task.test_task_event import event
 
 SECRET = "hunter2-hunter2"
 WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from profiler.taskdef.document import READ_ONLY
+from profiler.task_definitions.document import READ_ONLY
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.sidecars import ACCOUNT, REGION, TASK_ROLE, definitions_with_sidecars

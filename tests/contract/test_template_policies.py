@@ -23,12 +23,12 @@ from botocore import xform_name
 from moto import mock_aws
 
 import handler
-from forwarder.errors import ForwarderError
+from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
-from tests.unit.forwarder.task.test_event import event
+from tests.unit.forwarder.task.test_task_event import event
 
 LAMBDA = Path(handler.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"

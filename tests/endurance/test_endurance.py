@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import StatsReading
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import StatsReading
 from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.unit.monitor.test_loop import World

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from profiler.core.files import write_atomically
-from profiler.sources.ecs.client import MAX_RESPONSE_BYTES
-from profiler.sources.ecs.container_stats import decode_stats
-from profiler.sources.ecs.task_metadata import decode_task
+from profiler.readers.ecs.container_stats import decode_stats
+from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES
+from profiler.readers.ecs.task_metadata import decode_task
 
 MAX_GROWTH_BYTES = 96 * 2**20
 

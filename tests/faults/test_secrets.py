@@ -16,13 +16,13 @@ from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
 import handler
-from forwarder.errors import ForwarderError
+from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
 from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.http_server import FakeElasticsearch
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.unit.forwarder.task.test_event import event as task_event
+from tests.unit.forwarder.task.test_task_event import event as task_event
 
 SECRET = "hunter2"
 API_KEY, PASSWORD = f"{SECRET}-key", f"{SECRET}-password"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.sources.cgroup.group import CgroupDelegation, KernelCgroupFilesystem
-from profiler.sources.linux.process_tree import list_children
+from profiler.readers.cgroup.created_group import CgroupDelegation, KernelCgroupFilesystem
+from profiler.readers.linux.process_tree import list_children
 from tests.waiting import wait_until
 
 _TIMEOUT_SECONDS = 30.0

@@ -12,7 +12,7 @@ _LIMIT_SECONDS = 30
 # The command writes the file "executed". The pipes end only when all processes have ended.
 _HOLD = """
 import os, signal, sys
-from profiler.local.launch import ChildHooks, HeldCommand
+from profiler.local_run.launch import ChildHooks, HeldCommand
 
 def enter():
     {enter}
@@ -64,7 +64,7 @@ def test_ctrl_z_before_the_start_stops_the_profiler_and_the_command_starts_after
     program = """
 import os, signal
 from profiler.core.clock import SystemClock
-from profiler.local.prepared_run import prepare_run
+from profiler.local_run.prepared_run import prepare_run
 with prepare_run(("true",), os.environb, SystemClock()) as prepared:
     os.killpg(0, signal.SIGTSTP)
     print(os.waitpid(prepared.execute().command.pid, 0)[1])

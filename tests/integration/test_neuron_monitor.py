@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from profiler.collectors.neuron import NEURON_MONITOR, find_neuron_monitor, neuron_devices
-from profiler.collectors.neuron.reports import NeuronReport
-from profiler.collectors.neuron.supervisor import NeuronMonitorSource
-from profiler.collectors.neuron.usage import NeuronUsage
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
+from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.core.clock import Clock, SystemClock
 from tests.fake_neuron_monitor import install, starts
 from tests.fakes import FakeClock, FakeLog
@@ -344,7 +344,7 @@ def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
 _PARENT = """
 import signal, sys
 from profiler.core.clock import SystemClock
-from profiler.collectors.neuron.supervisor import NeuronMonitorSource
+from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from tests.fakes import FakeLog
 NeuronMonitorSource(sys.argv[1], 1, print, SystemClock(), FakeLog()).start()
 signal.pause()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.forwarder.task.test_event import EVENT
+from tests.unit.forwarder.task.test_task_event import EVENT
 
 PROGRAM = (sys.executable, "-m", "profiler")
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"

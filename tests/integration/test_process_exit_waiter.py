@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.sources.linux.followed_process import ProcessExitWaiter
-from profiler.sources.linux.proc import all_pids
+from profiler.readers.linux.followed_process import ProcessExitWaiter
+from profiler.readers.linux.proc import all_pids
 
 _LONG_SECONDS = 60.0
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from profiler.readers.cgroup.command_group import make_command_cgroup
+from profiler.readers.cgroup.created_group import try_lock
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.model import Record, decode
-from profiler.sources.cgroup.command import make_command_cgroup
-from profiler.sources.cgroup.group import try_lock
-from profiler.sources.cgroup.hierarchy import read_own_cgroups
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -90,8 +90,8 @@ def _sources(record: Record) -> tuple[str, ...]:
 _WITNESS = """
 import os, resource, sys
 from pathlib import Path
-from profiler.sources.cgroup.hierarchy import read_own_cgroups
-from profiler.sources.linux.proc import parse_counter
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
+from profiler.readers.linux.proc import parse_counter
 cgroups = read_own_cgroups()
 place = cgroups.location("cpuacct") or cgroups.location("")
 group = Path(place.folder, "witness")
@@ -270,7 +270,7 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
         pytest.skip("needs version 1 of the memory controller")
     program = (
         "import os, subprocess\nfrom pathlib import Path\n"
-        "from profiler.sources.cgroup.hierarchy import read_own_cgroups\n"
+        "from profiler.readers.cgroup.hierarchy import read_own_cgroups\n"
         "group = Path(read_own_cgroups().location('memory').folder)\n"
         "assert group.name.startswith('task-profiler-'), group\n"
         f"(group / 'memory.limit_in_bytes').write_text('{64 * _MIB}')\n"
@@ -293,7 +293,7 @@ def test_a_memory_limit_is_where_the_command_looks_for_it() -> None:
     limited.mkdir()
     (limited / "memory.limit_in_bytes").write_text(str(512 * _MIB))
     program = (
-        "from pathlib import Path\nfrom profiler.sources.cgroup.hierarchy import read_own_cgroups\n"
+        "from pathlib import Path\nfrom profiler.readers.cgroup.hierarchy import read_own_cgroups\n"
         "group = Path(read_own_cgroups().location('memory').folder)\n"
         "print(group.name.split('-')[0], (group / 'memory.limit_in_bytes').read_text())\n"
     )

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.integration.test_kibana_import import PlayedDashboards
-from tests.unit.forwarder.task.test_event import EVENT
+from tests.unit.forwarder.task.test_task_event import EVENT
 from tools.release import first_commands
 
 ROOT = Path(__file__).parents[2]

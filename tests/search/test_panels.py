@@ -22,16 +22,16 @@ from kibana.aggregations import (
     terms_id,
     time_id,
 )
-from kibana.model import Panel
-from kibana.panels import PANELS
+from kibana.all_dashboards import PANELS
+from kibana.dashboard_model import Panel
 from profiler.record.model import Recommendation, decode, encode
 from tests.fake_slack import FakeSlack
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
 from tests.search.test_task_stopped import LambdaContext, aws, put
-from tests.unit.forwarder.task.test_event import container, definition
-from tests.unit.forwarder.task.test_event import event as task_event
+from tests.unit.forwarder.task.test_task_event import container, definition
+from tests.unit.forwarder.task.test_task_event import event as task_event
 
 __all__ = ["aws", "forward"]  # the fixtures
 

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 import handler
-from forwarder.errors import DeliveryError
+from forwarder.delivery_errors import DeliveryError
 from tests.aws import fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
@@ -18,7 +18,7 @@ from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report
 from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, forget, only_document
 from tests.unit.core.test_container_roles import BATCH, FIRELENS, INJECTED, MONITOR, ROUTER, SIDECARS
-from tests.unit.forwarder.task.test_event import event as task_event
+from tests.unit.forwarder.task.test_task_event import event as task_event
 
 __all__ = ["forward"]  # the fixture
 

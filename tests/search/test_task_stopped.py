@@ -12,16 +12,16 @@ import requests
 from moto import mock_aws
 
 import handler
-from forwarder.errors import DeliveryError
+from forwarder.delivery_errors import DeliveryError
 from forwarder.invocation import InvocationTime
-from forwarder.search.reports import IndexedReports
-from forwarder.task.event import EventContainer, parse_stopped_task
+from forwarder.search_cluster.report_search import IndexedReports
 from forwarder.task.run_log import FoundReport
+from forwarder.task.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
-from tests.unit.forwarder.task.test_event import container, definition
-from tests.unit.forwarder.task.test_event import event as task_event
+from tests.unit.forwarder.task.test_task_event import container, definition
+from tests.unit.forwarder.task.test_task_event import event as task_event
 
 __all__ = ["forward"]  # the fixture
 

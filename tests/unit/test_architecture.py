@@ -19,25 +19,26 @@ FORWARDER = ROOT.parent / "lambda" / "forwarder"
 LAYERS = (
     ("core",),
     ("record",),
-    ("sources", "sinks"),
-    ("aggregation", "sizing", "taskdef", "search"),
+    ("readers", "sinks"),
+    ("aggregation", "sizing", "task_definitions", "search_setup"),
     ("settings",),
-    ("collectors", "history", "runs"),
-    ("monitor", "local"),
+    ("collectors", "history", "past_runs", "aws_account"),
+    ("monitor", "local_run"),
     ("prometheus", "doctor", "html_report", "cdk"),
     ("cli",),
     ("__main__",),
 )
 LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 # The part of the profiler that ships in the Lambda zip.
-SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
+SHIPPED = ("profiler", "profiler.core", "profiler.record")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("aws", "errors", "indices", "invocation", "settings"),
+    ("bounded_clients", "delivery_errors", "indices", "invocation", "function_settings"),
     ("lines",),
     ("task",),
     ("documents",),
-    ("search",),
+    ("event_document",),
+    ("search_cluster",),
     ("notices",),
     ("subscription", "task_stopped"),
     ("stream",),
@@ -45,7 +46,7 @@ FORWARDER_ROOMS = (
 )
 FORWARDER_LEVELS = {room: level for level, rooms in enumerate(FORWARDER_ROOMS) for room in rooms}
 # What `task-profiler run` imports before it forks the process of the command.
-RUN = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.run")
+RUN = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.build_run")
 MAX_FUNCTION_LINES = 60
 MAX_NESTING = 4
 MAX_CONSTRUCTOR_PARAMETERS = 8
@@ -184,7 +185,7 @@ def test_only_the_command_line_builds_real_things() -> None:
 
 def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:
     for module, path in modules().items():
-        if package(module) in ("sources", "sinks"):
+        if package(module) in ("readers", "sinks"):
             upward = {name for name in own_imports(path) if package(name) not in {"", "core", package(module)}}
             assert not upward, module
 
@@ -209,15 +210,15 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
     ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"],
 )
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
-    """What ``profiler.cli.wiring.monitor`` reaches by top-level imports is in memory beside the batch."""
-    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.wiring.monitor", without=heavy)
+    """What ``profiler.cli.wiring.build_monitor`` reaches by top-level imports is in memory beside the batch."""
+    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.wiring.build_monitor", without=heavy)
     assert "profiler.monitor.loop" in reached
-    assert not [module for module in reached if package(module) in ("local", "prometheus")]
+    assert not [module for module in reached if package(module) in ("local_run", "prometheus")]
 
 
 def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     """It is imported for the report: a megabyte that the monitor does not have before."""
-    roots = ("profiler.cli", "profiler.cli.wiring.monitor")
+    roots = ("profiler.cli", "profiler.cli.wiring.build_monitor")
     reached = reached_by_top_level_imports(*roots, without="profiler.sizing.advice")
     modules_of_the_report = ("evidence", "fargate", "policy", "duration", "what_if", "reasons")
     assert not reached & {f"profiler.sizing.{name}" for name in modules_of_the_report}
@@ -242,22 +243,22 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     ],
 )
 def test_a_local_command_does_not_wait_for_heavy_modules(heavy: str) -> None:
-    reached = reached_by_top_level_imports(*RUN, "profiler.cli.wiring.run_session", without=heavy)
-    assert "profiler.local.session" in reached
+    reached = reached_by_top_level_imports(*RUN, "profiler.cli.wiring.build_session", without=heavy)
+    assert "profiler.local_run.session" in reached
 
 
 def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() -> None:
     """The kernel moves it into its control group meanwhile."""
-    reached = reached_by_top_level_imports(*RUN, without="profiler.cli.wiring.run_session")
-    assert "profiler.local.prepared_run" in reached
-    assert {package(module) for module in reached} == {"cli", "core", "local", "sources"}
+    reached = reached_by_top_level_imports(*RUN, without="profiler.cli.wiring.build_session")
+    assert "profiler.local_run.prepared_run" in reached
+    assert {package(module) for module in reached} == {"cli", "core", "local_run", "readers"}
 
 
 @pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich"])
 def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules(heavy: str) -> None:
-    commands = [f"profiler.cli.{name}" for name in ("history", "show", "recommend")]
+    commands = [f"profiler.cli.{name}" for name in ("history_command", "show", "recommend_command")]
     reached = reached_by_top_level_imports(*commands, without=heavy)
-    assert "profiler.cli.text" in reached
+    assert "profiler.cli.styled_text" in reached
 
 
 def test_a_package_is_seen_at_a_glance() -> None:
@@ -266,6 +267,17 @@ def test_a_package_is_seen_at_a_glance() -> None:
         folders[path.parent] = folders.get(path.parent, 0) + 1
     assert folders.pop(ROOT) <= MAX_TOP_LEVEL_MODULES
     assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES_IN_A_PACKAGE}
+
+
+def test_a_file_name_leads_to_one_place() -> None:
+    """A reader who sees only the name of a file knows the file."""
+    folders: dict[str, list[str]] = {}
+    for top in ("profiler", "lambda", "kibana", "grafana", "tools"):
+        for path in (ROOT.parent / top).rglob("*.py"):
+            folders.setdefault(path.name, []).append(str(path.parent.relative_to(ROOT.parent)))
+    repeated = {name: sorted(places) for name, places in folders.items() if len(places) > 1}
+    assert repeated.pop("__init__.py")
+    assert not repeated
 
 
 def test_functions_can_be_seen_whole() -> None:

@@ -44,4 +44,4 @@ def test_the_first_use_of_a_name_loads_the_model_but_no_program() -> None:
     code = "import sys; from profiler import decode; print(*sys.modules)"
     loaded = set(run_isolated(code).split())
     assert {"profiler.record.model", "msgspec"} <= loaded
-    assert not loaded & {"click", "boto3", "botocore", "profiler.cli", "profiler.sources"}
+    assert not loaded & {"click", "boto3", "botocore", "profiler.cli", "profiler.readers"}

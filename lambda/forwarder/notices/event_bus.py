@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from forwarder.errors import NoticeError
+from forwarder.delivery_errors import NoticeError
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.ended_run import ended_run
 from forwarder.notices.notice import Notice
@@ -45,7 +45,7 @@ class EventBusChannel:
             "DetailType": DETAIL_TYPE,
             "Detail": msgspec.json.encode(ended_run(notice, kibana_url=self._kibana_url)).decode(),
             "EventBusName": self._bus,
-            "Resources": [notice.task_arn] if notice.task_arn else [],
+            "Resources": [notice.task.arn] if notice.task.arn else [],
         }
         try:
             response = self._client().put_events(Entries=[entry])

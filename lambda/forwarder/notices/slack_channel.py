@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 
-from forwarder.errors import SettingsError
+from forwarder.delivery_errors import SettingsError
 from forwarder.invocation import TimeBudget
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice

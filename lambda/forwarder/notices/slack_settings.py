@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct
 
-from forwarder.errors import SettingsError
+from forwarder.delivery_errors import SettingsError
 from forwarder.notices.channel import NoticeKind
 
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from forwarder.errors import DeliveryError, ForwarderError
+from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.invocation import TimeBudget, sleep_before_deadline
 from forwarder.lines import read_line
-from forwarder.task.containers import LogStream
+from forwarder.task.batch_log_stream import LogStream
 from profiler.record.model import Report
 
 # Kept at the end of an invocation for the index and the notice.

@@ -8,22 +8,22 @@ import click
 import msgspec
 
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
-from profiler.cli.wiring.aws import AwsOptions
+from profiler.cli.wiring.aws_clients import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
-from profiler.collectors.nvidia.driver import NvmlSource
-from profiler.collectors.nvidia.library import is_driver_present, load_binding
-from profiler.collectors.nvidia.readings import GpuReading
+from profiler.collectors.nvidia.gpu_driver import NvmlSource
+from profiler.collectors.nvidia.gpu_readings import GpuReading
+from profiler.collectors.nvidia.nvml import is_driver_present, load_binding
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.background import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.doctor.findings import Finding
-from profiler.doctor.task import DoctorContext, Probes, diagnose
+from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, Connect, LogsClient, LogTarget, connect
-from profiler.sources import Unavailable
-from profiler.sources.cgroup.container import find_container_cgroup
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
@@ -83,14 +83,14 @@ def command(
         raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
     clock = SystemClock()
     if file is not None or family is not None:
-        from profiler.cli.doctor.definition import (
+        from profiler.cli.doctor.definition_command import (
             findings_of_family,
             findings_of_file,
         )  # not in the monitor's container
 
         findings = findings_of_file(file) if file is not None else findings_of_family(family or "", region, profile)
     elif stack is not None:
-        from profiler.cli.doctor.deployment import findings_of_deployment  # as above
+        from profiler.cli.doctor.deployment_command import findings_of_deployment  # as above
 
         findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), cluster, clock)
     else:
@@ -115,7 +115,7 @@ def _lines(finding: Finding) -> str:
 def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
-    from profiler.cli.wiring.ecs import metadata_source  # only in ECS
+    from profiler.cli.wiring.task_endpoint import metadata_source  # only in ECS
 
     settings = read_settings(environment)
     source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
@@ -138,7 +138,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         return timeout if answers is None else answers[0]
 
     def read_tags() -> Mapping[str, str] | Unavailable:
-        from profiler.cli.wiring.ecs import tag_lookup  # only in ECS
+        from profiler.cli.wiring.task_endpoint import tag_lookup  # only in ECS
 
         settings = read_settings(environment)
         return tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)()

@@ -8,19 +8,19 @@ import click
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions, WholeNumber, source_options
-from profiler.cli.output import encodable, is_terminal, warn, write_out
-from profiler.cli.show.advice import find_advice
-from profiler.cli.show.comparison import Comparison, compare
-from profiler.cli.show.page import MAX_WIDTH, View, page_lines
-from profiler.cli.text import ASCII, BLOCKS, EMPTY, write_lines
-from profiler.cli.wiring.past_runs import aws_options_of, open_families, open_source, run_filter
-from profiler.cli.wiring.prices import price_overrides
+from profiler.cli.printing import encodable, is_terminal, warn, write_out
+from profiler.cli.show.run_page import MAX_WIDTH, View, page_lines
+from profiler.cli.show.size_lines import find_advice
+from profiler.cli.show.two_runs import Comparison, compare
+from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, write_lines
+from profiler.cli.wiring.configured_prices import price_overrides
+from profiler.cli.wiring.open_past_runs import aws_options_of, open_families, open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
+from profiler.past_runs.families import last_success
+from profiler.past_runs.moments import find_moments, series_of_checkpoints
+from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, family_of, find_run, find_runs
 from profiler.record.model import Record, Series, known_status
-from profiler.runs.families import last_success
-from profiler.runs.moments import find_moments, series_of_checkpoints
-from profiler.runs.source import PastRun, RunFilter, RunSource, family_of, find_run, find_runs
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -120,8 +120,9 @@ def _width() -> int:
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
+    from profiler.aws_account.aws_errors import aws_errors
     from profiler.cli.show.batch_log import log_lines  # boto3 is only for --logs
-    from profiler.cli.wiring.aws import aws_client, aws_errors
+    from profiler.cli.wiring.aws_clients import aws_client
 
     aws = aws_options_of(options)
     if aws.region is None and record.region is not None:

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from profiler.cli.text import EMPTY, INDENT, Line, Span, line
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.past_runs.moments import Moment, elapsed
+from profiler.past_runs.runtime_messages import out_of_memory_message
 from profiler.record.model import Record
-from profiler.runs.moments import Moment, elapsed
-from profiler.runs.runtime_messages import out_of_memory_message
 
 _REPORT_MARKER = '"type":"task.report"'
 _MS_PER_SECOND = 1000

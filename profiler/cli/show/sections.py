@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from profiler.cli.text import EMPTY, INDENT, Line, Span, line
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line
 from profiler.record.units import format_count
 
 

@@ -1,5 +1,6 @@
 """The task definitions of an account: plans the change of many families, and carries the plan out on request."""
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,18 +11,21 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.monitor_log_groups import LogGroups
+from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
+from profiler.aws_account.role_policies import attach_policy
+from profiler.aws_account.rollout_plan import Change, PlannedFamily, Planner
+from profiler.aws_account.schedules import ScheduledTarget, Schedules
 from profiler.cli.options import Decorated
-from profiler.cli.output import warn
-from profiler.cli.taskdef.ecs import OpenClient, TaskDefinitions, previous_revision, revision_of
-from profiler.cli.taskdef.log_groups import LogGroups
-from profiler.cli.taskdef.plan import Change, PlannedFamily, Planner, plan_table
-from profiler.cli.taskdef.role_policies import attach_policy, print_policy
-from profiler.cli.taskdef.schedules import ScheduledTarget, Schedules
-from profiler.cli.text import render_lines, table_width, write_lines
+from profiler.cli.printing import UNKNOWN, warn
+from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.taskdef.document import TaskDefinitionDocument
-from profiler.taskdef.permissions import POLICY_NAME
+from profiler.task_definitions.document import TaskDefinitionDocument
+from profiler.task_definitions.permissions import POLICY_NAME, policy
 
+_GAP = 2
+_COLUMNS = tuple(Column(title, folds=True) for title in ("FAMILY", "BATCH", "ACTION", "NOTES"))
 _SERVICE_REASON = "A service runs it: --services includes it."
 
 
@@ -331,3 +335,23 @@ def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)
+
+
+def plan_table(planned: Sequence[PlannedFamily], width: int | None) -> list[Line]:
+    """The plan as a table of ``width`` columns; None: no limit."""
+    rows = (
+        (one.family, (one.change.batch if one.change is not None else "") or UNKNOWN, one.action, " ".join(one.notes))
+        for one in planned
+    )
+    return table(_COLUMNS, rows, gap=_GAP, width=width)
+
+
+def print_policy(planned: Sequence[PlannedFamily]) -> None:
+    """Print the policy that all planned families need. Raises TaskProfilerError if they need none."""
+    streams = frozenset[str]().union(*(one.change.streams for one in planned if one.change is not None))
+    if not streams:
+        raise TaskProfilerError(
+            "No selected family needs a permission, because no report is put into a batch's log stream: look at "
+            "the plan."
+        )
+    click.echo(json.dumps(policy(streams), indent=2))

@@ -8,10 +8,10 @@ import msgspec
 import requests
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.search.setup import Method, ServerResponse
+from profiler.search_setup.template_install import Method, ServerResponse
 
 _TIMEOUT_SECONDS = 30
-# The same values as in lambda/forwarder/settings.py.
+# The same values as in lambda/forwarder/function_settings.py.
 _TRUE_VALUES = frozenset({"true", "1", "yes"})
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
@@ -25,7 +25,7 @@ class ClusterServer:
         self._session = session
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        """See profiler.search.setup."""
+        """See profiler.search_setup.template_install."""
         return _request(self._session, method, self._url, path, json=body)
 
     def accepts_anonymous_requests(self) -> bool:
@@ -48,23 +48,23 @@ class DashboardsServer:
             return _request(session, "POST", self._url, path, json=[], headers=_XSRF_HEADERS).ok
 
     def status(self) -> ServerResponse:
-        """See profiler.search.dashboards."""
+        """See profiler.search_setup.dashboard_import."""
         return _request(self._session, "GET", self._url, "/api/status")
 
     def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
-        """See profiler.search.dashboards."""
+        """See profiler.search_setup.dashboard_import."""
         files = {"file": (file_name, content, "application/ndjson")}
         path = "/api/saved_objects/_import?overwrite=true"
         return _request(self._session, "POST", self._url, path, files=files, headers=_XSRF_HEADERS)
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
-        """See profiler.search.dashboards."""
+        """See profiler.search_setup.dashboard_import."""
         wanted = [{"type": kind, "id": identity} for kind, identity in objects]
         path = "/api/saved_objects/_bulk_get"
         return _request(self._session, "POST", self._url, path, json=wanted, headers=_XSRF_HEADERS)
 
     def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
-        """See profiler.search.dashboards."""
+        """See profiler.search_setup.dashboard_import."""
         query = {"path": path, "method": method}
         return _request(
             self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_XSRF_HEADERS

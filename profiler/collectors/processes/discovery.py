@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from profiler.collectors.base import BatchListener, Collector
+from profiler.collectors.collector import BatchListener, Collector
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.linux import proc
 from profiler.record.model import Record
-from profiler.sources.ecs.container_stats import ContainerSample
-from profiler.sources.ecs.task_metadata import ContainerMetadata
-from profiler.sources.linux import proc
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
 # A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name it is followed by no

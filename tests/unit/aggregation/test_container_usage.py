@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.time_series import DeviceReadings
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux.host import Host
 from profiler.record.model import AverageAndMaximum, Series
-from profiler.sources.ecs.container_stats import ContainerSample
-from profiler.sources.linux.host import Host
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 1024 * 1024

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.sources.ecs.container_stats import ContainerSample
-from profiler.sources.linux.host import Host
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, seconds
 
 VCPU = 4

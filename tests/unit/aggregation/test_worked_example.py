@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from profiler.aggregation.build_record import container_limits, usage_metrics
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading, decode_stats
-from profiler.sources.ecs.task_metadata import TaskMetadata, decode_task
-from profiler.sources.linux.host import Host
+from profiler.aggregation.task_record import container_limits, usage_metrics
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading, decode_stats
+from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
+from profiler.readers.linux.host import Host
 from tests.fakes import seconds
 
 ID = "0123-4159844948"

@@ -21,8 +21,8 @@ from benchmarks.scale import IndexSize, Measurement
 from benchmarks.scale import table as scale_table
 from benchmarks.simulated_metrics import scrape_function
 from kibana.aggregations import search_body
-from kibana.panels import DASHBOARDS
-from profiler.collectors.nvidia.usage import THROTTLE_REASONS
+from kibana.all_dashboards import DASHBOARDS
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS
 from profiler.prometheus.snapshot import MAX_CONTAINERS
 from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
 

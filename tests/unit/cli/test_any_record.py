@@ -12,15 +12,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.cli.history import table_lines
-from profiler.cli.show.advice import find_advice
-from profiler.cli.show.comparison import compare
-from profiler.cli.show.page import View, page_lines
-from profiler.cli.text import BLOCKS
+from profiler.cli.history_command import table_lines
+from profiler.cli.show.run_page import View, page_lines
+from profiler.cli.show.size_lines import find_advice
+from profiler.cli.show.two_runs import compare
+from profiler.cli.styled_text import BLOCKS
 from profiler.html_report.page_data import build_page_data
 from profiler.html_report.page_runs import Run, downsample, steps_of_series
+from profiler.past_runs.run_source import PastRun
 from profiler.record.model import decode, encode
-from profiler.runs.source import PastRun
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.evidence import Families
 from profiler.sizing.policy import Policy

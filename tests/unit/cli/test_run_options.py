@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.run import command
+from profiler.cli.run_command import command
 from profiler.cli.run_options import RunOptions, parse_usual
 
 _OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)

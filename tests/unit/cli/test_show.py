@@ -16,16 +16,16 @@ from msgspec.structs import replace
 
 from profiler.cli.app import group
 from profiler.cli.show import command
-from profiler.cli.show.advice import find_advice
 from profiler.cli.show.batch_log import log_lines
-from profiler.cli.show.comparison import changed_rows, compare
-from profiler.cli.show.page import MAX_LINES, View, page_lines
+from profiler.cli.show.run_page import MAX_LINES, View, page_lines
 from profiler.cli.show.sections import Section, arrange
-from profiler.cli.text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
+from profiler.cli.show.size_lines import find_advice
+from profiler.cli.show.two_runs import changed_rows, compare
+from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.past_runs.moments import find_moments, series_of_checkpoints
+from profiler.past_runs.run_source import PastRun
 from profiler.record.model import Container, OtherContainer, Process, Recommendation, Report, encode
-from profiler.runs.moments import find_moments, series_of_checkpoints
-from profiler.runs.source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.documentation import ROOT
@@ -283,7 +283,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def show(*words: str, written: list[bytes], patch: pytest.MonkeyPatch) -> Result:
-    for module in ("profiler.cli.show", "profiler.cli.text"):
+    for module in ("profiler.cli.show", "profiler.cli.styled_text"):
         patch.setattr(f"{module}.write_out", written.append)
     patch.setenv("TZ", "UTC")
     return CliRunner().invoke(command, words)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from forwarder.task.containers import TaskContainers, identify_containers
-from forwarder.task.event import EventContainer, StoppedTask
+from forwarder.task.batch_log_stream import TaskContainers, identify_containers
+from forwarder.task.task_event import EventContainer, StoppedTask
 from profiler.core.container_roles import Ambiguous, Batch, TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
-from profiler.sources.ecs.batch import select_batch
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.taskdef.containers import find_batch, find_monitor, read_containers
+from profiler.readers.ecs.batch_selection import select_batch
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
 OWN = f"{ECR}/task-profiler:0.1.0"

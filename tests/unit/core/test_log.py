@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
-from profiler.core.output import Output
 from tests.pipes import Pipe
 from tests.waiting import wait_until
 

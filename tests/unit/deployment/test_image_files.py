@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import profiler
-from profiler.taskdef.containers import default_image
+from profiler.task_definitions.containers import default_image
 from tools import trim_botocore
 from tools.lambda_zip import requirements_with_hashes
 

@@ -13,9 +13,9 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
-from forwarder.settings import read_notice_settings, read_settings
-from profiler.cli.recommend import command as recommend
-from profiler.prometheus.metrics import LIVE_METRICS
+from forwarder.function_settings import read_notice_settings, read_settings
+from profiler.cli.recommend_command import command as recommend
+from profiler.prometheus.live_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.record.model import json_schema
 from profiler.settings import DEFAULT_EMF_METRICS
@@ -135,7 +135,7 @@ def table_names(page: str) -> set[str]:
 
 def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None:
     read = set()
-    for file in ("settings.py", "notices/slack_settings.py"):
+    for file in ("function_settings.py", "notices/slack_settings.py"):
         source = (ROOT / "lambda" / "forwarder" / file).read_text()
         calls = re.findall(r'(?:environment\.get\(|text\(|_(?:boolean|seconds)\(environment, )"([A-Z_]+)"', source)
         read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler.cli.show.advice import find_advice
-from profiler.cli.show.comparison import compare
-from profiler.cli.show.page import View, page_lines
-from profiler.cli.text import BLOCKS, render_lines
-from profiler.runs.families import RunFamilies
-from profiler.runs.source import PastRun
+from profiler.cli.show.run_page import View, page_lines
+from profiler.cli.show.size_lines import find_advice
+from profiler.cli.show.two_runs import compare
+from profiler.cli.styled_text import BLOCKS, render_lines
+from profiler.past_runs.families import RunFamilies
+from profiler.past_runs.run_source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import blocks
 from tests.run_sources import ListedRuns

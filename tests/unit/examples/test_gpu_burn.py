@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, create_load, main
-from profiler.collectors.nvidia.collector import GpuCollector
-from profiler.collectors.nvidia.driver import NvmlSource
-from profiler.collectors.nvidia.ownership import GpuScope
+from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.gpu_driver import NvmlSource
+from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.record.model import Container, Gpu, Record
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.documents import Document, report_document
+from forwarder.function_settings import ForwarderSettings
 from forwarder.lines import InvalidReport
-from forwarder.settings import ForwarderSettings
 from forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.core.timestamps import parse_datetime
 from profiler.record.model import (

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.errors import DeliveryError, PayloadError
-from forwarder.search.delivery import Delivery
-from forwarder.settings import ForwarderSettings
+from forwarder.delivery_errors import DeliveryError, PayloadError
+from forwarder.function_settings import ForwarderSettings
+from forwarder.search_cluster.document_delivery import Delivery
 from forwarder.stream import StreamResult, forward_records, is_stream_event
 from forwarder.subscription import Counts
 from tests.fakes import FakeInvocationTime
-from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, fails, takes_all
+from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, fails, takes_all
 from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT
 
 STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forwarder.delivery_errors import PayloadError
 from forwarder.documents import Document
-from forwarder.errors import PayloadError
+from forwarder.function_settings import ForwarderSettings
 from forwarder.lines import InvalidReport, read_line
-from forwarder.search.cluster import bulk_lines
-from forwarder.search.delivery import Delivery, DeliveryResult, Failure, message_body
-from forwarder.settings import ForwarderSettings
+from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.failure_store import Failure, message_body
+from forwarder.search_cluster.interface import bulk_lines
 from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
 from profiler.record.model import Report
 from tests.fakes import FakeInvocationTime
-from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, takes_all
+from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
 
 DOCUMENT = {
     "messageType": "DATA_MESSAGE",

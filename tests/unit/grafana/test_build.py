@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from grafana.build import FILE, render_dashboard
-from grafana.model import Panel
-from grafana.panels import PANELS, ROWS, VARIABLES
-from profiler.prometheus.metrics import LIVE_METRICS, TASK_LABELS
+from grafana.build_grafana import FILE, render_dashboard
+from grafana.grafana_model import Panel
+from grafana.task_panels import PANELS, ROWS, VARIABLES
+from profiler.prometheus.live_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
 # What a panel shows by another metric, or what is there to be joined with.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.history.timeline import MAX_POINTS, Point, Timeline, decode_points, encode_points
-from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
 GIB = 2**30

@@ -9,19 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.base import with_source
+from profiler.collectors.collector import with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
-from profiler.monitor.delivery import Delivery
 from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
+from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.model import Gpu, Record
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
-from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sources.linux.host import Host, OwnUsage
 from tests.fakes import (
     START_NS,
     FakeCalls,

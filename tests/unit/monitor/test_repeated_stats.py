@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from profiler.core.timestamps import format_ms
 from profiler.monitor.observation import Observation
-from profiler.sources import Unavailable
-from profiler.sources.ecs.client import TaskMetadataSource
-from profiler.sources.ecs.container_stats import ContainerSample
-from profiler.sources.linux.host import Host
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds
 
 WATCHED = ("batch",)

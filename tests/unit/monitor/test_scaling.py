@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from profiler.core.clock import Ticker
-from profiler.monitor.delivery import Delivery
 from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
+from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
+from profiler.readers.ecs.batch_selection import select_batch
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.linux.host import Host, OwnUsage
 from profiler.settings import MonitorSettings
-from profiler.sources.ecs.batch import select_batch
-from profiler.sources.ecs.client import TaskMetadataSource
-from profiler.sources.linux.host import Host, OwnUsage
 from tests.fakes import FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout, FakeStop
 
 SMALL, LARGE = 100, 400

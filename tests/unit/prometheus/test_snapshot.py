@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.base import LiveReadings, ThreadFailure
-from profiler.collectors.neuron.collector import NeuronCollector, NeuronSource
-from profiler.collectors.neuron.reports import NeuronReport, RuntimeReport
-from profiler.collectors.nvidia.collector import GpuCollector
-from profiler.collectors.nvidia.ownership import GpuScope
+from profiler.collectors.collector import LiveReadings, ThreadFailure
+from profiler.collectors.neuron.neuron_collector import NeuronCollector, NeuronSource
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
+from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
 from profiler.core.log import NullLog
 from profiler.monitor.observation import Observation
@@ -21,12 +21,12 @@ from profiler.prometheus.snapshot import (
     TaskSnapshot,
     without_readings,
 )
-from profiler.sources import Unavailable
-from profiler.sources.ecs.container_stats import ContainerSample, StatsReading
-from profiler.sources.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sources.linux.host import Host, InstanceReading, OwnUsage
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds, stats
-from tests.unit.collectors.nvidia.test_collector import ScriptedSource, reading
+from tests.unit.collectors.nvidia.test_gpu_collector import ScriptedSource, reading
 
 MIB = 2**20
 OWN = ContainerMetadata(name="task-monitor", docker_id="m", started_ns=START_NS)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from forwarder.search.delivery import Delivery
-from forwarder.settings import ForwarderSettings
+from forwarder.function_settings import ForwarderSettings
+from forwarder.search_cluster.document_delivery import Delivery
 from forwarder.subscription import Counts, decode_event, forward
 from profiler.record.emf import EMF_METRICS, METRIC_NAMES, emf_members
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
@@ -34,7 +34,7 @@ from profiler.record.model import (
 )
 from profiler.settings import DEFAULT_EMF_METRICS
 from tests.fakes import FakeInvocationTime
-from tests.unit.forwarder.search.test_delivery import FakeCluster, KeepingStore, takes_all
+from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
 from tests.unit.forwarder.test_subscription import event
 
 REFERENCE = {"type": "string", "pattern": "^(.*)$", "minLength": 1, "maxLength": 255}

@@ -2,7 +2,7 @@
 
 import os
 
-from profiler.core.output import Output
+from profiler.core.deadline_writer import Output
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.stdout import StdoutSink
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.usage import Reading, SourceComparison
-from profiler.sources.ecs.container_stats import ContainerSample
+from profiler.collectors.processes.process_usage import Reading, SourceComparison
+from profiler.readers.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 2**20

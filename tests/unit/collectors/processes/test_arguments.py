@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.collectors.processes.redaction import redact
-from profiler.sources.linux import proc
+from profiler.readers.linux import proc
 
 
 @pytest.mark.parametrize(

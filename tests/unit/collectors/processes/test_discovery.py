@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from profiler.collectors.base import with_source
+from profiler.collectors.collector import with_source
 from profiler.collectors.processes.discovery import LazyProcessCollector
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.model import Container, Monitor, Process, Record, Sampling
-from profiler.sources.ecs.container_stats import ContainerSample
-from profiler.sources.ecs.task_metadata import ContainerMetadata
 from tests.fakes import sample
 
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING")

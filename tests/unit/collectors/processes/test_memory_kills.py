@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.commands import OomKillCounts, OomKillTracker
+from profiler.collectors.processes.usage_by_command import OomKillCounts, OomKillTracker
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import MemoryKills, Process
-from profiler.sources.linux.process_tree import ProcessReading
 
 MIB = 2**20
 Step = tuple[OomKillCounts, Sequence[ProcessReading], int]

@@ -1,0 +1,50 @@
+"""The errors that an operator can see.
+
+ForwarderError
+├── SettingsError        a setting is missing or invalid: change the setting
+├── PayloadError         the event is not from CloudWatch Logs, or is damaged
+└── DeliveryError        documents or notices were not delivered
+    ├── SearchClusterError     the cluster refused a whole request, or cannot be reached
+    └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
+"""
+
+
+class ForwarderError(Exception):
+    """One sentence with what happened and what to do. It never contains a secret."""
+
+
+class SettingsError(ForwarderError):
+    """A setting is missing or invalid."""
+
+
+class PayloadError(ForwarderError):
+    """The event cannot be decoded."""
+
+
+class DeliveryError(ForwarderError):
+    """Something was not delivered; Lambda must retry the event."""
+
+
+class SearchClusterError(DeliveryError):
+    """A whole request to the cluster failed.
+
+    ``status`` is the HTTP status, None if there was no response.
+    """
+
+    def __init__(self, message: str, *, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request can succeed later."""
+        return self.status in {None, 429, 502, 503, 504}
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether a smaller request can succeed."""
+        return self.status == 413  # noqa: PLR2004  Content Too Large
+
+
+class NoticeError(DeliveryError):
+    """Slack or the event bus did not accept a notice. The message names the setting, never an address or a token."""

@@ -1,0 +1,227 @@
+"""The settings of both functions, from the environment, and the secrets that settings name."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from forwarder.bounded_clients import client_config
+from forwarder.delivery_errors import SettingsError
+from forwarder.indices import IndexPeriod
+
+Engine = Literal["elasticsearch", "opensearch"]
+
+_ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
+_PERIODS: dict[str, IndexPeriod] = {"month": "month", "day": "day"}
+_DEFAULT_WAIT_SECONDS = 20.0
+_MAX_WAIT_SECONDS = 600.0
+_MAX_LOG_LINES = 20
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+# Valid on both engines at the start of an index name.
+_PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
+_SECRET_CACHE_SECONDS = 300
+_PARAMETER_PREFIX = "ssm:"
+
+
+class Credentials(Struct, frozen=True, kw_only=True):
+    """How to sign in to the cluster; without any value: no authentication. ``repr`` does not show the values."""
+
+    api_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    aws: bool = False
+
+    @property
+    def basic(self) -> tuple[str, str] | None:
+        """User name and password."""
+        if self.username is None or self.password is None:
+            return None
+        return self.username, self.password
+
+    def __repr__(self) -> str:
+        """The kind of sign-in, without its secrets."""
+        kind = "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
+        return f"Credentials({kind})"
+
+
+class ForwarderSettings(Struct, frozen=True, kw_only=True):
+    """The settings of the cluster and of ``forward_logs``. ``secret_id`` names the secret with the credentials."""
+
+    url: str | None = None
+    engine: Engine = "elasticsearch"
+    credentials: Credentials = Credentials()
+    secret_id: str | None = None
+    region: str | None = None
+    index_prefix: str = "task"
+    index_period: IndexPeriod = "month"
+    forward_log_lines: bool = False
+    failed_items_queue_url: str | None = None
+
+
+class NoticeSettings(Struct, frozen=True, kw_only=True):
+    """The settings of ``task_stopped``: which tasks get a notice, its content and channels, and the wait for a report.
+
+    ``log_lines`` is how many lines of the batch's log the notice of a failure shows.
+    """
+
+    only_failures: bool = False
+    families: tuple[str, ...] = ()
+    services: bool = False
+    report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
+    kibana_url: str | None = None
+    idempotency_table: str | None = None
+    event_bus_name: str | None = None
+    log_lines: int = 0
+
+
+def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
+    """Read the settings of ``task_stopped``.
+
+    They are separate from the cluster's, so that notices work with invalid settings of the cluster, and the other way
+    round.
+
+    Raises:
+        SettingsError: names the variable, never its value.
+    """
+    notify = environment.get("NOTIFY", "").strip().lower() or "all"
+    if notify not in {"all", "failure"}:
+        raise SettingsError("NOTIFY is neither all nor failure: set it to one of them.")
+    families = environment.get("NOTIFY_FAMILIES", "").split(",")
+    return NoticeSettings(
+        only_failures=notify == "failure",
+        families=tuple(family.strip() for family in families if family.strip()),
+        services=_boolean(environment, "NOTIFY_SERVICES"),
+        report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
+        kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
+        idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
+        event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
+        log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
+    )
+
+
+def _log_lines(text: str) -> int:
+    count = int(text or "0") if re.fullmatch(r"\d{0,3}", text, re.ASCII) else -1
+    if not 0 <= count <= _MAX_LOG_LINES:
+        raise SettingsError(f"NOTIFY_LOG_LINES is not a number from 0 to {_MAX_LOG_LINES}: correct it.")
+    return count
+
+
+def _boolean(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "").strip().lower() or "false"
+    if value not in _BOOLEANS:
+        raise SettingsError(f"{name} is neither true nor false: set it to one of them.")
+    return _BOOLEANS[value]
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= _MAX_WAIT_SECONDS:
+        raise SettingsError(f"{name} is not a number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}: correct it.")
+    return seconds
+
+
+def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
+    """Read the settings of the cluster and of ``forward_logs``.
+
+    Raises:
+        SettingsError: names the variable, never its value.
+    """
+
+    def text(name: str) -> str | None:
+        return environment.get(name, "").strip() or None
+
+    engine = text("SEARCH_ENGINE") or "elasticsearch"
+    if engine not in _ENGINES:
+        raise SettingsError("SEARCH_ENGINE is neither elasticsearch nor opensearch: set it to one of them.")
+    prefix = text("INDEX_PREFIX") or "task"
+    if not _PREFIX.fullmatch(prefix):
+        raise SettingsError(
+            "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
+        )
+    period = (text("INDEX_PERIOD") or "month").lower()
+    if period not in _PERIODS:
+        raise SettingsError("INDEX_PERIOD is neither month nor day: set it to one of them.")
+    credentials = Credentials(
+        api_key=text("ELASTICSEARCH_API_KEY"),
+        username=text("ELASTICSEARCH_USERNAME"),
+        password=text("ELASTICSEARCH_PASSWORD"),
+        aws=_boolean(environment, "OPENSEARCH_AWS_AUTH"),
+    )
+    if (credentials.username is None) != (credentials.password is None):
+        raise SettingsError(
+            "Only one of ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD is set: set both or neither."
+        )
+    if credentials.aws and engine != "opensearch":
+        raise SettingsError("OPENSEARCH_AWS_AUTH works with OpenSearch only: set SEARCH_ENGINE=opensearch.")
+    return ForwarderSettings(
+        url=text("ELASTICSEARCH_URL"),
+        engine=_ENGINES[engine],
+        credentials=credentials,
+        secret_id=text("ELASTICSEARCH_SECRET_ID"),
+        region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
+        index_prefix=prefix,
+        index_period=_PERIODS[period],
+        forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
+        failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
+    )
+
+
+class _Secret(Struct):
+    api_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+
+
+def fetch_secret(name: str) -> str:
+    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``.
+
+    Raises:
+        SettingsError: names the secret, never its content.
+    """
+    from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
+    from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
+
+    try:
+        if name.startswith(_PARAMETER_PREFIX):
+            parameter = name.removeprefix(_PARAMETER_PREFIX)
+            if "ssm" not in DEFAULT_PROVIDERS:
+                DEFAULT_PROVIDERS["ssm"] = parameters.SSMProvider(boto_config=client_config())
+            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_SECRET_CACHE_SECONDS))
+        if "secrets" not in DEFAULT_PROVIDERS:
+            DEFAULT_PROVIDERS["secrets"] = parameters.SecretsProvider(boto_config=client_config())
+        secret: str | bytes = parameters.get_secret(name, max_age=_SECRET_CACHE_SECONDS)
+        return secret.decode() if isinstance(secret, bytes) else secret
+    except parameters.GetParameterError as error:
+        raise SettingsError(
+            f"The secret {name} cannot be read ({type(error.__cause__ or error).__name__}): "
+            "check its name and that the function's role may read it."
+        ) from error
+
+
+def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
+    """Read the credentials in a secret: JSON with ``api_key``, or with ``username`` and ``password``.
+
+    An empty value counts as unset.
+
+    Raises:
+        SettingsError: names the secret, never its content.
+    """
+    try:
+        secret = msgspec.json.decode(fetch(name), type=_Secret)
+    except (msgspec.DecodeError, UnicodeError):
+        # Not "from": the decoder's message may quote the secret.
+        raise SettingsError(f"The secret {name} is not JSON with api_key, or username and password.") from None
+    credentials = Credentials(
+        api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
+    )
+    if credentials.api_key is None and credentials.basic is None:
+        raise SettingsError(f"The secret {name} contains neither api_key, nor username and password.")
+    return credentials

@@ -1,0 +1,125 @@
+"""How a run ended: its status, its end, and whether it probably ran out of memory."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.record.model import PeakSource
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, OutOfMemoryEvidence, Status, end_status
+
+# The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.
+_AT_LIMIT_FRACTION = 0.9
+_AT_LIMIT_FRACTION_WITH_HITS = 0.7
+
+
+class RunEnd(Struct, frozen=True, kw_only=True):
+    """How a run ended, or that it is running.
+
+    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the run, or the last
+    reading of a batch that disappeared. Each is None if unknown. When a task is stopped while the batch runs, the
+    monitor does not see the end of the batch: only ``until_ns`` is known.
+    """
+
+    status: Status
+    exit_code: int | None = None
+    until_ns: int | None = None
+    finished_ns: int | None = None
+
+    @property
+    def has_vanished(self) -> bool:
+        """Whether nothing of its end was seen."""
+        return self.status == "unknown" and self.exit_code is None and self.until_ns is None
+
+
+class OutOfMemory(Struct, frozen=True, kw_only=True):
+    """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
+
+    likely: bool | None = None
+    evidence: OutOfMemoryEvidence | None = None
+
+
+def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunEnd:
+    """Correct the durations by what the wall clock was set since the start."""
+    if not shift_ns or end.until_ns is None or started_ns is None:
+        return end
+    until_ns = end.until_ns - shift_ns
+    return end if until_ns < started_ns else replace(end, until_ns=until_ns)
+
+
+class StopEvidence(Struct, frozen=True, kw_only=True):
+    """What is known of a stop of the task. Times are wall-clock times, None if unknown.
+
+    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` that of the
+    monitor's own SIGTERM, ``execution_stopped_ns`` that of the end of the task's first essential container.
+    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
+    """
+
+    seen_ns: int | None = None
+    signalled_ns: int | None = None
+    execution_stopped_ns: int | None = None
+    is_task_stopping: bool = False
+
+    def explains(self, exit_code: int | None, finished_ns: int | None) -> bool:
+        """Whether the batch ended because the task was stopped.
+
+        An essential batch that ends by itself stops the task, too. So a request that was only seen after the end
+        explains no exit code but that of SIGTERM, and in particular no kill.
+        """
+        if self.is_task_stopping and exit_code == SIGTERM_EXIT_CODE:
+            return True
+        if finished_ns is None:
+            return self.seen_ns is not None
+        requests_ns = (self.seen_ns, self.signalled_ns, self.execution_stopped_ns)
+        return any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns)
+
+
+def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
+    """The end of a batch that has exited; ``was_stopped``: a stop was requested before."""
+    return RunEnd(
+        status=end_status(exit_code, was_stopped=was_stopped),
+        exit_code=exit_code,
+        until_ns=finished_ns,
+        finished_ns=finished_ns,
+    )
+
+
+def out_of_memory(
+    end: RunEnd,
+    *,
+    memory_max_bytes: float | None,
+    memory_size_bytes: float | None,
+    peak_source: PeakSource | None,
+    limit_hits: int | None = None,
+    memory_kills: int | None = None,
+    may_have_missed_a_kill: bool = False,
+) -> OutOfMemory:
+    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
+
+    Args:
+        end: How the batch ended.
+        memory_max_bytes: The peak of the memory in use.
+        memory_size_bytes: The limit.
+        peak_source: How the peak was measured.
+        limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
+            this is no evidence.
+        memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
+        may_have_missed_a_kill: Whether the exit code says too little: the usage reached the limit unseen, where a child
+            may have been killed, or the batch was restarted after an end that was not seen.
+    """
+    if memory_kills:
+        return OutOfMemory(likely=True, evidence="kernel-counter")
+    if end.status == "running" or end.has_vanished:
+        return OutOfMemory()
+    share = None
+    if memory_max_bytes is not None and memory_size_bytes:
+        share = memory_max_bytes / memory_size_bytes
+    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
+    is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
+    if is_unexplained and share is not None and share >= at_limit:
+        return OutOfMemory(likely=True, evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit")
+    is_excluded = (
+        end.exit_code not in (None, SIGKILL_EXIT_CODE)
+        or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
+        or memory_kills == 0
+    )
+    is_open = may_have_missed_a_kill and memory_kills is None
+    return OutOfMemory(likely=False if is_excluded and not is_open else None)

@@ -1,0 +1,251 @@
+"""Builds the record of a run from the task, the batch container and its usage."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
+from profiler.aggregation.run_end import RunEnd, ended, out_of_memory, with_clock_shift
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.statistics import percent_of
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.core.ecs_terms import arn_part, cluster_name, task_id
+from profiler.core.timestamps import format_ms
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
+from profiler.record.model import (
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    OtherContainer,
+    PeakSource,
+    Record,
+    TaskSize,
+    known_peak_source,
+    may_have_missed_a_kill,
+)
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
+
+# cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
+_UNLIMITED_BYTES = 2**60
+# The time of the highest sample counts as the time of the peak if the sample reached this part of it.
+_SAMPLED_PEAK_FRACTION = 0.9
+
+
+class ResourceLimits(Struct, frozen=True, kw_only=True):
+    """The resources that a container can use at most."""
+
+    vcpu: float | None = None
+    memory_bytes: float | None = None
+
+
+def container_limits(
+    container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, host: Host
+) -> ResourceLimits:
+    """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
+
+    A container's ``cpu`` is a share and limits nothing. The memory limit in the stats is used unless it means
+    "unlimited".
+    """
+    memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
+    if memory_bytes is None and usage is not None and usage.memory_limit_bytes:
+        largest_bytes = host.memory_bytes if host.memory_bytes is not None else _UNLIMITED_BYTES
+        memory_bytes = usage.memory_limit_bytes if usage.memory_limit_bytes <= largest_bytes else None
+    return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
+
+
+def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
+    """The metrics of a container: its usage, absolute and relative to its limits."""
+    limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
+    if usage is None:
+        return limits
+    totals = usage.run
+    return replace(
+        limits,
+        max_memory_used_mb=mebibytes(usage.memory_max_bytes),
+        cpu_seconds=None if usage.cpu_seconds is None else round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
+        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
+        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
+        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
+        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+        memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
+        memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
+        max_memory_used_at=None if usage.memory_max_at_ns is None else format_ms(usage.memory_max_at_ns),
+        memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
+        network_rx_bytes=usage.network_rx_bytes,
+        network_tx_bytes=usage.network_tx_bytes,
+        block_read_bytes=usage.block_read_bytes,
+        block_write_bytes=usage.block_write_bytes,
+        max_pids=usage.max_pids,
+    )
+
+
+def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
+    """Replace the memory peak of the samples by another one, also as the maximum of the distributions.
+
+    A peak far above all samples has no time: it lies somewhere between two of them.
+    """
+    percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
+    peak_mb = mebibytes(size_bytes)
+    sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
+    has_time = peak_mb is not None and sampled_mb is not None and sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
+    return replace(
+        metrics,
+        max_memory_used_mb=peak_mb,
+        max_memory_used_at=metrics.max_memory_used_at if has_time else None,
+        memory_peak_source=source,
+        memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
+        memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
+    )
+
+
+def with_cpu_demand(
+    metrics: Metrics, demand: CpuDemand, *, vcpu_size: float | None, max_threads: int | None
+) -> Metrics:
+    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have been.
+
+    Args:
+        metrics: The metrics of the batch.
+        demand: The vCPUs that the task used.
+        vcpu_size: The size of the task, else of the container.
+        max_threads: The most threads that were seen in the task; None if unknown.
+    """
+    slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
+    return replace(
+        metrics,
+        vcpu_saturated_percent=demand.saturated_percent(vcpu_size),
+        slowdown_at_vcpu=None if slowdown is None else {f"{size:g}": bounds for size, bounds in slowdown.items()},
+    )
+
+
+def _with_max(distribution: Distribution | None, peak: float | None) -> Distribution | None:
+    return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
+
+
+def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
+    """The metrics since the last checkpoint."""
+    return Interval(
+        started_at=format_ms(started_ns),
+        finished_at=format_ms(finished_ns),
+        cpu_seconds=None if totals.cpu_seconds is None else round(totals.cpu_seconds, CPU_SECONDS_DIGITS),
+        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
+        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
+        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
+        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+    )
+
+
+def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
+    """Add the devices' readings since the last checkpoint, over all devices."""
+    return replace(
+        numbers,
+        gpu_utilization_percent=readings.gpu_percent.summary(),
+        gpu_memory_used_mb=readings.gpu_memory_bytes.summary(per=MIB),
+        neuron_utilization_percent=readings.neuron_percent.summary(),
+    )
+
+
+def build_other_container(
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    usage: ContainerUsage | None,
+    now_ns: int,
+    host: Host,
+    *,
+    clock_shift_ns: int = 0,
+) -> OtherContainer:
+    """A container of the task other than the batch.
+
+    ``clock_shift_ns`` is by how much the wall clock was set since its start.
+
+    In awsvpc mode every container has the network counters of the task. They are left out here
+    because the batch's metrics contain them.
+    """
+    if container.is_stopped:
+        end = ended(container.exit_code, container.finished_ns, was_stopped=False)
+    else:
+        end = RunEnd(status="running", until_ns=now_ns)
+    end = with_clock_shift(end, container.started_ns, clock_shift_ns)
+    numbers = replace(
+        usage_metrics(usage, container_limits(container, task, usage, host)),
+        vcpu_share=as_number(container.vcpu_share),
+        duration_ms=span_ms(container.started_ns, end.until_ns),
+    )
+    if container.shares_network:
+        numbers = replace(numbers, network_rx_bytes=None, network_tx_bytes=None)
+    return OtherContainer(
+        name=container.name, status=container.known_status, exit_code=container.exit_code, metrics=numbers
+    )
+
+
+def build_batch_record(
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    usage: ContainerUsage | None,
+    end: RunEnd,
+    host: Host,
+    *,
+    others: Iterable[OtherContainer] = (),
+) -> Record:
+    """The record of one batch container, without the data about the profiler itself."""
+    sizes = container_limits(container, task, usage, host)
+    record = Record(
+        task_id=task_id(task.arn),
+        task_arn=task.arn,
+        cluster=cluster_name(task.cluster),
+        family=task.family,
+        revision=task.revision,
+        region=arn_part(task.arn, 3),
+        account_id=arn_part(task.arn, 4),
+        availability_zone=task.availability_zone,
+        launch_type=task.launch_type,
+        cpu_architecture=host.cpu_architecture,
+        container=_identity(container),
+        status=end.status,
+        exit_code=end.exit_code,
+        started_at=None if container.started_ns is None else format_ms(container.started_ns),
+        finished_at=None if end.finished_ns is None else format_ms(end.finished_ns),
+        metrics=_batch_metrics(container, task, usage_metrics(usage, sizes), end),
+        containers=tuple(others),
+        task_size=_task_size(task),
+    )
+    memory = out_of_memory(
+        end,
+        memory_max_bytes=usage.memory_max_bytes if usage else None,
+        memory_size_bytes=sizes.memory_bytes,
+        peak_source=known_peak_source(record.metrics),
+        limit_hits=usage.memory_limit_hits if usage else None,
+        may_have_missed_a_kill=may_have_missed_a_kill(record),
+    )
+    return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
+
+
+def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: RunEnd) -> Metrics:
+    return replace(
+        measured,
+        vcpu_share=as_number(container.vcpu_share),
+        duration_ms=span_ms(container.started_ns, end.until_ns),
+        billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
+        init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
+        ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
+        ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+    )
+
+
+def _identity(container: ContainerMetadata) -> Container:
+    return Container(
+        name=container.name,
+        id=container.docker_id,
+        arn=container.arn,
+        image=container.image,
+        image_digest=container.image_digest,
+        restarts=container.restart_count or None,
+    )
+
+
+def _task_size(task: TaskMetadata) -> TaskSize | None:
+    if task.vcpu_limit is None and task.memory_limit_bytes is None:
+        return None
+    return TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))

@@ -1,0 +1,89 @@
+"""Errors of AWS as sentences. botocore is imported with the first call: it takes a quarter second."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from profiler.core.errors import TaskProfilerError
+
+_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
+_EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired"})
+_UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
+_NOT_FOUND = "ResourceNotFoundException"
+_THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
+
+# Makes boto3's client of a service.
+OpenClient = Callable[[str], Any]
+
+
+@contextmanager
+def translate_errors(what: str) -> Iterator[None]:
+    """Raise TaskProfilerError with the reason for an error of boto3. ``what`` says what was not done."""
+    from botocore.exceptions import ParamValidationError  # as boto3
+
+    try:
+        with aws_errors(f"{what[0].upper()}{what[1:]}"):
+            yield
+    except TaskProfilerError as error:
+        if not isinstance(error.__cause__, ParamValidationError):
+            raise
+        reason = " ".join(str(error.__cause__.kwargs["report"]).split())
+        raise TaskProfilerError(f"boto3 does not know all fields, so {what}: upgrade boto3 ({reason}).") from error
+
+
+@contextmanager
+def aws_errors(what: str, permission: str | None = None, *, not_found: str | None = None) -> Iterator[None]:
+    """Turn an error of AWS into a sentence.
+
+    Args:
+        what: What could not be done, such as ``/ecs/jobs cannot be read``.
+        permission: The permissions that it needs; None: the operation that failed.
+        not_found: The sentence if AWS does not find it; None: AWS's own message and what to check.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
+
+    try:
+        yield
+    except ClientError as error:
+        needed = permission or f"the operation {error.operation_name}"
+        details = error.response.get("Error", {})
+        is_missing = not_found is not None and details.get("Code") == _NOT_FOUND
+        raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, needed)}") from error
+    except BotoCoreError as error:
+        raise TaskProfilerError(f"{what}: {_describe(error)}") from error
+
+
+def _refusal(error: Mapping[str, Any], permission: str) -> str:
+    code = str(error.get("Code", "unknown error"))
+    message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
+    if code in _ACCESS_DENIED:
+        return f"AWS refused ({code}): allow {permission}."
+    if code in _EXPIRED:
+        return f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."
+    if code in _UNKNOWN_KEY:
+        return f"AWS refused ({code}): check the credentials, or choose others by --profile."
+    if code in _THROTTLED:
+        return f"AWS answered {code} ({message}): wait a minute and repeat the command."
+    if code == _NOT_FOUND:
+        return f"AWS does not find it ({message}): check name, --region and --profile."
+    return f"AWS answered {code} ({message}): check name, --region and --profile."
+
+
+def _describe(error: Exception) -> str:
+    """Describe an error before any answer of AWS."""
+    from botocore import exceptions  # see the module's docstring
+
+    details = getattr(error, "kwargs", {})
+    if isinstance(error, exceptions.NoRegionError):
+        return "the region is not known: give --region, or set AWS_REGION."
+    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
+        return "there are no AWS credentials: sign in (aws sso login, aws configure), or choose a --profile."
+    if isinstance(error, exceptions.ProfileNotFound):
+        return f"there is no profile {details.get('profile', '')!r}: aws configure list-profiles shows the profiles."
+    if isinstance(error, exceptions.SSLError):
+        return "the certificate of AWS's endpoint is not trusted: set AWS_CA_BUNDLE to the file of your private CA."
+    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
+        endpoint = details.get("endpoint_url")
+        at = f" at {endpoint}" if endpoint else ""
+        return f"AWS cannot be reached{at}: check --region, the network, and HTTPS_PROXY if you need a proxy."
+    return f"the AWS client failed ({str(error).rstrip('.')}): check credentials, --region and --profile."

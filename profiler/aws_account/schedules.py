@@ -1,0 +1,196 @@
+"""Schedules that start tasks: targets of EventBridge rules, and EventBridge Scheduler's schedules.
+
+A target that names a revision is pinned: it starts that revision also after a new one is registered.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import translate_errors
+from profiler.aws_account.registered_definitions import LastBody, family_of, revision_of
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.errors import TaskProfilerError
+
+_PARAMETERS = "EcsParameters"
+_ARN = "TaskDefinitionArn"
+_CLUSTER = ":cluster/"
+# What GetSchedule returns and UpdateSchedule does not accept.
+_READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
+_MISSING = "ResourceNotFoundException"
+
+
+class ScheduledTarget(Struct, frozen=True, kw_only=True):
+    """A target that starts a task: a rule's, with its event bus, or a schedule's, with its group.
+
+    ``content`` is the target of the rule, or the whole schedule, as the API returns it, with fields that boto3 does not
+    know.
+    """
+
+    kind: str
+    name: str
+    group: str
+    cluster_arn: str
+    definition_arn: str
+    content: Mapping[str, Any]
+
+    @property
+    def family(self) -> str:
+        """The family of its tasks."""
+        return family_of(self.definition_arn)
+
+    @property
+    def pinned_revision(self) -> str | None:
+        """``family:revision`` if the target is pinned, else None."""
+        return revision_of(self.definition_arn)
+
+    @property
+    def title(self) -> str:
+        """Its kind and name, for the plan."""
+        return f"{self.kind} {self.name}" if self.group == "default" else f"{self.kind} {self.group}/{self.name}"
+
+    def is_pin_of(self, revision_arn: str) -> bool:
+        """Whether it is pinned to a revision of the family of this ARN, in the same account and Region."""
+        family_arn = revision_arn.rpartition(":")[0]
+        return self.definition_arn.rpartition(":")[0] in (family_arn, family_of(revision_arn))
+
+    def is_in(self, cluster: str) -> bool:
+        """Whether its tasks start in this cluster, which is a name or an ARN."""
+        return cluster_name(self.cluster_arn) == cluster_name(cluster)
+
+
+class Schedules:
+    """EventBridge's rules and EventBridge Scheduler's schedules. Methods raise TaskProfilerError with AWS's reason."""
+
+    def __init__(self, events: Any, scheduler: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+        self._events = events
+        self._scheduler = scheduler
+        self._targets_body = LastBody(events, "ListTargetsByRule")
+        self._schedule_body = LastBody(scheduler, "GetSchedule")
+
+    def targets(self) -> tuple[ScheduledTarget, ...]:
+        """All targets that start ECS tasks."""
+        with translate_errors("the rules of EventBridge could not be read"):
+            of_rules = tuple(self._targets_of_rules())
+        with translate_errors("the schedules of EventBridge Scheduler could not be read"):
+            return (*of_rules, *self._targets_of_schedules())
+
+    def move(self, target: ScheduledTarget, revision_arn: str) -> ScheduledTarget | None:
+        """Let the target start another revision, if it still starts the one that ``target`` names.
+
+        It is read again right before the write. Only its revision changes.
+
+        Returns:
+            The target as it is now; None if there is no such target any more.
+        """
+        with translate_errors(f"the {target.title} was not updated"):
+            current = self._current(target)
+            if current is None or current.definition_arn != target.definition_arn:
+                return current
+            family_arn, revision = current.definition_arn.rpartition(":")[0], revision_arn.rpartition(":")[2]
+            moved = f"{family_arn}:{revision}"
+            if current.kind == "rule":
+                self._put_rule(current, moved)
+            else:
+                self._put_schedule(current, moved)
+        return replace(current, definition_arn=moved)
+
+    def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
+        """The target as it is now; None if there is no such target any more."""
+        with translate_errors(f"the {target.title} could not be read"):
+            return self._current(target)
+
+    def _current(self, target: ScheduledTarget) -> ScheduledTarget | None:
+        try:
+            if target.kind == "schedule":
+                return self._target_of_schedule(target.name, target.group)
+            of_rule = self._targets_of_rule(target.name, target.group)
+            return next((one for one in of_rule if one.content["Id"] == target.content["Id"]), None)
+        except self._events.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != _MISSING:
+                raise
+            return None
+
+    def _targets_of_rules(self) -> Iterator[ScheduledTarget]:
+        for bus in self._pages(self._events.list_event_buses, "EventBuses"):
+            for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
+                yield from self._targets_of_rule(rule["Name"], bus["Name"])
+
+    def _targets_of_rule(self, rule: str, bus: str) -> Iterator[ScheduledTarget]:
+        pages = self._pages(
+            self._events.list_targets_by_rule, "Targets", self._targets_body, Rule=rule, EventBusName=bus
+        )
+        for target in pages:
+            if _PARAMETERS in target:
+                yield ScheduledTarget(
+                    kind="rule",
+                    name=rule,
+                    group=bus,
+                    cluster_arn=target["Arn"],
+                    definition_arn=target[_PARAMETERS][_ARN],
+                    content=target,
+                )
+
+    def _targets_of_schedules(self) -> Iterator[ScheduledTarget]:
+        for summary in self._pages(self._scheduler.list_schedules, "Schedules"):
+            if _CLUSTER in str(summary.get("Target", {}).get("Arn")):
+                target = self._target_of_schedule(summary["Name"], summary["GroupName"])
+                if target is not None:
+                    yield target
+
+    def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
+        self._scheduler.get_schedule(Name=name, GroupName=group)
+        schedule = _without_nulls(json.loads(self._schedule_body.content))
+        target = schedule["Target"]
+        if _PARAMETERS not in target:
+            return None
+        return ScheduledTarget(
+            kind="schedule",
+            name=name,
+            group=group,
+            cluster_arn=target["Arn"],
+            definition_arn=target[_PARAMETERS][_ARN],
+            content={field: value for field, value in schedule.items() if field not in _READ_ONLY},
+        )
+
+    @staticmethod
+    def _pages(
+        call: Any,  # noqa: ANN401  a method of boto3
+        field: str,
+        body: LastBody | None = None,
+        **arguments: str,
+    ) -> Iterator[Mapping[str, Any]]:
+        """All items of all pages, unparsed if ``body`` is given. boto3 has no paginator for event buses."""
+        token: dict[str, str] = {}
+        while True:
+            page = call(**arguments, **token)
+            yield from page[field] if body is None else _without_nulls(json.loads(body.content))[field]
+            if not page.get("NextToken"):
+                return
+            token = {"NextToken": page["NextToken"]}
+
+    def _put_rule(self, target: ScheduledTarget, definition_arn: str) -> None:
+        parameters = {**target.content[_PARAMETERS], _ARN: definition_arn}
+        response = self._events.put_targets(
+            Rule=target.name, EventBusName=target.group, Targets=[{**target.content, _PARAMETERS: parameters}]
+        )
+        for failed in response.get("FailedEntries", ()):
+            raise TaskProfilerError(
+                f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
+            )
+
+    def _put_schedule(self, target: ScheduledTarget, definition_arn: str) -> None:
+        content = dict(target.content)
+        parameters = {**content["Target"][_PARAMETERS], _ARN: definition_arn}
+        content["Target"] = {**content["Target"], _PARAMETERS: parameters}
+        self._scheduler.update_schedule(**content)
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
+    """The value without fields that are null, which the API does not accept."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

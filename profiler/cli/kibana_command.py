@@ -1,0 +1,157 @@
+"""``task-profiler kibana``: sets up a cluster and imports the dashboards."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import requests
+
+from profiler.cli.options import ca_file_option, search_options
+from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import package_data_folder
+from profiler.search_setup.dashboard_import import (
+    Flavour,
+    ProxiedCluster,
+    choose_flavour,
+    existing_objects,
+    fit_objects,
+    import_dashboards,
+    parse_objects,
+    read_version,
+)
+from profiler.search_setup.template_install import Engine, SetupFiles, SetupStep, install_templates
+
+_PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
+_POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
+_DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
+
+
+@click.group("kibana", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
+def command() -> None:
+    """Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards."""
+
+
+@command.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
+@click.option("--url", "ui_url", metavar="URL", help="Install the dashboards in this Kibana or OpenSearch Dashboards.")
+@click.option("--elasticsearch", "url", metavar="URL", help="Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).")
+@search_options
+@ca_file_option
+@click.option(
+    "--flavour", type=click.Choice(["classic", "lens"]), help="Kind of dashboards (default: by the server's version)."
+)
+@click.option("--keep-existing", is_flag=True, help="Import only the dashboards and charts that are missing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be installed, and install nothing.")
+def import_(
+    *,
+    ui_url: str | None,
+    url: str | None,
+    prefix: str,
+    flavour: Flavour | None,
+    api_key: str | None,
+    user: str | None,
+    ca_file: str | None,
+    keep_existing: bool,
+    dry_run: bool,
+) -> None:
+    """Install index templates, lifecycle policies where the server supports them, and dashboards.
+
+    Without the cluster's address, templates are installed through the console of the dashboards'
+    server. Repeating the command restores the original dashboards, unless --keep-existing is given.
+    """
+    address = url or os.environ.get("ELASTICSEARCH_URL")
+    if not address and not ui_url:
+        raise UsageError("There is nothing to set up: give --url, --elasticsearch, or both.")
+    if not _PREFIX.fullmatch(prefix):
+        raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
+    session = open_session(api_key, user, os.environ, ca_file)
+    credentials = "--user" if user else "--api-key" if api_key else None
+    if ui_url is None:
+        cluster = ClusterServer(address or "", session)
+        _report_unused(credentials, cluster)
+        _install_templates(cluster, prefix=prefix, dry_run=dry_run)
+        return
+    ui = DashboardsServer(ui_url, session)
+    version = read_version(ui)
+    chosen = choose_flavour(version, flavour)
+    _report_unused(credentials, ui)
+    objects = fit_objects(dashboard_objects(chosen, prefix), version)
+    existing = existing_objects(ui, objects)
+    if existing is None and keep_existing:
+        raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
+    _install_templates_for(ui, address, session, prefix=prefix, dry_run=dry_run)
+    if existing and keep_existing:
+        objects = [one for one in objects if (one["type"], one["id"]) not in existing]
+        click.echo(f"kept: {len(existing)} objects that were there already")
+    elif existing != frozenset():
+        verb = "would overwrite" if dry_run else "overwriting"
+        count = "all" if existing is None else len(existing)
+        click.echo(f"{verb}: {count} objects with all edits of them; --keep-existing keeps them")
+    _install_dashboards(ui, objects, chosen, dry_run=dry_run)
+
+
+def _report_unused(credentials: str | None, server: ClusterServer | DashboardsServer) -> None:
+    if credentials is not None and server.accepts_anonymous_requests():
+        click.echo(f"not used: {credentials}; this server accepts requests without sign-in", err=True)
+
+
+def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:
+    _print_steps(install_templates(server, setup_files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
+
+
+def _print_steps(steps: Iterator[SetupStep], *, dry_run: bool) -> None:
+    for step in steps:
+        verb = ("would install" if dry_run else "installed") if step.done else "left out"
+        click.echo(f"{verb}: {step.what}")
+
+
+def _install_templates_for(
+    ui: DashboardsServer, address: str | None, session: requests.Session, *, prefix: str, dry_run: bool
+) -> None:
+    if address:
+        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
+        return
+    steps = install_templates(ProxiedCluster(ui), setup_files(), prefix=prefix, dry_run=dry_run)
+    _print_steps(_warn_on_error(steps), dry_run=dry_run)
+
+
+def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
+    """Turn an error into a warning: a server without a console can still have dashboards."""
+    try:
+        yield from steps
+    except TaskProfilerError as error:
+        click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
+
+
+def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
+    """The dashboards of this installation, with this index prefix."""
+    file = _folder() / _DASHBOARD_FILES[flavour]
+    if not file.is_file():
+        raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
+    return parse_objects(file.read_bytes(), prefix)
+
+
+def _install_dashboards(
+    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour, *, dry_run: bool
+) -> None:
+    if dry_run:
+        click.echo(f"would import: {len(objects)} objects ({flavour})")
+    elif objects:
+        click.echo(f"imported: {import_dashboards(ui, objects, flavour).objects} objects ({flavour})")
+
+
+def _folder() -> Path:
+    return package_data_folder("kibana", what="The index templates are")
+
+
+def setup_files() -> SetupFiles:
+    """The index templates and lifecycle policies of this installation."""
+    folder = _folder()
+    paths = sorted((folder / "index-templates").glob("*.json"))
+    templates = {path.stem: json.loads(path.read_text()) for path in paths}
+    policies = {engine: json.loads((folder / "lifecycle" / name).read_text()) for engine, name in _POLICY_FILES.items()}
+    return SetupFiles(templates=templates, policies=policies)

@@ -1,0 +1,456 @@
+"""One run as a page of at most 40 lines: verdict, facts, usage, series with moments, comparison, advice."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, tzinfo
+
+from msgspec import Struct
+
+from profiler.cli.show.sections import Section, arrange
+from profiler.cli.show.size_lines import advice_texts, what_if_texts
+from profiler.cli.show.two_runs import Comparison, changed_rows, comparison_lines
+from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.past_runs.moments import Moment, find_moments, series_length_ms
+from profiler.past_runs.run_source import PastRun
+from profiler.past_runs.verdict import Verdict, verdict_of
+from profiler.record.accelerators import gpu_totals, neuron_totals
+from profiler.record.model import Distribution, Metrics, Number, Process, Record, Series, TaskSize, known_status
+from profiler.record.sparkline import sparkline
+from profiler.record.units import (
+    MIB,
+    format_count,
+    format_duration,
+    format_memory,
+    format_task_size,
+    format_usd,
+    format_vcpu,
+)
+from profiler.sizing.advice import Advice
+
+MAX_LINES = 40
+MAX_WIDTH = 120
+_LABEL_WIDTH = 9
+_BAR_WIDTH = 20
+_VALUE_WIDTH = 9
+_ID_LENGTH = 12
+_PERCENT = 100
+# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
+_MIN_SHARE_OF_LIMIT = 0.3
+_MAX_PROCESSES = 3
+_MAX_GPUS = 4
+_MAX_WARNINGS = 3
+_NO_DISTRIBUTION = Distribution()
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """What the page is drawn for: the width and the characters of the terminal, the time now, and the time zone."""
+
+    width: int
+    glyphs: Glyphs
+    now_ns: int
+    zone: tzinfo | None = None
+
+
+def page_lines(
+    run: PastRun, view: View, series: Series | None, comparison: Comparison | None, advice: Advice | None
+) -> list[Line]:
+    """Draw the page of a run.
+
+    Args:
+        run: The run.
+        view: The terminal.
+        series: The time series; None: the run has none.
+        comparison: The run to compare with; None: no comparison. A complete one comes on top of the 40 lines.
+        advice: The recommended size; None: unknown.
+    """
+    record = run.report.record
+    moments = find_moments(record, series)
+    sections = (
+        Section(lines=tuple(_head(verdict_of(run, view.now_ns), view)), min_lines=1),
+        Section(lines=tuple(_facts(record, view)), min_lines=1),
+        Section(lines=tuple(_usage(record, view)), rank=1),
+        Section(lines=tuple(_series(record, series, moments, view)), rank=2),
+        Section(lines=tuple(_others(record, view)), rank=5),
+        Section(lines=tuple(_compared(comparison, view)), rank=4),
+        Section(lines=tuple(_advice(record, advice, view)), rank=3),
+    )
+    # A complete comparison was asked for, so it is never cut.
+    extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
+    return arrange(sections, MAX_LINES + extra)
+
+
+def _head(verdict: Verdict, view: View) -> Iterator[Line]:
+    first, *more = wrapped(verdict.text, view.width, first=f"{view.glyphs.dot} ", style=verdict.tone)
+    yield line(Span(first[0].text, verdict.tone), *first[1:])
+    yield from more
+    if verdict.evidence is not None:
+        yield from wrapped(verdict.evidence, view.width)
+
+
+def _labelled(label: str, text: str, view: View) -> Iterator[Line]:
+    if text:
+        rows = wrapped(text, view.width, first=f"{INDENT}{label:<{_LABEL_WIDTH}}")
+        for number, row in enumerate(rows):
+            yield line(Span(row[0].text, "dim"), *row[1:]) if number == 0 else row
+
+
+def _facts(record: Record, view: View) -> Iterator[Line]:
+    separator = view.glyphs.separator
+    size, metrics = record.task_size, record.metrics
+    limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
+    launch = " ".join(word for word in (_launch_type(record), record.cpu_architecture) if word)
+    identity = (
+        record.task_id[:_ID_LENGTH],
+        f"container {record.container.name}" if record.task_arn else "",
+        f"cluster {record.cluster}" if record.cluster else "",
+        *(f"{name} {value}" for name, value in _labels(record) if not record.cluster),
+    )
+    yield from _labelled("run", separator.join(part for part in identity if part), view)
+    yield from _labelled("when", _when(record, view), view)
+    place = record.availability_zone or record.region
+    parts = (format_task_size(limits.vcpu, limits.memory_mb), _devices(record, view.glyphs), launch, place)
+    yield from _labelled("size", separator.join(part for part in parts if part), view)
+    yield from _labelled("cost", _cost(record), view)
+
+
+def _labels(record: Record) -> Iterator[tuple[str, str]]:
+    """The labels of a local run, without the user: host and commit are what differs between runs."""
+    for name, value in (record.labels or {}).items():
+        if name == "gitCommit":
+            yield "commit", value[:_ID_LENGTH]
+        elif name != "user":
+            yield name, value
+
+
+def _devices(record: Record, glyphs: Glyphs) -> str:
+    names = {gpu.name or "GPU" for gpu in record.gpus}
+    if names:
+        return f"{len(record.gpus)}{glyphs.times} {names.pop() if len(names) == 1 else 'GPU'}"
+    return "" if record.neuron is None else format_count(len(record.neuron.cores), "NeuronCore")
+
+
+def _launch_type(record: Record) -> str:
+    words = {
+        "FARGATE": "Fargate",
+        "MANAGED_INSTANCES": "Managed Instances",
+        "LOCAL": "this machine" if not record.task_arn else "ECS",
+    }
+    return words.get(record.launch_type or "", record.launch_type or "")
+
+
+def _when(record: Record, view: View) -> str:
+    started = _local(record.started_at, view)
+    if started is None:
+        return ""
+    finished = _local(record.finished_at, view)
+    text = f"{started:%a %Y-%m-%d %H:%M:%S}"
+    if finished is not None:
+        day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
+        text += f" {view.glyphs.arrow} {day}{finished:%H:%M:%S}"
+    text += f" {started:%Z}"
+    metrics = record.metrics
+    if metrics.duration_ms is not None:
+        text += f"{view.glyphs.separator}{format_duration(metrics.duration_ms)}"
+    if metrics.init_duration_ms is not None:
+        text += f" + {format_duration(metrics.init_duration_ms)} start-up"
+    return text
+
+
+def _local(text: str | None, view: View) -> datetime | None:
+    moment_ns = parse_ns(text)
+    return None if moment_ns is None else datetime.fromtimestamp(moment_ns // NS_PER_SECOND).astimezone(view.zone)
+
+
+def _cost(record: Record) -> str:
+    usd = None if record.cost is None else record.cost.usd
+    if usd is None:
+        return ""
+    billed_ms = record.metrics.billed_duration_ms
+    return format_usd(usd) + ("" if billed_ms is None else f" for {format_duration(billed_ms)} billed")
+
+
+class _Bar(Struct, frozen=True, kw_only=True):
+    """A row of the usage table: values in percent of the size for the bar, and their texts."""
+
+    label: str
+    shares: tuple[float | None, float | None, float | None] | None
+    texts: tuple[str, str, str]
+    note: str
+
+
+def _usage(record: Record, view: View) -> Iterator[Line]:
+    bars = tuple(_bars(record, view.glyphs))
+    if not bars:
+        if record.sampling is not None and record.sampling.samples == 0:
+            what = (
+                "No sample was taken" if known_status(record) == "unknown" else "The run ended before its first sample"
+            )
+            text = f"{what}: CPU and memory were not measured."
+            yield from wrapped(text, view.width, style="dim")
+        return
+    head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
+    yield line(Span(f"{' ' * (len(INDENT) + _LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
+    for bar in bars:
+        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in bar.texts)
+        room = view.width - len(INDENT) - _LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
+        yield line(
+            Span(f"{INDENT}{shorten(bar.label, _LABEL_WIDTH - 1, view.glyphs):<{_LABEL_WIDTH}}", "bold"),
+            *_drawn(bar, view.glyphs),
+            texts,
+            Span(f"  {bar.note}" if len(bar.note) <= room else "", "dim"),
+        )
+
+
+def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
+    """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to the peak."""
+    if bar.shares is None:
+        yield Span(" " * _BAR_WIDTH)
+        return
+    done = 0
+    style = _style(bar.shares[2])
+    for share, character in zip(bar.shares, (glyphs.average, glyphs.p95, glyphs.peak), strict=True):
+        cells = done if share is None else max(done, _cells(share))
+        yield Span(character * (cells - done), style)
+        done = cells
+    yield Span(glyphs.rest * (_BAR_WIDTH - done), "dim")
+
+
+def _cells(share: float) -> int:
+    """The cells of a share; any use at all has one cell, and only a full use has all."""
+    if share <= 0:
+        return 0
+    cells = int(min(share, _PERCENT) / _PERCENT * _BAR_WIDTH + 0.5)
+    return min(max(cells, 1), _BAR_WIDTH if share >= _PERCENT - 1 else _BAR_WIDTH - 1)
+
+
+def _style(peak_share: float | None) -> str:
+    near_limit, high = 95, 80
+    if peak_share is None or peak_share < high:
+        return "green"
+    return "yellow" if peak_share < near_limit else "red"
+
+
+def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
+    metrics = record.metrics
+    cpu = metrics.vcpu_used
+    if cpu is not None:
+        yield _bar("CPU", cpu, metrics.vcpu_size, _plain, _of(metrics.vcpu_size, format_vcpu))
+    memory = metrics.memory_used_mb or _NO_DISTRIBUTION
+    peak_mb = metrics.max_memory_used_mb
+    if peak_mb is not None or memory.avg is not None:
+        note = _of(metrics.memory_size_mb, format_memory)
+        bar = _bar("Memory", memory, metrics.memory_size_mb, format_memory, note, peak=peak_mb)
+        if peak_mb is not None and metrics.memory_peak_source != "kernel":
+            bar = _Bar(label=bar.label, shares=bar.shares, note=bar.note,
+                       texts=(bar.texts[0], bar.texts[1], glyphs.at_least + bar.texts[2]))  # fmt: skip
+        yield bar
+    yield from _device_bars(record)
+
+
+def _bar(
+    label: str,
+    used: Distribution,
+    size: Number | None,
+    format_value: Callable[[float], str],
+    note: str,
+    peak: Number | None = None,
+) -> _Bar:
+    values = (used.avg, used.p95, used.max if peak is None else peak)
+    texts = ["-" if value is None else format_value(value) for value in values]
+    shares = [None if value is None or not size else _PERCENT * value / size for value in values]
+    return _Bar(
+        label=label,
+        shares=(shares[0], shares[1], shares[2]) if size else None,
+        texts=(texts[0], texts[1], texts[2]),
+        note=note,
+    )
+
+
+def _of(size: Number | None, format_value: Callable[[float], str]) -> str:
+    return "" if size is None else f"of {format_value(size)}"
+
+
+def _plain(value: float) -> str:
+    return format_vcpu(value).removesuffix(" vCPU")
+
+
+def _device_bars(record: Record) -> Iterator[_Bar]:
+    for gpu in record.gpus[:_MAX_GPUS] if len(record.gpus) <= _MAX_GPUS else ():
+        use = gpu.utilization_percent or _NO_DISTRIBUTION
+        memory = gpu.memory_used_mb or _NO_DISTRIBUTION
+        number = "" if gpu.index is None else f" {gpu.index}"
+        yield _percent_bar(f"GPU{number}", use, _of_memory(memory.max, gpu.memory_size_mb))
+    if len(record.gpus) > _MAX_GPUS:
+        gpus = gpu_totals(record.gpus)
+        if gpus is not None:
+            note = f"{format_count(len(record.gpus), 'GPU')} together"
+            yield _percent_bar("GPUs", gpus.utilization_percent, note)
+    neuron = neuron_totals(record.neuron)
+    if neuron is not None and record.neuron is not None:
+        memory_note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
+        yield _percent_bar("Neuron", neuron.utilization_percent, memory_note)
+
+
+def _percent_bar(label: str, use: Distribution, note: str) -> _Bar:
+    values = (use.avg, use.p95, use.max)
+    texts = ["-" if value is None else f"{value:.0f} %" for value in values]
+    return _Bar(label=label, shares=values, texts=(texts[0], texts[1], texts[2]), note=note)
+
+
+def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
+    if used_mb is None:
+        return ""
+    return format_memory(used_mb) + (f" of {format_memory(size_mb)}" if size_mb else "")
+
+
+def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
+    """The curves over the width of the terminal, the axis with the numbers of the moments, and the moments."""
+    if series is None:
+        return
+    metrics = record.metrics
+    curves = [
+        _Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu),
+        _Curve("Memory", series.memory_used_mb, metrics.memory_size_mb, format_memory),
+        _Curve("GPU", series.gpu_utilization_percent, _PERCENT, _percent_text),
+        _Curve("Neuron", series.neuron_utilization_percent, _PERCENT, _percent_text),
+    ]
+    shown = [curve for curve in curves if any(value is not None for value in curve.values or ())]
+    if not shown:
+        return
+    names = [curve.limit_text(view.glyphs) for curve in shown]
+    end = format_duration(series_length_ms(record, series))
+    width = max(view.width - len(INDENT) - _LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
+    for curve, name in zip(shown, names, strict=True):
+        drawn = sparkline(curve.stretched(width), width=width, top=curve.top, ascii_only=view.glyphs.is_ascii)
+        yield line(Span(f"{INDENT}{curve.label:<{_LABEL_WIDTH}}", "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
+    yield _axis(series_length_ms(record, series), moments, width)
+    for number, moment in enumerate(moments, start=1):
+        yield from wrapped(moment.text, view.width, first=f"{' ' * (len(INDENT) + _LABEL_WIDTH)}{number} ")
+
+
+class _Curve:
+    """A column of the series and its limit."""
+
+    def __init__(
+        self,
+        label: str,
+        values: Sequence[float | None] | None,
+        limit: Number | None,
+        format_value: Callable[[float], str],
+    ) -> None:
+        self.label = label
+        self.values = values
+        self._limit = limit
+        self._format = format_value
+        known = [value for value in values or () if value is not None]
+        self._highest = max(known, default=0.0)
+        self._is_to_limit = bool(limit) and self._highest >= _MIN_SHARE_OF_LIMIT * (limit or 0)
+        self.top = float(limit or 0) if self._is_to_limit else self._highest or 1.0
+
+    def limit_text(self, glyphs: Glyphs) -> str:
+        """The value at the top of the curve, and the limit if that is far above it."""
+        if self._is_to_limit:
+            return f"{glyphs.limit} {self._text(self.top)}"
+        return f"{glyphs.limit} {self._text(self._highest)}" + (f" of {self._text(self._limit)}" if self._limit else "")
+
+    def stretched(self, width: int) -> Sequence[float | None]:
+        """The values, repeated if there are fewer than characters."""
+        values = self.values or ()
+        if len(values) >= width:
+            return values
+        return [values[place * len(values) // width] for place in range(width)]
+
+    def _text(self, value: float) -> str:
+        return self._format(value)
+
+
+def _percent_text(value: float) -> str:
+    return f"{value:.0f} %"
+
+
+def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
+    """The time axis: 0, the length of the run, and between them the number of each moment where it begins."""
+    cells = [" "] * width
+    for number, moment in reversed(list(enumerate(moments, start=1))):
+        place = min(int(moment.start_ms / max(length_ms, 1) * width), width - 1)
+        while place + 1 < width and cells[place] != " ":
+            place += 1
+        cells[place] = str(number)
+    if cells[0] == " ":
+        cells[0] = "0"
+    return line(" " * (len(INDENT) + _LABEL_WIDTH), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
+
+
+def _others(record: Record, view: View) -> Iterator[Line]:
+    kills = record.memory_kills
+    if kills is not None:
+        named = ", ".join(
+            process.name
+            + ("" if process.max_memory_used_mb is None else f" at {format_memory(process.max_memory_used_mb)}")
+            for process in kills.processes
+        )
+        text = f"{kills.count} {'process' if kills.count == 1 else 'processes'} by the kernel, for lack of memory"
+        yield from _labelled("killed", text + (f": {named}" if named else ""), view)
+    yield from _labelled("I/O", _io(record.metrics, view.glyphs), view)
+    yield from _labelled("largest", _processes(record, view.glyphs), view)
+    for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
+        yield from _labelled("warning", warning, view)
+
+
+def _io(metrics: Metrics, glyphs: Glyphs) -> str:
+    def text(prefix: str, size_bytes: int | None) -> str:
+        return "" if size_bytes is None else f"{prefix} {format_memory(size_bytes / MIB)}"
+
+    disk = [text("read", metrics.block_read_bytes), text("wrote", metrics.block_write_bytes)]
+    network = [text("received", metrics.network_rx_bytes), text("sent", metrics.network_tx_bytes)]
+    groups = (", ".join(filter(None, disk)), ", ".join(filter(None, network)))
+    return glyphs.separator.join(filter(None, groups))
+
+
+def _processes(record: Record, glyphs: Glyphs) -> str:
+    texts = []
+    for process in record.processes[:_MAX_PROCESSES]:
+        count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
+        values = (
+            _process_memory(process),
+            None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
+        )
+        known = ", ".join(value for value in values if value)
+        texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
+    return glyphs.separator.join(texts)
+
+
+def _process_memory(process: Process) -> str | None:
+    """The memory at the highest moment; with the number of the processes that held it if others have the name too."""
+    if process.max_memory_used_mb is None:
+        return None
+    holders = process.max_memory_used_processes or 1
+    together = "" if process.count in (None, holders) else f" in {holders} of them"
+    return format_memory(process.max_memory_used_mb) + together
+
+
+def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
+    if comparison is None:
+        return
+    if comparison.other is None:
+        yield from wrapped(f"There is no {comparison.name} to compare with.", view.width, style="dim")
+        return
+    other = comparison.other.report.record
+    when = _local(other.started_at, view)
+    started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
+    yield from wrapped(
+        f"Compared with the {comparison.name}{started} ({other.task_id[:_ID_LENGTH]}):", view.width, style="bold"
+    )
+    rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
+    if not rows:
+        yield line(Span(f"{INDENT}Every number is within 5 % of that run.", "dim"))
+    yield from comparison_lines(rows, view.glyphs)
+
+
+def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
+    for label, texts in (
+        ("what if", what_if_texts(advice, record, view.glyphs)),
+        ("advice", advice_texts(advice, record)),
+    ):
+        for number, text in enumerate(texts):
+            yield from _labelled(label if number == 0 else "", text, view)

@@ -1,0 +1,164 @@
+"""Two runs number by number, with the change in percent."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line
+from profiler.past_runs.run_source import PastRun
+from profiler.record.metric_catalogue import RunView, Unit, view_of
+from profiler.record.model import Distribution, Number, Record
+from profiler.record.units import MIB, format_duration, format_memory, format_usd, format_vcpu
+
+_NAME_WIDTH = 20
+_VALUE_WIDTH = 12
+_PERCENT = 100
+_MIN_CHANGE_PERCENT = 5
+_MAX_ROWS = 6
+# These are shown whenever they changed, however much the others did.
+_IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
+_NO_DISTRIBUTION = Distribution()
+
+_Getter = Callable[[RunView], Number | None]
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One number of both runs. ``change_percent`` is None if one is unknown or the other run's is 0."""
+
+    name: str
+    this: str
+    other: str
+    change_percent: float | None
+    is_changed: bool
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The run to compare with.
+
+    Attributes:
+        other: The other run; None if there is none.
+        name: What it is, such as ``last success``.
+        rows: The numbers that one of the runs has.
+        is_complete: Whether to show all numbers, not only those that changed.
+    """
+
+    other: PastRun | None
+    name: str
+    rows: tuple[Row, ...] = ()
+    is_complete: bool = False
+
+
+def compare(run: PastRun, other: PastRun, name: str, *, is_complete: bool) -> Comparison:
+    """Compare a run with another one."""
+    this, that = view_of(run.report.record), view_of(other.report.record)
+    rows = tuple(row for row in (_row(*metric, this, that) for metric in _METRICS) if row is not None)
+    rows = (*_size_rows(run.report.record, other.report.record), *rows)
+    return Comparison(other=other, name=name, rows=rows, is_complete=is_complete)
+
+
+def changed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order."""
+    changed = [row for row in rows if row.is_changed]
+    first = sorted(changed, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
+    return tuple(row for row in changed if row in first)
+
+
+def comparison_lines(rows: Sequence[Row], glyphs: Glyphs) -> Iterator[Line]:
+    """Draw the numbers as a table."""
+    if not rows:
+        return
+    head = f"{'this run':>{_VALUE_WIDTH}}{'that run':>{_VALUE_WIDTH}}{'change':>{_VALUE_WIDTH}}"
+    yield line(Span(f"{INDENT}{'':<{_NAME_WIDTH}}{head}", "dim"))
+    for row in rows:
+        change = _change(row, glyphs)
+        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
+        style = "bold" if row.is_changed else ""
+        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
+
+
+def _change(row: Row, glyphs: Glyphs) -> str:
+    percent = row.change_percent
+    if percent is None:
+        return ""
+    if abs(percent) >= 10 * _PERCENT:
+        return f"{percent / _PERCENT + 1:.0f}{glyphs.times}"
+    return "=" if round(percent) == 0 else f"{percent:+.0f} %"
+
+
+def _row(name: str, unit: Unit, get: _Getter, this: RunView, that: RunView) -> Row | None:
+    new, old = get(this), get(that)
+    if new is None and old is None:
+        return None
+    change = None if new is None or not old else _PERCENT * (new - old) / old
+    return Row(
+        name=name,
+        this=_text(new, unit),
+        other=_text(old, unit),
+        change_percent=change,
+        is_changed=new != old if change is None else abs(change) >= _MIN_CHANGE_PERCENT,
+    )
+
+
+def _size_rows(this: Record, that: Record) -> Iterator[Row]:
+    """The revision and the image, if they differ."""
+    for name, new, old in (
+        ("revision", this.revision, that.revision),
+        ("image", _image(this), _image(that)),
+    ):
+        if new != old and (new or old):
+            yield Row(name=name, this=new or "-", other=old or "-", change_percent=None, is_changed=True)
+
+
+def _image(record: Record) -> str | None:
+    """The tag of the image, else the beginning of its digest."""
+    tag = (record.container.image or "").rpartition("/")[2].partition("@")[0].rpartition(":")[2]
+    digest = (record.container.image_digest or "").rpartition(":")[2][: _VALUE_WIDTH - 2]
+    return tag if tag and "/" not in tag else digest or None
+
+
+def _text(value: Number | None, unit: Unit) -> str:
+    if value is None:
+        return "-"
+    return _FORMATS[unit](value) if unit in _FORMATS else f"{value:g}"
+
+
+_FORMATS: Mapping[Unit, Callable[[float], str]] = {
+    "ms": format_duration,
+    "s": lambda value: format_duration(value * 1000),
+    "MB": format_memory,
+    "bytes": lambda value: format_memory(value / MIB),
+    "%": lambda value: f"{value:.0f} %",
+    "vCPU": lambda value: format_vcpu(value).removesuffix(" vCPU"),
+    "USD": format_usd,
+}
+
+
+def _cpu(run: RunView) -> Distribution:
+    return run.metrics.vcpu_used or _NO_DISTRIBUTION
+
+
+def _memory(run: RunView) -> Distribution:
+    return run.metrics.memory_used_mb or _NO_DISTRIBUTION
+
+
+_METRICS: tuple[tuple[str, Unit, _Getter], ...] = (
+    ("duration", "ms", lambda run: run.metrics.duration_ms),
+    ("pull and start", "ms", lambda run: run.metrics.init_duration_ms),
+    ("cost", "USD", lambda run: run.cost.usd),
+    ("vCPU size", "vCPU", lambda run: run.metrics.vcpu_size),
+    ("CPU time", "s", lambda run: run.metrics.cpu_seconds),
+    ("vCPU average", "vCPU", lambda run: _cpu(run).avg),
+    ("vCPU 95 %", "vCPU", lambda run: _cpu(run).p95),
+    ("all vCPU in use", "%", lambda run: run.metrics.vcpu_saturated_percent),
+    ("memory size", "MB", lambda run: run.metrics.memory_size_mb),
+    ("memory average", "MB", lambda run: _memory(run).avg),
+    ("memory peak", "MB", lambda run: run.metrics.max_memory_used_mb),
+    ("read", "bytes", lambda run: run.metrics.block_read_bytes),
+    ("written", "bytes", lambda run: run.metrics.block_write_bytes),
+    ("received", "bytes", lambda run: run.metrics.network_rx_bytes),
+    ("sent", "bytes", lambda run: run.metrics.network_tx_bytes),
+    ("processes", "count", lambda run: run.metrics.max_pids),
+    ("GPU average", "%", lambda run: run.gpus.utilization_percent.avg),
+    ("GPU memory peak", "MB", lambda run: run.gpus.memory_used_mb.max),
+    ("NeuronCore average", "%", lambda run: run.neuron.utilization_percent.avg),
+)

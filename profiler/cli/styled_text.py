@@ -1,0 +1,203 @@
+"""Lines of styled text for a terminal. rich is not needed for them, and its import takes longer than the command."""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.cli.printing import is_terminal, printable, stdout_encoding, write_out
+
+INDENT = "  "
+_MIN_COLUMN_WIDTH = 8
+# On a narrower terminal, the lines of tables wrap.
+_MIN_COLUMNS = 80
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap there, and printable() leaves none in a text
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
+_RESET = "\x1b[0m"
+_CODES: Mapping[str, str] = {
+    "bold": "\x1b[1m",
+    "dim": "\x1b[2m",
+    "good": "\x1b[1;32m",
+    "bad": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "neutral": "\x1b[1;36m",
+    "red": "\x1b[31m",
+    "green": "\x1b[32m",
+    "yellow": "\x1b[33m",
+}
+
+
+class Glyphs(Struct, frozen=True, kw_only=True):
+    """The characters of bars and lines: block elements, or ASCII where the encoding has no block elements."""
+
+    average: str = "█"
+    p95: str = "▓"
+    peak: str = "░"
+    rest: str = "·"
+    limit: str = "▔"
+    dot: str = "●"
+    separator: str = " · "
+    arrow: str = "→"
+    at_least: str = "≥"
+    times: str = "×"
+    ellipsis: str = "…"
+    is_ascii: bool = False
+
+
+BLOCKS = Glyphs()
+ASCII = Glyphs(
+    average="#",
+    p95="=",
+    peak="-",
+    rest=".",
+    limit="^",
+    dot="*",
+    separator=", ",
+    arrow="->",
+    at_least=">",
+    times="x",
+    ellipsis="...",
+    is_ascii=True,
+)
+
+
+class Span(Struct, frozen=True):
+    """A text in one style; "" is the terminal's own style."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
+EMPTY: Line = ()
+
+
+def line(*parts: str | Span) -> Line:
+    """Build a line. Characters that a terminal would act on are escaped."""
+    spans = (Span(part) if isinstance(part, str) else part for part in parts)
+    return tuple(Span(printable(span.text), span.style) for span in spans if span.text)
+
+
+def wrapped(text: str, width: int, *, first: str = INDENT, style: str = "") -> tuple[Line, ...]:
+    """Wrap a text to lines. Later lines are indented as far as the text of the first line.
+
+    A number and its unit stay on one line.
+    """
+    joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
+    rows = textwrap.wrap(joined, max(width - len(first), 20), break_long_words=False, break_on_hyphens=False)
+    return tuple(
+        line(first if number == 0 else " " * len(first), Span(row.replace(_NO_BREAK, " "), style))
+        for number, row in enumerate(rows)
+    )
+
+
+def shorten(text: str, width: int, glyphs: Glyphs) -> str:
+    """Cut a text that is too long."""
+    return text if len(text) <= width else text[: max(width - len(glyphs.ellipsis), 0)] + glyphs.ellipsis
+
+
+def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
+    """Render the lines, with colours if wanted."""
+    rows = []
+    for spans in lines:
+        row = "".join(
+            f"{_CODES[span.style]}{span.text}{_RESET}" if is_coloured and span.style else span.text for span in spans
+        )
+        rows.append(row.rstrip() + "\n")
+    return "".join(rows).encode(encoding, errors="backslashreplace")
+
+
+def write_lines(lines: Iterable[Line], environment: Mapping[str, str]) -> None:
+    """Write lines to standard output, with colours on a terminal. NO_COLOR and FORCE_COLOR are honoured."""
+    write_out(render_lines(lines, is_coloured=is_coloured(environment), encoding=stdout_encoding()))
+
+
+def is_coloured(environment: Mapping[str, str]) -> bool:
+    """Whether standard output takes colours."""
+    if environment.get("NO_COLOR"):
+        return False
+    return bool(environment.get("FORCE_COLOR")) or (is_terminal() and environment.get("TERM") != "dumb")
+
+
+def table_width() -> int | None:
+    """The columns that a table may have: those of the terminal, at least 80. None in a pipe: every line is whole."""
+    return max(shutil.get_terminal_size().columns, _MIN_COLUMNS) if is_terminal() else None
+
+
+class Column(Struct, frozen=True):
+    """A column of a table.
+
+    Attributes:
+        title: The text above it.
+        is_right: Whether its texts are aligned at the right.
+        folds: Whether a text that is too long continues on the next line.
+    """
+
+    title: str
+    is_right: bool = False
+    folds: bool = False
+
+
+def table(
+    columns: Sequence[Column], rows: Iterable[Sequence[str | Span]], *, gap: int, width: int | None = None
+) -> list[Line]:
+    """Align the cells in columns, below their titles.
+
+    Args:
+        columns: The columns.
+        rows: A cell for each column.
+        gap: The number of spaces between the columns.
+        width: The columns of the terminal; None: no limit. Only columns that fold become narrower.
+    """
+    title = [Span(column.title, "bold") for column in columns]
+    cells = [[_harmless(cell) for cell in row] for row in (title, *rows)]
+    widths = [max(len(row[place].text) for row in cells) for place in range(len(columns))]
+    if width is not None:
+        longest_words = [max(_longest_word(row[place].text) for row in cells) for place in range(len(columns))]
+        _narrow(widths, longest_words, [column.folds for column in columns], width - gap * (len(columns) - 1))
+    return [one for row in cells for one in _aligned(columns, row, widths, " " * gap)]
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, _Fold().split(text)), default=0)
+
+
+class _Fold(textwrap.TextWrapper):
+    """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
+
+    wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
+
+    def split(self, text: str) -> list[str]:
+        """Split a text into parts that stay whole."""
+        return self._split(text)
+
+
+def _harmless(cell: str | Span) -> Span:
+    return Span(printable(cell)) if isinstance(cell, str) else Span(printable(cell.text), cell.style)
+
+
+def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[bool], available: int) -> None:
+    """Take the missing width from the widest columns that fold, and break words only if nothing else is left."""
+    for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
+        while sum(widths) > available:
+            foldable = [place for place in range(len(widths)) if folds[place] and widths[place] > least[place]]
+            if not foldable:
+                break
+            widths[max(foldable, key=widths.__getitem__)] -= 1
+
+
+def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
+    folded = [
+        _Fold(width).wrap(cell.text) if len(cell.text) > width else [cell.text]
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    for number in range(max(map(len, folded))):
+        spans: list[Span] = []
+        for place, (column, texts) in enumerate(zip(columns, folded, strict=True)):
+            text = texts[number] if number < len(texts) else ""
+            padding, cell = Span(" " * (widths[place] - len(text))), Span(text, row[place].style)
+            spans.append(Span(gap if place else ""))
+            spans += (padding, cell) if column.is_right else (cell, padding)
+        yield tuple(span for span in spans if span.text)

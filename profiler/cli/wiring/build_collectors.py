@@ -1,0 +1,221 @@
+"""Builds the collectors of GPUs, Neuron devices and processes, and what adds the task's tags to its records.
+
+The modules of a collector are imported only if this machine has its devices or visible processes, or if the settings
+enable it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from profiler.cli.wiring.task_endpoint import tag_lookup
+from profiler.collectors.collector import Collectors
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
+from profiler.collectors.nvidia.nvml import is_driver_present
+from profiler.collectors.processes.discovery import LazyProcessCollector, SampleComparingCollector, pids_of
+from profiler.core.background import BackgroundCall
+from profiler.core.clock import Clock
+from profiler.core.log import Log, NullLog
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.settings import (
+    AcceleratorSettings,
+    Arguments,
+    MonitorSettings,
+    problems_message,
+    read_accelerator_settings,
+)
+
+if TYPE_CHECKING:
+    from profiler.collectors.neuron.neuron_collector import NeuronCollector
+    from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuListener
+    from profiler.collectors.nvidia.gpu_ownership import GpuScope
+    from profiler.collectors.task_tags import TaskTags
+    from profiler.readers.linux.process_tree import ProcessReading
+
+# The driver's own averaging window for utilization is no shorter.
+_MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
+
+
+def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> LazyProcessCollector:
+    """The collector of the batch's processes, which starts when these are seen."""
+    return LazyProcessCollector(
+        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
+        make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points),
+    )
+
+
+def _make_collector(
+    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int
+) -> SampleComparingCollector:
+    from profiler.collectors.processes.process_collector import (  # see the module's docstring
+        ProcessAccess,
+        ProcessCollector,
+    )
+    from profiler.collectors.processes.process_reader import ContainerProcesses
+    from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+    from profiler.readers.linux.followed_process import ProcessExitWaiter
+
+    machine = ProcessAccess(
+        open_processes=lambda docker_id: ContainerProcesses(
+            docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
+        ),
+        open_cgroup=find_container_cgroup,
+        oom_kills=machine_oom_kills,
+        own_cpu_ns=time.thread_time_ns,
+        exit_waiter=ProcessExitWaiter(),
+    )
+    return ProcessCollector(machine, clock, interval_ns, _argument_formatter(arguments), series_points)
+
+
+def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
+    if arguments == "off":
+        return lambda _: None
+    from profiler.collectors.processes.redaction import redact  # rarely used
+
+    show = redact if arguments == "redacted" else " ".join
+    return lambda process: show(process.arguments) or None
+
+
+class LocalCollectors(Struct, frozen=True, kw_only=True):
+    """The collectors of ``run``, and what was wrong with their settings."""
+
+    collectors: Collectors
+    problems: tuple[str, ...] = ()
+
+
+def task_collectors(
+    settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log, processes: LazyProcessCollector
+) -> Collectors:
+    """The collectors of the monitor: the batch's processes first, then the accelerators."""
+
+    def make_scope() -> "GpuScope":
+        from profiler.collectors.nvidia.gpu_ownership import GpuScope  # see the module's docstring
+        from profiler.collectors.processes.discovery import visible_devices
+
+        return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
+
+    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+    accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns)
+    gpu, neuron = accelerators.gpu_collectors(make_scope), accelerators.neuron_collectors()
+    return Collectors(
+        all=(processes, *gpu, *neuron),
+        batch_listeners=(processes, *gpu),
+        live=(*gpu, *neuron),
+        devices=(*gpu, *neuron),
+    )
+
+
+def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
+    """Request the tags of the task, if the settings enable them."""
+    if not settings.tags:
+        return ()
+    from profiler.collectors.task_tags import TaskTags  # only where it is enabled
+
+    read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
+    return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
+
+
+def local_collectors(
+    environment: Mapping[str, str],
+    clock: Clock,
+    interval_seconds: float,
+    listener: "GpuListener | None",
+) -> LocalCollectors:
+    """The collectors of ``run``: the accelerators of this machine.
+
+    Which GPUs belong to the command is known from the environment alone, because other programs may use the visible
+    GPUs too.
+    """
+    settings = read_accelerator_settings(environment)
+
+    def make_scope() -> "GpuScope":
+        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection  # see the module's docstring
+
+        return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
+
+    interval_ns = round(interval_seconds * NS_PER_SECOND)
+    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
+    accelerators = _AcceleratorFactory(
+        settings, environment, clock, NullLog(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
+    )
+    gpu, neuron = accelerators.gpu_collectors(make_scope, listener), accelerators.neuron_collectors()
+    child_pids = tuple(_child_pid_getter(collector) for collector in neuron)
+    return LocalCollectors(
+        collectors=Collectors(
+            all=(*gpu, *neuron), devices=(*gpu, *neuron), requirable=(*gpu, *neuron), child_pids=child_pids
+        ),
+        problems=(problems_message(settings.problems),) if settings.problems else (),
+    )
+
+
+def _child_pid_getter(collector: "NeuronCollector") -> Callable[[], int | None]:
+    return lambda: collector.child_pid
+
+
+class _AcceleratorFactory(Struct, frozen=True):
+    """Makes the collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
+
+    ``has_neuron_devices`` is asked only where there is a program named neuron-monitor.
+    """
+
+    settings: AcceleratorSettings
+    environment: Mapping[str, str]
+    clock: Clock
+    log: Log
+    interval_ns: int
+    has_neuron_devices: Callable[[], bool] = lambda: True
+
+    def gpu_collectors(
+        self, make_scope: "Callable[[], GpuScope]", listener: "GpuListener | None" = None
+    ) -> "tuple[GpuCollector, ...]":
+        """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
+        if not self._is_gpu_enabled():
+            return ()
+        from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
+        from profiler.collectors.nvidia.gpu_driver import NvmlSource
+        from profiler.collectors.nvidia.nvml import load_binding
+
+        collector = GpuCollector(
+            NvmlSource(load_binding, self.clock),
+            make_scope(),
+            self.clock,
+            self.log,
+            max(self.interval_ns, _MIN_GPU_INTERVAL_NS),
+            is_required=self.settings.gpu == "on",
+            listener=listener,
+        )
+        return (collector,)
+
+    def _is_gpu_enabled(self) -> bool:
+        if self.settings.gpu == "auto":
+            return is_driver_present(self.environment.get("LD_LIBRARY_PATH"), os.path.exists)
+        return self.settings.gpu == "on"
+
+    def neuron_collectors(self) -> "tuple[NeuronCollector, ...]":
+        """One collector of all Neuron devices, or none."""
+        if self.settings.neuron == "off":
+            return ()
+        program = find_neuron_monitor(self.environment.get("PATH"))
+        if self.settings.neuron == "auto" and not (program is not None and self.has_neuron_devices()):
+            return ()
+        from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
+        from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
+        from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
+        from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+
+        period_seconds = neuron_period_seconds(self.interval_ns / NS_PER_SECOND)
+
+        def make_source(on_report: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
+            return NeuronMonitorSource(program or "", period_seconds, on_report, self.clock, self.log)
+
+        return (
+            NeuronCollector(
+                None if program is None else make_source,
+                period_seconds,
+                self.log,
+                is_required=self.settings.neuron == "on",
+            ),
+        )

@@ -1,0 +1,135 @@
+"""Builds what ``task-profiler run`` needs besides the command: collectors, history, labels and the live view."""
+
+import os
+import pwd
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from profiler.cli.run_options import RunOptions
+from profiler.cli.wiring.build_collectors import local_collectors
+from profiler.cli.wiring.task_endpoint import task_lookup
+from profiler.collectors.collector import stop_collectors
+from profiler.core.clock import Clock
+from profiler.core.deadline_writer import Output
+from profiler.history.recorder import HistoryRecorder
+from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
+from profiler.local_run.prepared_run import PreparedRun
+from profiler.local_run.session import OnSample, RunContext, RunRequest, RunResult, fan_out, run
+from profiler.record.json_line import encode_line
+from profiler.record.model import Report
+from profiler.settings import problems_message, read_price_settings, read_series_points
+
+if TYPE_CHECKING:
+    from profiler.local_run.live import LiveView
+
+_STDERR = 2
+
+
+class RunSession:
+    """The run of one command, with the real sources and sinks.
+
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
+    """
+
+    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
+        self._request = RunRequest(
+            argv=options.words, family=options.name, interval_seconds=options.interval_seconds, labels=labels
+        )
+        self.stderr = Output(_STDERR)
+        self._output_format = options.output_format
+        self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
+        self._view = _live_view(clock, self.stderr) if options.live else None
+        gpu_listener = None if self._recorder is None else self._recorder.timeline.add_gpu
+        found = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
+        prices, price_problems = read_price_settings(os.environ)
+        series_points, series_problems = read_series_points(os.environ)
+        self._context = RunContext(
+            find_labels=_find_labels,
+            fetch_placement=task_lookup(os.environ),
+            collectors=found.collectors,
+            prices=prices,
+            series_points=series_points,
+            pause=self._view.close if self._view is not None else lambda: None,
+            keep_so_far=(lambda _: None) if self._recorder is None else self._recorder.keep_so_far,
+        )
+        settings_problems = (*price_problems, *series_problems)
+        self.problems = (*found.problems, *((problems_message(settings_problems),) if settings_problems else ()))
+        if self._recorder is not None:
+            with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+                import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
+
+    def run(self, prepared: PreparedRun) -> RunResult:
+        """Run the command to its end."""
+        result = run(self._request, prepared, fan_out(self._listeners()), self._context)
+        if self._view is not None:
+            self._view.close()
+        return result
+
+    def lines(self, report: Report) -> tuple[bytes, bytes]:
+        """The report as a record line, and as the line to print."""
+        line = encode_line(report)
+        return line, line if self._output_format == "json" else _text_line(report)
+
+    def add_to_history(self, line: bytes, report: Report) -> tuple[str, ...]:
+        """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
+        return () if self._recorder is None else self._recorder.add(line, report)
+
+    def stop_collectors(self) -> None:
+        """Stop the collectors of accelerators, which may take a while."""
+        stop_collectors(self._context.collectors.all)
+
+    def _listeners(self) -> list[OnSample]:
+        listeners: list[OnSample] = []
+        if self._recorder is not None:
+            listeners.append(self._recorder.timeline.add)
+        if self._view is not None:
+            listeners.append(self._view.on_sample)
+        return listeners
+
+
+def _text_line(report: Report) -> bytes:
+    from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
+
+    return report_text(report).encode(errors="replace")
+
+
+def _find_labels() -> dict[str, str]:
+    """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
+    try:
+        commit = git_commit(os.getcwd())
+    except OSError:
+        commit = None
+    found = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+    return {**found, **runner_labels(os.environ)}
+
+
+def _user() -> str:
+    """Return the user's name, or the user id if it has no name, as in many containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
+    """Create the view for ``--live``; None if standard error is not a terminal."""
+    if not os.isatty(_STDERR):
+        return None
+    from profiler.local_run.live import LiveView, Terminal  # imports rich, which is only for --live
+    from profiler.local_run.local_record import effective_sizes
+    from profiler.readers.cgroup.hierarchy import read_own_cgroups
+    from profiler.readers.linux.host import read_host
+
+    def measure() -> Terminal:
+        try:
+            size = os.get_terminal_size(_STDERR)
+        except OSError:
+            return Terminal(columns=0, rows=0)
+        return Terminal(columns=size.columns, rows=size.lines)
+
+    def write(text: str) -> None:
+        stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
+
+    sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
+    return LiveView(measure, write, sizes, clock.wall_ns())

@@ -1,0 +1,24 @@
+"""The prices of the environment, for the commands that calculate costs."""
+
+from collections.abc import Mapping
+
+from profiler.cli.printing import warn
+from profiler.settings import problems_message, read_price_settings
+from profiler.sizing.fargate import is_priced
+from profiler.sizing.prices import PriceOverrides
+
+
+def price_overrides(environment: Mapping[str, str], on_fargate: str | None = None) -> PriceOverrides:
+    """Read the prices that replace those of the table.
+
+    Problems with them are printed on standard error, and that the Region ``on_fargate`` has no known price.
+    """
+    prices, problems = read_price_settings(environment)
+    if problems:
+        warn(problems_message(problems))
+    if on_fargate is not None and not is_priced(on_fargate, prices):
+        warn(
+            f"Fargate's prices in {on_fargate} are not known: check the Region's name, or set "
+            "TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
+        )
+    return prices

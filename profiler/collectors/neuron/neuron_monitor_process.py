@@ -1,0 +1,237 @@
+"""One neuron-monitor subprocess: its configuration, its start, its output, and an end that leaves nothing behind.
+
+The output is read as bytes and split into lines here, because lines reach 450 kB.
+"""
+
+import math
+import os
+import select
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from profiler.core.background import WakeEvent
+from profiler.readers import Unavailable
+
+if TYPE_CHECKING:
+    import subprocess
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+_HARDWARE_PERIOD_SECONDS = 5
+_CORES = {"type": "neuroncore_counters"}
+_MEMORY = {"type": "memory_used"}
+_EXECUTIONS = {"type": "execution_stats"}
+_INFERENCES = {"type": "inference_stats"}
+_EVERY_PROCESS = {"tag_filter": ".*"}
+_RUNTIME_DAEMON = {"address": "unix:/run/neuron.sock"}
+_CHUNK_BYTES = 64 * 1024
+_MAX_STDERR_BYTES = 4096
+_REAP_TIMEOUT_SECONDS = 1.0
+_LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
+
+
+class LineSplitter:
+    """Splits a stream of bytes into lines and skips empty ones.
+
+    A line longer than ``max_bytes`` is dropped while it arrives; the next line begins after its newline. ``dropped``
+    counts these lines, and an incomplete line at the end of the stream.
+    """
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+        self._is_skipping = False
+        self.dropped = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Add the next bytes; returns the lines that they complete, without newlines."""
+        lines = []
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._append(end)
+            line, self._buffer = bytes(self._buffer), bytearray()
+            if line:
+                lines.append(line)
+            self._is_skipping = False
+        self._append(rest)
+        return lines
+
+    def finish(self) -> bool:
+        """End the stream; returns True if its last line was incomplete."""
+        is_incomplete = bool(self._buffer)
+        self.dropped += is_incomplete
+        self._buffer, self._is_skipping = bytearray(), False
+        return is_incomplete
+
+    def _append(self, part: bytes) -> None:
+        if self._is_skipping:
+            return
+        if len(self._buffer) + len(part) > self._max_bytes:
+            self._buffer, self._is_skipping = bytearray(), True
+            self.dropped += 1
+        else:
+            self._buffer += part
+
+
+def neuron_period_seconds(interval_seconds: float) -> int:
+    """The reporting period for a sampling interval: whole seconds, at least 1.
+
+    neuron-monitor accepts whole seconds only. It takes "1.0s" and "0.5s" for its default of 5 s, and prints nothing for
+    "500ms".
+    """
+    return max(1, int(interval_seconds))
+
+
+def configurations(period_seconds: int) -> tuple[bytes, ...]:
+    """The same configuration as JSON for three generations of neuron-monitor, to be tried in this order.
+
+    Since October 2022 the executions are the group ``execution_stats``; in the year before, ``inference_stats``. Before
+    that (runtime 1.x), neuron-monitor read a daemon at an address, and the daemon also had the hardware counters.
+    """
+    period = f"{period_seconds}s"
+    hardware = {"period": f"{max(period_seconds, _HARDWARE_PERIOD_SECONDS)}s"}
+    node = [{"type": "neuron_hw_counters", **hardware}]
+    daemon = [_CORES, _MEMORY, _INFERENCES, {"type": "hw_counters", **hardware}]
+    runtimes: tuple[tuple[dict[str, object], list[dict[str, str]]], ...] = (
+        ({**_EVERY_PROCESS, "metrics": [_CORES, _MEMORY, _EXECUTIONS]}, node),
+        ({**_EVERY_PROCESS, "metrics": [_CORES, _MEMORY, _INFERENCES]}, node),
+        ({**_RUNTIME_DAEMON, "metrics": daemon}, []),
+    )
+    return tuple(
+        msgspec.json.encode({"period": period, "neuron_runtimes": [runtime], "system_metrics": system})
+        for runtime, system in runtimes
+    )
+
+
+class NeuronProcess:
+    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
+        self._popen = popen
+        self.pid = popen.pid
+        self._stdout = output
+        self._stderr = errors
+        self._wake = wake
+        self._poll = select.poll()
+        for descriptor in (output, errors, wake.descriptor):
+            self._poll.register(descriptor, select.POLLIN)
+        os.set_blocking(errors, False)
+        self._lock = threading.Lock()
+        self._is_reaped = False
+        self._is_stderr_closed = False
+        self._has_exited = False
+        self._stderr_tail = b""
+        self.is_output_closed = False
+
+    def read(self, max_seconds: float) -> bytes:
+        """Wait for output until the timeout or the wake event; returns it, or empty bytes.
+
+        Errors on stderr are read and kept meanwhile.
+        """
+        # After the exit, the pipe may still hold the last output.
+        milliseconds = 0 if self._has_exited else math.ceil(max(max_seconds, 0) * 1000)
+        ready = {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
+        if self._wake.descriptor in ready:
+            self._wake.clear()
+        if self._stderr in ready:
+            self._read_stderr()
+        if self._stdout in ready:
+            chunk = os.read(self._stdout, _CHUNK_BYTES)
+            self.is_output_closed = not chunk
+            return chunk
+        # A descendant that outlives the process may hold the pipe open.
+        self.is_output_closed = self._has_exited and not ready
+        self._has_exited = self._check_exited()
+        return b""
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process group."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process group. Any thread may call this."""
+        self._signal(signal.SIGKILL)
+
+    def close(self) -> str:
+        """Kill and reap the process; returns how it ended, with the last line of its stderr."""
+        import subprocess  # see start_process
+
+        self.kill()
+        with self._lock:
+            self._is_reaped = True
+        with suppress(subprocess.TimeoutExpired):
+            # A process that hangs in the driver cannot be reaped.
+            self._popen.wait(_REAP_TIMEOUT_SECONDS)
+        self._read_stderr()
+        for stream in (self._popen.stdout, self._popen.stderr):
+            if stream is not None:
+                stream.close()
+        lines = self._stderr_tail.decode("utf-8", "replace").split("\n")
+        last_error_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
+
+    def _read_stderr(self) -> None:
+        try:
+            chunk = os.read(self._stderr, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        self._stderr_tail = (self._stderr_tail + chunk)[-_MAX_STDERR_BYTES:]
+        if not chunk and not self._is_stderr_closed:
+            self._is_stderr_closed = True
+            self._poll.unregister(self._stderr)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with self._lock, suppress(ProcessLookupError, PermissionError):
+            if not self._is_reaped:
+                os.killpg(self.pid, number)
+
+    def _check_exited(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+
+def start_process(program: str, configuration: bytes, wake: WakeEvent) -> NeuronProcess | Unavailable:
+    """Start ``program`` with a configuration; returns the reason if the start fails."""
+    import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
+
+    try:
+        descriptor = _write_memory_file(configuration)
+        try:
+            leash = (sys.executable, "-I", "-S", _LEASH_SCRIPT, str(os.getpid()))
+            popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
+                (*leash, program, "-c", f"/proc/self/fd/{descriptor}"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(descriptor,),
+            )
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return Unavailable(f"it cannot be started: {error.strerror}")
+    if popen.stdout is None or popen.stderr is None:
+        raise AssertionError("The process was started without pipes.")
+    return NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
+
+
+def _write_memory_file(content: bytes) -> int:
+    """Write an anonymous file that only this process and its children can read; returns its descriptor."""
+    descriptor = os.memfd_create("neuron-monitor.json")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    return descriptor
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is None:
+        return "it does not end, even when killed"
+    return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"

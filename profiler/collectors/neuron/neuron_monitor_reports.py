@@ -1,0 +1,296 @@
+"""Parses a line of neuron-monitor into immutable values."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TypeGuard, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from profiler.collectors.neuron import neuron_monitor_json as wire
+from profiler.core.json_fields import MAX_COUNT, Json, count, text
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
+
+MAX_BYTES = 2**50
+MAX_EVENTS = 10**12  # in one period
+MAX_SECONDS = 86_400
+# Twice the cores of the largest node. A record lists 128 and states how many more there are.
+MAX_CORES = 256
+_MAX_DEVICES = 256
+_MAX_CATEGORIES = 16  # neuron-monitor has 5 to 7
+_MAX_INDEX_DIGITS = 4
+_MAX_PROBLEMS = 8
+_MIN_PERCENT, _MAX_PERCENT = -1, 105
+_MAX_SHOWN_CHARS = 40
+
+_Group = TypeVar("_Group", bound=wire.Group)
+_Value = TypeVar("_Value")
+
+
+def bounded_count(limit: int, value: Json) -> int | None:
+    """The value if it is a whole number from 0 to ``limit``, else None."""
+    number = count(value)
+    return number if number is not None and number <= limit else None
+
+
+def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
+    """The sum of the values that are whole numbers from 0 to ``limit``; None if there is no such value."""
+    total: int | None = None
+    for value in values:
+        # A large report has 5,000 values, nearly all of them plain integers: the first test halves the time.
+        number = value if type(value) is int and 0 <= value <= limit else bounded_count(limit, value)
+        if number is not None:
+            total = (total or 0) + number
+    return total
+
+
+def percent(value: Json) -> float | None:
+    """The value brought within 0 to 100; None if it is no number, or further outside than rounding explains.
+
+    It can be slightly outside, because the measured period may be slightly too short.
+    """
+    if not _is_number(value) or not _MIN_PERCENT <= value <= _MAX_PERCENT:
+        return None
+    return float(min(max(value, 0), 100))
+
+
+def seconds(value: Json) -> float | None:
+    """The value if it is a number of seconds from 0 to one day, else None."""
+    return float(value) if _is_number(value) and 0 <= value <= MAX_SECONDS else None
+
+
+def nanoseconds(value: Json) -> int | None:
+    """A number of seconds, in whole nanoseconds."""
+    known = seconds(value)
+    return None if known is None else round(known * NS_PER_SECOND)
+
+
+def _is_number(value: Json) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class Latency(Struct, frozen=True, kw_only=True):
+    """Seconds per execution in one period; percentiles as the runtime computed them."""
+
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+    p100_seconds: float | None = None
+
+
+class RuntimeReport(Struct, frozen=True, kw_only=True):
+    """One process that uses the devices, over one period.
+
+    ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node. Every runtime
+    lists all cores, with 0 for the cores of others. Memory is a reading of the moment; its categories are sums over all
+    cores. ``completed`` and ``failed`` are the executions in the period.
+    """
+
+    utilization_percent: Mapping[int, float] | None = None
+    utilization_period_ns: int | None = None
+    core_memory_bytes: Mapping[int, int] = {}
+    memory_bytes_by_category: Mapping[str, int] = {}
+    device_memory_bytes: int | None = None
+    memory_period_ns: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+    latency: Latency | None = None
+
+
+class NeuronReport(Struct, frozen=True, kw_only=True):
+    """One report. Without runtimes, no process uses the devices.
+
+    ``ecc_uncorrected`` is by device and adds memory and SRAM; ``device_memory_size_bytes`` is the size of one device;
+    ``problems`` are the errors that neuron-monitor reports for parts of the report, and the values that are left out
+    because they are impossible.
+    """
+
+    runtimes: tuple[RuntimeReport, ...] = ()
+    ecc_uncorrected: Mapping[int, int] = {}
+    device_count: int | None = None
+    device_memory_size_bytes: int | None = None
+    problems: tuple[str, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(wire.Document)
+
+
+def decode_report(line: bytes) -> NeuronReport | Unavailable:
+    """Decode one line; returns the reason if it is not a report."""
+    try:
+        document = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return Unavailable(f"it printed a line that is not a JSON object: {error}")
+    if document == wire.Document():
+        return Unavailable("it printed a JSON object that is not a report")
+    return _ReportParser().report(document)
+
+
+class _ReportParser:
+    """Parses one document and collects the errors in it."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, None] = {}
+
+    def report(self, document: wire.Document) -> NeuronReport:
+        runtimes = [entry for entry in _as_list(document.neuron_runtime_data) if isinstance(entry, wire.Runtime)]
+        for runtime in runtimes:
+            self._has_no_error(runtime.error)
+        groups = [runtime.report for runtime in runtimes if isinstance(runtime.report, wire.RuntimeGroups)]
+        hardware = [entry.hw_counters for entry in groups]
+        if isinstance(document.system_data, wire.SystemData):
+            hardware.append(document.system_data.neuron_hw_counters)
+        info = document.neuron_hardware_info
+        if not isinstance(info, wire.HardwareInfo) or not self._has_no_error(info.error):
+            info = wire.HardwareInfo()
+        return NeuronReport(
+            runtimes=tuple(self._runtime(entry) for entry in groups if entry != wire.RuntimeGroups()),
+            ecc_uncorrected=self._ecc_uncorrected(hardware),
+            device_count=bounded_count(_MAX_DEVICES, info.neuron_device_count),
+            device_memory_size_bytes=bounded_count(MAX_BYTES, info.neuron_device_memory_size),
+            problems=tuple(self._problems)[:_MAX_PROBLEMS],
+        )
+
+    def _has_no_error(self, error: Json) -> bool:
+        problem = text(error)
+        if problem is not None:
+            self._problems[problem] = None
+        return problem is None
+
+    def _valid_group(self, group: Json, kind: type[_Group]) -> _Group:
+        """The group if neuron-monitor could read it, else an empty one."""
+        return group if isinstance(group, kind) and self._has_no_error(group.error) else kind()
+
+    def _runtime(self, groups: wire.RuntimeGroups) -> RuntimeReport:
+        cores = self._valid_group(groups.neuroncore_counters, wire.CoreCounters)
+        memory = self._valid_group(groups.memory_used, wire.MemoryUsed)
+        used = memory.neuron_runtime_used_bytes
+        if not isinstance(used, wire.UsedBytes):
+            used = wire.UsedBytes()
+        stats = self._valid_group(groups.execution_stats, wire.ExecutionStats)
+        if stats == wire.ExecutionStats():
+            stats = self._valid_group(groups.inference_stats, wire.ExecutionStats)
+        completed, failed = _executions(stats)
+        return RuntimeReport(
+            utilization_percent=self._utilization_percent(cores),
+            utilization_period_ns=nanoseconds(cores.period),
+            core_memory_bytes=self._core_memory_bytes(used.usage_breakdown),
+            memory_bytes_by_category=_memory_bytes_by_category(used.usage_breakdown),
+            device_memory_bytes=bounded_count(MAX_BYTES, used.neuron_device),
+            memory_period_ns=nanoseconds(memory.period),
+            completed=completed,
+            failed=failed,
+            latency=_latency(stats.latency_stats),
+        )
+
+    def _ecc_uncorrected(self, groups: list[wire.HardwareCounters | wire.UnexpectedJson]) -> Mapping[int, int]:
+        found: dict[int, int] = {}
+        for group in groups:
+            for device in _as_list(self._valid_group(group, wire.HardwareCounters).neuron_devices):
+                if not isinstance(device, wire.Device):
+                    continue
+                index = bounded_count(_MAX_DEVICES - 1, device.neuron_device_index)
+                errors = bounded_sum(MAX_EVENTS, (device.mem_ecc_uncorrected, device.sram_ecc_uncorrected))
+                if index is not None and errors is not None:
+                    # With runtime 1.x, every daemon reports the same devices.
+                    found[index] = max(errors, found.get(index, 0))
+        return found
+
+    def _utilization_percent(self, group: wire.CoreCounters) -> Mapping[int, float] | None:
+        cores = group.neuroncores_in_use
+        if not isinstance(cores, dict):
+            return None
+        found = {}
+        for index, core in self._iter_cores(cores):
+            value = core.neuroncore_utilization if isinstance(core, wire.Core) else None
+            used = percent(value)
+            if used is not None:
+                found[index] = used
+            elif _is_number(value):
+                self._add_impossible(f"the utilization of core {index}", value)
+        return found
+
+    def _core_memory_bytes(self, breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[int, int]:
+        """The sum over all categories, because newer versions of neuron-monitor add some."""
+        found = {}
+        for index, categories in self._iter_cores(_core_breakdowns(breakdown)):
+            used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
+            if used is not None:
+                found[index] = used
+        return found
+
+    def _iter_cores(self, cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
+        for key, value in cores.items():
+            index = _core_index(key)
+            if index is not None:
+                yield index, value
+            else:
+                self._add_impossible("the index of a core", key)
+
+    def _add_impossible(self, what: str, value: float | str) -> None:
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems[f"{what} is {_shown(value)}"] = None
+
+
+def _shown(value: float | str) -> str:
+    """The value as text. An integer of thousands of digits cannot be converted to text."""
+    if isinstance(value, int) and abs(value) > MAX_COUNT:
+        return "more than 2^63 - 1" if value > 0 else "less than -(2^63 - 1)"
+    return repr(value)[:_MAX_SHOWN_CHARS]
+
+
+def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, int]:
+    """The sum over the cores, by the categories of the report."""
+    found: dict[str, int] = {}
+    for categories in _core_breakdowns(breakdown).values():
+        # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.
+        if not isinstance(categories, dict) or (found and not any(categories.values())):
+            continue
+        for name, value in categories.items():
+            used = bounded_count(MAX_BYTES, value)
+            if used is not None and (name in found or len(found) < _MAX_CATEGORIES):
+                found[name] = found.get(name, 0) + used
+    return found
+
+
+def _core_breakdowns(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, wire.Numbers]:
+    cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
+    return cores if isinstance(cores, dict) else {}
+
+
+def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
+    """The completed executions, and the failed ones: all keys but ``completed``."""
+    summary = stats.execution_summary
+    if not isinstance(summary, dict):
+        summary = stats.inference_summary
+    if not isinstance(summary, dict):
+        return None, None
+    others = (value for name, value in summary.items() if name != "completed")
+    return bounded_count(MAX_EVENTS, summary.get("completed")), bounded_sum(MAX_EVENTS, others)
+
+
+def _latency(stats: wire.Latencies | wire.UnexpectedJson) -> Latency | None:
+    """The total latency, else the latency of the device; None if neither has a number."""
+    if not isinstance(stats, wire.Latencies):
+        return None
+    for percentiles in (stats.total_latency, stats.device_latency):
+        if isinstance(percentiles, dict):
+            latency = Latency(
+                p50_seconds=seconds(percentiles.get("p50")),
+                p99_seconds=seconds(percentiles.get("p99")),
+                p100_seconds=seconds(percentiles.get("p100")),
+            )
+            if latency != Latency():
+                return latency
+    return None
+
+
+def _as_list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+@lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
+def _core_index(key: str) -> int | None:
+    """The index that a key stands for; None for text that no index is written as, such as ``01``."""
+    is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS and key == str(int(key))
+    return int(key) if is_index and int(key) < MAX_CORES else None

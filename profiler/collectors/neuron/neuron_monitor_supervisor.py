@@ -1,0 +1,275 @@
+"""Keeps neuron-monitor running in a thread and passes on each report.
+
+:class:`SupervisionState` decides when to start, to give up waiting and to back off; :class:`NeuronMonitorSource` acts
+on it.
+"""
+
+import random
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.collectors.collector import StoppableThread, ThreadFailure
+from profiler.collectors.neuron import is_program
+from profiler.collectors.neuron.neuron_monitor_process import (
+    MAX_LINE_BYTES,
+    LineSplitter,
+    NeuronProcess,
+    configurations,
+    start_process,
+)
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.core.background import WakeEvent
+from profiler.core.clock import Clock
+from profiler.core.log import Log
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import SourceHealth, Unavailable
+
+MIN_BACKOFF_NS = NS_PER_SECOND
+MAX_BACKOFF_NS = 60 * NS_PER_SECOND
+EXITS_UNTIL_UNAVAILABLE = 5
+REPORTS_UNTIL_BACKOFF_RESET = 10
+_MIN_SILENCE_TIMEOUT_NS = 10 * NS_PER_SECOND
+_SILENCE_TIMEOUT_PERIODS = 5
+# Waits are lengthened by up to this share, so that the tasks of a machine do not start at the same time.
+_JITTER_SHARE = 0.25
+# The longest wait before the clock is read again.
+_MAX_WAIT_SECONDS = 1.0
+_TERMINATE_TIMEOUT_NS = NS_PER_SECOND
+# The share of the stop's time in which the process may end after SIGTERM; the rest is for SIGKILL.
+_TERMINATE_SHARE = 0.9
+_MAX_PROBLEMS_LOGGED = 10
+
+
+class SupervisionState(Struct, frozen=True, kw_only=True):
+    """The state of the supervision; each event returns the next state.
+
+    ``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, the time at which it counts
+    as silent. An empty run is one without a report: ``empty_runs`` counts all of them, ``consecutive_empty_runs`` those
+    since the last report.
+    """
+
+    silence_timeout_ns: int
+    deadline_ns: int = 0
+    is_running: bool = False
+    is_unavailable: bool = False
+    starts: int = 0
+    reports: int = 0
+    consecutive_empty_runs: int = 0
+    empty_runs: int = 0
+    backoff_ns: int = MIN_BACKOFF_NS
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return max(self.starts - 1, 0)
+
+    def is_start_due(self, now_ns: int) -> bool:
+        """Whether neuron-monitor is to be started now."""
+        return not self.is_running and now_ns >= self.deadline_ns
+
+    def is_silent(self, now_ns: int) -> bool:
+        """Whether neuron-monitor runs and has printed nothing until the deadline."""
+        return self.is_running and now_ns >= self.deadline_ns
+
+    def on_started(self, now_ns: int) -> "SupervisionState":
+        """A process was started."""
+        return replace(
+            self, is_running=True, starts=self.starts + 1, reports=0, deadline_ns=now_ns + self.silence_timeout_ns
+        )
+
+    def on_report(self, now_ns: int) -> "SupervisionState":
+        """A report was read."""
+        reports = self.reports + 1
+        return replace(
+            self,
+            reports=reports,
+            is_unavailable=False,
+            consecutive_empty_runs=0,
+            backoff_ns=MIN_BACKOFF_NS if reports >= REPORTS_UNTIL_BACKOFF_RESET else self.backoff_ns,
+            deadline_ns=now_ns + self.silence_timeout_ns,
+        )
+
+    def on_exit(self, now_ns: int, jitter: float) -> "SupervisionState":
+        """The process has ended or could not be started; ``jitter`` is a random number from 0 to 1."""
+        empty = 0 if self.is_running and self.reports else 1
+        consecutive = self.consecutive_empty_runs + empty
+        is_unavailable = consecutive >= EXITS_UNTIL_UNAVAILABLE
+        backoff_ns = MAX_BACKOFF_NS if is_unavailable else round(self.backoff_ns * (1 + _JITTER_SHARE * jitter))
+        return replace(
+            self,
+            is_running=False,
+            is_unavailable=is_unavailable,
+            consecutive_empty_runs=consecutive,
+            empty_runs=self.empty_runs + empty,
+            backoff_ns=min(2 * self.backoff_ns, MAX_BACKOFF_NS),
+            deadline_ns=now_ns + min(backoff_ns, MAX_BACKOFF_NS),
+        )
+
+    def on_missing_program(self, now_ns: int) -> "SupervisionState":
+        """The program does not exist."""
+        return replace(self, is_unavailable=True, deadline_ns=now_ns + MAX_BACKOFF_NS)
+
+
+def initial_supervision(period_seconds: int) -> SupervisionState:
+    """The first state, with a start due at once."""
+    return SupervisionState(
+        silence_timeout_ns=max(_MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND)
+    )
+
+
+class NeuronMonitorSource:
+    """Runs neuron-monitor and restarts it when it ends, is silent or was missing.
+
+    ``on_report`` is called in the source's thread with each report; it must be fast and must not raise. Failures are
+    logged once per change of state, errors within reports once each.
+    """
+
+    name = "neuron-monitor"
+
+    def __init__(
+        self,
+        program: str,
+        period_seconds: int,
+        on_report: Callable[[NeuronReport], None],
+        clock: Clock,
+        log: Log,
+        *,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._program = program
+        self._configurations = configurations(period_seconds)
+        self._on_report = on_report
+        self._clock = clock
+        self._log = log
+        self._jitter = jitter
+        self._health = SourceHealth(self.name, log)
+        self._logged_problems: set[str] = set()
+        self._state = initial_supervision(period_seconds)
+        self._stop_deadline_ns: int | None = None
+        self._wake: WakeEvent | None = None
+        self._thread: StoppableThread | None = None
+        self._process: NeuronProcess | None = None
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return self._state.restarts
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of neuron-monitor while it runs: a child of this process that is not part of the batch."""
+        process = self._process
+        return None if process is None else process.pid
+
+    @property
+    def failure(self) -> ThreadFailure | None:
+        """The error that ended the thread."""
+        return None if self._thread is None else self._thread.failure
+
+    def start(self) -> None:
+        """Start the thread and return at once. Only the first call does anything."""
+        if self._thread is None and self._stop_deadline_ns is None:
+            wake = self._wake = WakeEvent()
+            self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
+            self._thread.start()
+
+    def stop(self, max_seconds: float) -> None:
+        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL."""
+        if self._stop_deadline_ns is None:
+            self._stop_deadline_ns = self._clock.monotonic_ns() + round(_TERMINATE_SHARE * max_seconds * NS_PER_SECOND)
+        thread, wake = self._thread, self._wake
+        if thread is None or wake is None or thread.is_current:
+            return
+        has_ended = thread.stop(max_seconds)
+        process = self._process
+        if has_ended:
+            self._wake = None
+            wake.close()
+        elif process is not None:
+            process.kill()
+
+    def _run(self, wake: WakeEvent) -> None:
+        while self._stop_deadline_ns is None:
+            if not self._state.is_start_due(self._clock.monotonic_ns()):
+                wake.wait(self._seconds_until(self._state.deadline_ns))
+            elif (process := self._start_process(wake)) is not None:
+                self._read_reports(process)
+
+    def _start_process(self, wake: WakeEvent) -> NeuronProcess | None:
+        if not is_program(self._program):
+            self._state = self._state.on_missing_program(self._clock.monotonic_ns())
+            self._health.on_failure(Unavailable(f"there is no program {self._program}"))
+            return None
+        configuration = self._configurations[self._state.empty_runs % len(self._configurations)]
+        process = start_process(self._program, configuration, wake)
+        if isinstance(process, Unavailable):
+            self._on_run_failed(process.reason)
+            return None
+        self._state = self._state.on_started(self._clock.monotonic_ns())
+        self._process = process
+        return process
+
+    def _read_reports(self, process: NeuronProcess) -> None:
+        """Read reports until the process ends, is silent or is to stop; it is gone on return."""
+        splitter = LineSplitter()
+        is_silent = False
+        try:
+            while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
+                self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
+                is_silent = self._state.is_silent(self._clock.monotonic_ns())
+            self._terminate(process, splitter)
+        finally:
+            exit_reason = process.close()
+            self._process = None
+        # Without a log line: the end of the process is logged.
+        self._health.failures += splitter.finish()
+        if self._stop_deadline_ns is None:
+            self._on_run_failed(
+                f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if is_silent else exit_reason
+            )
+
+    def _terminate(self, process: NeuronProcess, splitter: LineSplitter) -> None:
+        if process.is_output_closed:
+            return
+        process.terminate()
+        deadline_ns = self._clock.monotonic_ns() + _TERMINATE_TIMEOUT_NS
+        while not process.is_output_closed:
+            # A stop may be requested during the loop.
+            left_seconds = self._seconds_until(
+                deadline_ns if self._stop_deadline_ns is None else min(deadline_ns, self._stop_deadline_ns)
+            )
+            if left_seconds <= 0:
+                return
+            self._parse_chunk(splitter, process.read(left_seconds))
+
+    def _parse_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
+        dropped = splitter.dropped
+        for line in splitter.feed(chunk):
+            report = decode_report(line)
+            if isinstance(report, Unavailable):
+                self._health.on_failure(report)
+                continue
+            self._state = self._state.on_report(self._clock.monotonic_ns())
+            self._health.on_success()
+            self._log_problems(report.problems)
+            self._on_report(report)
+        if splitter.dropped > dropped:
+            self._health.on_failure(Unavailable(f"it printed a line above {MAX_LINE_BYTES} bytes"))
+
+    def _on_run_failed(self, reason: str) -> None:
+        self._state = self._state.on_exit(self._clock.monotonic_ns(), self._jitter())
+        if self._state.is_unavailable:
+            # The same text each time, so that it is logged once.
+            reason = f"it ended {EXITS_UNTIL_UNAVAILABLE} times in a row without a report"
+        self._health.on_failure(Unavailable(reason))
+
+    def _log_problems(self, problems: tuple[str, ...]) -> None:
+        for problem in problems:
+            if problem not in self._logged_problems and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED:
+                self._logged_problems.add(problem)
+                self._log.warning("neuron-monitor could not read a part of its report", reason=problem)
+
+    def _seconds_until(self, moment_ns: int) -> float:
+        return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, _MAX_WAIT_SECONDS)

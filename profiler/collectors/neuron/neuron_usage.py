@@ -1,0 +1,247 @@
+"""The usage of the Neuron devices so far: takes reports and keeps aggregates of constant size."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.time_series import DeviceReadings, DeviceTotals
+from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
+from profiler.core.optional_math import max_known, sum_known
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
+from profiler.record.units import MIB, mebibytes
+
+# The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.
+_MIN_PERIOD_FRACTION = 0.5
+_LATENCY_DIGITS = 9
+
+
+class NeuronReadings(Struct, frozen=True, kw_only=True):
+    """The devices at the last report; executions and memory errors are counted since the first report.
+
+    ``reports`` counts the reports so far. A core that no process uses has neither utilization nor memory.
+    ``memory_bytes_by_category`` covers all devices as far as the report has categories; it is empty if a process could
+    not be read.
+    """
+
+    reports: int
+    utilization_percent: Mapping[int, float] = {}
+    core_memory_bytes: Mapping[int, int] = {}
+    device_memory_bytes: int | None = None
+    device_memory_size_bytes: int | None = None
+    memory_bytes_by_category: Mapping[str, int] = {}
+    completed: int | None = None
+    failed: int | None = None
+    latency: Latency = Latency()
+    ecc_uncorrected: int | None = None
+
+
+class _CoreStatistics:
+    """One core, weighted by the time in which a process used the devices."""
+
+    __slots__ = ("memory_bytes", "utilization_percent")
+
+    def __init__(self) -> None:
+        self.utilization_percent = TimeWeightedStatistics()
+        self.memory_bytes = TimeWeightedStatistics()
+
+
+class NeuronUsage:
+    """Aggregates the reports of a run. The thread of the reports may differ from the thread that reads the record.
+
+    Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization is therefore the
+    maximum over the runtimes, its memory the sum. Both count for the period of the report, and only while there is a
+    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed, the
+    idle ones with 0, so that a batch that uses 2 of 32 cores is recognized.
+
+    If one of several runtimes could not be read, zeros of the others are ignored, because the core may belong to the
+    unreadable one. An incomplete sum is ignored as well.
+
+    A period shorter than half the configured one is ignored for utilization. Its memory is a reading of the moment and
+    counts with the short period as its weight; its executions count in full.
+
+    ``has_devices`` is True if a device, or a process on one, was ever reported.
+    """
+
+    def __init__(self, period_seconds: int) -> None:
+        self._period_ns = period_seconds * NS_PER_SECOND
+        self._lock = threading.Lock()
+        self._cores: dict[int, _CoreStatistics] = {}
+        self._device_memory_bytes = TimeWeightedStatistics()
+        self._device_memory_size_bytes: int | None = None
+        self.has_devices = False
+        self._completed: int | None = None
+        self._failed: int | None = None
+        self._latency = Latency()
+        self._ecc: dict[int, MonotonicCounter] = {}
+        self._ecc_uncorrected = 0
+        self._latest = NeuronReadings(reports=0)
+        self._recent_percent = DeviceTotals()
+
+    def add(self, report: NeuronReport) -> None:
+        """Add the next report."""
+        with self._lock:
+            self.has_devices = self.has_devices or bool(
+                report.runtimes or report.device_count or report.ecc_uncorrected
+            )
+            accepted = self._add_utilization(report.runtimes)
+            for percent in accepted.values():
+                self._recent_percent.add(percent)
+            core_bytes, device_bytes = self._add_memory(report.runtimes)
+            latency = Latency()
+            for runtime in report.runtimes:
+                self._completed = sum_known(self._completed, runtime.completed)
+                self._failed = sum_known(self._failed, runtime.failed)
+                latency = _max_latency(latency, runtime.latency)
+            self._latency = _max_latency(self._latency, latency)
+            self._add_devices(report)
+            self._latest = NeuronReadings(
+                reports=self._latest.reports + 1,
+                utilization_percent=accepted,
+                core_memory_bytes=core_bytes,
+                device_memory_bytes=device_bytes,
+                memory_bytes_by_category=_by_category(report.runtimes),
+                latency=latency,
+            )
+
+    def latest(self) -> NeuronReadings | None:
+        """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
+        with self._lock:
+            if not self.has_devices:
+                return None
+            return replace(
+                self._latest,
+                device_memory_size_bytes=self._device_memory_size_bytes,
+                completed=self._completed,
+                failed=self._failed,
+                ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
+            )
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        """Add the cores' utilization since the last call."""
+        with self._lock:
+            into.neuron_percent.merge(self._recent_percent)
+            self._recent_percent = DeviceTotals()
+
+    def record(self, restarts: int) -> Neuron | None:
+        """The record's numbers so far; None if neither a device nor a runtime was ever reported."""
+        with self._lock:
+            if not self.has_devices:
+                return None
+            executions = NeuronExecutions(completed=self._completed, failed=self._failed)
+            latency = NeuronLatency(
+                p50_max=_rounded(self._latency.p50_seconds),
+                p99_max=_rounded(self._latency.p99_seconds),
+                p100_max=_rounded(self._latency.p100_seconds),
+            )
+            return Neuron(
+                cores=tuple(
+                    NeuronCore(
+                        index=index,
+                        utilization_percent=core.utilization_percent.distribution(),
+                        memory_used_mb=core.memory_bytes.distribution(per=MIB),
+                    )
+                    for index, core in sorted(self._cores.items())
+                ),
+                device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
+                device_memory_size_mb=mebibytes(self._device_memory_size_bytes),
+                executions=executions if executions != NeuronExecutions() else None,
+                latency_seconds=latency if latency != NeuronLatency() else None,
+                ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
+                restarts=restarts,
+            )
+
+    def _core(self, index: int) -> _CoreStatistics:
+        if index not in self._cores:
+            self._cores[index] = _CoreStatistics()
+        return self._cores[index]
+
+    def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> Mapping[int, float]:
+        """Add the utilization of a report; returns the accepted percentages by core."""
+        highest: dict[int, float] = {}
+        weight_ns = 0
+        all_known = True
+        for runtime in runtimes:
+            period_ns = self._covered_ns(runtime.utilization_period_ns)
+            if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._period_ns:
+                all_known = False
+                continue
+            weight_ns = max(weight_ns, period_ns)
+            for index, percent in runtime.utilization_percent.items():
+                highest[index] = max(percent, highest.get(index, 0.0))
+        accepted = {index: percent for index, percent in highest.items() if percent > 0 or all_known}
+        for index, percent in accepted.items():
+            self._core(index).utilization_percent.add(percent, weight_ns)
+        return accepted
+
+    def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
+        """Add the memory of a report; returns the accepted bytes by core, and the bytes on all devices."""
+        by_core: dict[int, int] = {}
+        weight_ns = 1  # a reading counts even if its period is 0
+        all_known = True
+        for runtime in runtimes:
+            if not _has_memory(runtime):
+                all_known = False
+                continue
+            weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_ns))
+            for index, used_bytes in runtime.core_memory_bytes.items():
+                by_core[index] = by_core.get(index, 0) + used_bytes
+        accepted = {index: used_bytes for index, used_bytes in by_core.items() if used_bytes > 0 or all_known}
+        for index, used_bytes in accepted.items():
+            self._core(index).memory_bytes.add(used_bytes, weight_ns)
+        on_devices = [runtime.device_memory_bytes for runtime in runtimes]
+        device_bytes = None if None in on_devices else sum_known(*on_devices)
+        if device_bytes is not None:
+            self._device_memory_bytes.add(device_bytes, weight_ns)
+        return accepted, device_bytes
+
+    def _add_devices(self, report: NeuronReport) -> None:
+        """Add the capacity, and memory errors as their increase since the first report.
+
+        It is not documented whether the counts are per period or cumulative since the driver was loaded. If they are
+        cumulative, this is their increase during the run, without earlier errors. If they are per period, this is at
+        most their sum, and less only if two periods in a row have errors: a count below the previous one counts in
+        full. Neither case overstates the errors.
+        """
+        if report.device_count and report.device_memory_size_bytes:
+            self._device_memory_size_bytes = report.device_count * report.device_memory_size_bytes
+        for device, errors in report.ecc_uncorrected.items():
+            self._ecc_uncorrected += self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
+
+    def _covered_ns(self, period_ns: int | None) -> int:
+        """The period that a group covers; the configured one if the group does not report it."""
+        return self._period_ns if period_ns is None else period_ns
+
+
+def _has_memory(runtime: RuntimeReport) -> bool:
+    """Whether the runtime reported its memory; runtime 1.x reports no memory by core."""
+    return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
+
+
+def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
+    """The sums over all runtimes; empty if one of them could not be read."""
+    categories: dict[str, int] = {}
+    for runtime in runtimes:
+        if not _has_memory(runtime):
+            return {}
+        for category, used_bytes in runtime.memory_bytes_by_category.items():
+            categories[category] = categories.get(category, 0) + used_bytes
+    return categories
+
+
+def _max_latency(known: Latency, other: Latency | None) -> Latency:
+    """The maximum of each percentile, because percentiles of several periods cannot be merged."""
+    if other is None:
+        return known
+    return Latency(
+        p50_seconds=max_known(known.p50_seconds, other.p50_seconds),
+        p99_seconds=max_known(known.p99_seconds, other.p99_seconds),
+        p100_seconds=max_known(known.p100_seconds, other.p100_seconds),
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, _LATENCY_DIGITS)

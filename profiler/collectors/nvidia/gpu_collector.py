@@ -1,0 +1,290 @@
+"""Collects GPU readings in a thread and follows how the driver answers."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.collector import PeriodicReader, TimeWaiter, with_source
+from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
+from profiler.collectors.nvidia.gpu_readings import GpuReading
+from profiler.collectors.nvidia.gpu_usage import GpuReadings, GpuUsage
+from profiler.core.clock import Clock
+from profiler.core.log import Log
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.readers import SourceHealth, Unavailable
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.accelerators import WHOLE_INSTANCE
+from profiler.record.model import Record
+
+_HANG_THRESHOLD_NS = 5 * NS_PER_SECOND
+_FINAL_READING_MISSING = (
+    "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the last "
+    "reading, are missing."
+)
+# Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
+COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
+# A healthy driver answers within this time. Opening it may take seconds, which the end of a run does not wait for.
+_RESPONSE_NS = 50 * NS_PER_MS
+_REQUIREMENTS = (
+    "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
+)
+_NO_GPU_MATCHES = (
+    "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
+    "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
+)
+
+# Receives each reading: mean utilization in percent and bytes in use, over all GPUs.
+GpuListener = Callable[[float | None, int | None], None]
+
+
+class DriverHealth:
+    """Follows the calls into the driver: whether one hangs, and since when reading fails."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._busy_since_ns: int | None = None
+        self._read_error: str | None = None
+        self._is_final_reading_missing = False
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call into the driver."""
+        self._busy_since_ns = self._clock.monotonic_ns()
+        try:
+            yield
+        finally:
+            self._busy_since_ns = None
+
+    def on_success(self) -> None:
+        """A reading succeeded."""
+        self._read_error = None
+
+    def on_failure(self, reason: str) -> None:
+        """A reading failed after earlier ones had succeeded; the first reason in a row is kept."""
+        if self._read_error is None:
+            since = format_ms(self._clock.wall_ns())
+            self._read_error = f"NVML could not be read since {since}, and the GPUs' numbers end there: {reason}."
+
+    def final_reading_done(self, *, in_time: bool) -> None:
+        """A final reading was requested; ``in_time`` is False if it timed out."""
+        self._is_final_reading_missing = not in_time
+
+    def busy_ns(self) -> int | None:
+        """How long the current call has lasted, in nanoseconds; None outside of a call."""
+        since_ns = self._busy_since_ns
+        return None if since_ns is None else self._clock.monotonic_ns() - since_ns
+
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about the readings that are missing because of the driver."""
+        hanging_ns = self.busy_ns() or 0
+        no_answer = _FINAL_READING_MISSING if self._is_final_reading_missing else None
+        if hanging_ns >= _HANG_THRESHOLD_NS:
+            seconds = hanging_ns // NS_PER_SECOND
+            no_answer = f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
+        return tuple(text for text in (self._read_error, no_answer) if text is not None)
+
+
+class GpuSource(Protocol):
+    """Reads all GPUs; called from one thread only."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in ``sampling.sources``."""
+        ...
+
+    @property
+    def permanently_unavailable(self) -> bool:
+        """Whether there is nothing to read and never will be."""
+        ...
+
+    @property
+    def is_driver_missing(self) -> bool:
+        """Whether the last failure was a missing driver, which is normal on most machines."""
+        ...
+
+    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+        """Read all GPUs now; ``counters`` includes the slow counters."""
+        ...
+
+    def close(self) -> None:
+        """Shut the driver library down."""
+        ...
+
+
+class GpuCollector:
+    """Reads the GPUs at every tick.
+
+    Args:
+        source: Reads the GPUs.
+        scope: Determines which GPUs are the batch's.
+        clock: Places the ticks.
+        log: Gets a line for each change of state.
+        interval_ns: The distance of the ticks.
+        is_required: A GPU is expected (setting ``on``): warn if there is none.
+        listener: Receives the totals of each reading.
+    """
+
+    def __init__(
+        self,
+        source: GpuSource,
+        scope: GpuScope,
+        clock: Clock,
+        log: Log,
+        interval_ns: int,
+        *,
+        is_required: bool,
+        listener: GpuListener | None = None,
+    ) -> None:
+        self.name = source.name
+        self._source = source
+        self._scope = scope
+        self._clock = clock
+        self._is_required = is_required
+        self._listener = listener
+        self._usage = GpuUsage(interval_ns)
+        self._driver_health = DriverHealth(clock)
+        self._health = SourceHealth("NVML", log)
+        self._log = log
+        self._has_warned = False
+        self._problem: str | None = None
+        self._lock = threading.Lock()
+        self._counters_due_ns = 0
+        self._reader = PeriodicReader(
+            "gpu", self._read, self._close_source, waiter=TimeWaiter(), clock=clock, interval_ns=interval_ns
+        )
+
+    @property
+    def has_data(self) -> bool:
+        """Whether at least one reading succeeded."""
+        return self._usage.readings > 0
+
+    def start(self) -> None:
+        """Start reading. The thread also opens the driver."""
+        self._reader.start()
+
+    @property
+    def startup_error(self) -> str | None:
+        """Why a required GPU has no readings; None if there are some or no GPU is required."""
+        return self._problem if self._is_required and not self.has_data else None
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        """Determine the batch's GPUs from the environment of its running processes."""
+        self._scope.discover(container)
+
+    def final_reading(self, max_seconds: float) -> None:
+        """Take one reading with all counters. Without any reading so far, only wait for the first one."""
+        if not self._reader.is_started:
+            return
+        if not self.has_data:
+            self._await_first_reading(max_seconds)
+            return
+        self._driver_health.final_reading_done(in_time=self._reader.final_reading(max_seconds))
+
+    def _await_first_reading(self, max_seconds: float) -> None:
+        """A command may end before the driver has answered once. Wait for it only if a GPU is required."""
+        if not self._is_required or self._problem is not None:
+            return
+        if not self._reader.wait_for_first_reading(max_seconds):
+            self._report_missing(
+                "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
+            )
+
+    def stop(self, max_seconds: float) -> None:
+        """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
+        response_left_ns = max(_RESPONSE_NS - (self._driver_health.busy_ns() or 0), 0)
+        first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
+        if not self._reader.stop(first_seconds) and self._driver_health.busy_ns() is None:
+            self._reader.stop(max_seconds - first_seconds)
+
+    def add_to_record(self, record: Record) -> Record:
+        """Return the record with ``gpus``, and with ``gpuScope`` if they are not known to be the batch's.
+
+        After an error has ended the readings, checkpoints have no ``gpus``.
+        """
+        failure = self._reader.failure
+        stopped = () if failure is None else (failure.sentence("GPU values"),)
+        if stopped and record.status == "running":
+            return with_source(record, None, stopped)
+        with self._lock:
+            selection = resolve(self._scope.selection_for(record.container.name), self._usage.facts())
+            gpus = self._usage.gpus(selection.selectors)
+        matches_none = self.has_data and bool(selection.selectors) and not gpus
+        if gpus:
+            record = replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
+        warnings = (*self._warnings(matches_none=matches_none), *stopped)
+        return with_source(record, self.name if self.has_data else None, warnings)
+
+    def latest(self) -> GpuReadings | None:
+        """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
+        if self._reader.failure is not None:
+            return None
+        with self._lock:
+            selection = resolve(self._scope.selection_for_all(), self._usage.facts())
+            gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
+        return GpuReadings(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        """Add the readings of the batches' GPUs since the last call."""
+        with self._lock:
+            selection = resolve(self._scope.selection_for_all(), self._usage.facts())
+            self._usage.take_readings(selection.selectors, into)
+
+    def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
+        """Sentences about missing numbers and their reasons."""
+        with self._lock:
+            notes = self._usage.notes()
+        absence = None if self.has_data else self._problem
+        mismatch = _NO_GPU_MATCHES if matches_none else None
+        driver_warnings = self._driver_health.warnings() if absence is None else ()
+        return (*notes, *(text for text in (absence, mismatch) if text is not None), *driver_warnings)
+
+    def _read(self, *, is_complete: bool) -> bool:
+        """Take one reading; returns False if there is nothing to read and never will be."""
+        if self._source.permanently_unavailable:
+            return False
+        self.tick(counters=is_complete)
+        return True
+
+    def _close_source(self) -> None:
+        with self._driver_health.call():
+            self._source.close()
+
+    def tick(self, *, counters: bool = False) -> None:
+        """Take one reading. The slow counters are included with ``counters``, else every 10 s for each GPU."""
+        now_ns = self._clock.monotonic_ns()
+        with_counters = counters or now_ns >= self._counters_due_ns
+        with self._driver_health.call():
+            reading = self._source.read(counters=with_counters)
+        if isinstance(reading, Unavailable):
+            self._on_failure(reading)
+            return
+        self._health.on_success()
+        self._driver_health.on_success()
+        if with_counters:
+            self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
+        with self._lock:
+            self._usage.add(reading, now_ns, self._clock.wall_ns())
+            percent, memory_bytes = self._usage.latest_totals()
+        if self._listener is not None:
+            self._listener(percent, memory_bytes)
+
+    def _on_failure(self, failure: Unavailable) -> None:
+        """Log the failure if a GPU was readable before or, once, if one is required; else only the record has it."""
+        if self.has_data:
+            self._health.on_failure(failure)
+            self._driver_health.on_failure(failure.reason)
+            return
+        if self._is_required:
+            self._report_missing(f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_REQUIREMENTS}")
+        elif not self._source.is_driver_missing:
+            self._problem = f"There is a GPU that cannot be read: {failure.reason}."
+
+    def _report_missing(self, problem: str) -> None:
+        self._problem = problem
+        if not self._has_warned:
+            self._has_warned = True
+            self._log.warning(problem)

@@ -1,0 +1,113 @@
+"""The NVIDIA driver library (NVML): detection, the Python binding, and what to do about each error.
+
+The binding ``pynvml`` is imported only on machines with a driver.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from importlib import import_module
+from typing import Any, Protocol
+
+from profiler.readers import Unavailable
+
+# The container toolkit adds the device node with any GPU, and the library with the driver capability "utility".
+_DEVICE = "/dev/nvidiactl"
+_LIBRARY = "libnvidia-ml.so.1"
+_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/wsl/lib",
+)
+_BINDING = "pynvml"
+NOT_INSTALLED = (
+    "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: "
+    "install task-profiler with its extra, pip install 'task-profiler[gpu]'"
+)
+
+# Error numbers of nvml.h.
+UNINITIALIZED = 1
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+LIB_RM_VERSION_MISMATCH = 18
+NO_DATA = 21
+ARGUMENT_VERSION_MISMATCH = 25
+GPU_NOT_FOUND = 28
+
+
+class Nvml(Protocol):
+    """The constants of the module ``pynvml``. Its functions are called by name, see ``call_nvml``."""
+
+    @property
+    def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name
+        """The exception that every function raises; its ``value`` is the error number."""
+        ...
+
+    nvmlMemory_v2: int  # noqa: N815  as above
+    NVML_CLOCK_SM: int
+    NVML_TEMPERATURE_GPU: int
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int
+    NVML_VOLATILE_ECC: int
+    nvmlEventTypeXidCriticalError: int  # noqa: N815  as above
+
+
+def is_driver_present(library_path: str | None, exists: Callable[[str], bool]) -> bool:
+    """Whether this machine or container has an NVIDIA device node or driver library.
+
+    Args:
+        library_path: ``LD_LIBRARY_PATH``.
+        exists: Tests for a path.
+    """
+    folders = (*(folder for folder in (library_path or "").split(":") if folder), *_FOLDERS)
+    return exists(_DEVICE) or any(exists(f"{folder}/{_LIBRARY}") for folder in folders)
+
+
+def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
+    """Import the module ``pynvml``; returns the reason if it is not installed."""
+    try:
+        nvml: Nvml = import_name(_BINDING)
+    except ImportError:
+        return Unavailable(NOT_INSTALLED)
+    return nvml
+
+
+class ErrorAction(Enum):
+    """What to do about an NVML error."""
+
+    UNSUPPORTED = "this GPU does not support the call: do not repeat it"
+    NO_VALUE = "the GPU has no value at the moment"
+    PERMISSION_DENIED = "the container lacks the permission for the call"
+    RETRY = "the error may be transient: try again"
+    DEVICE_LOST = "this GPU is lost; the others still work"
+    REINITIALIZE = "the driver was replaced: shut NVML down and initialize it again"
+    NO_DRIVER = "no driver is installed or loaded"
+
+
+_ACTIONS = {
+    NOT_SUPPORTED: ErrorAction.UNSUPPORTED,
+    FUNCTION_NOT_FOUND: ErrorAction.UNSUPPORTED,
+    ARGUMENT_VERSION_MISMATCH: ErrorAction.UNSUPPORTED,
+    NOT_FOUND: ErrorAction.NO_VALUE,
+    NO_DATA: ErrorAction.NO_VALUE,
+    NO_PERMISSION: ErrorAction.PERMISSION_DENIED,
+    GPU_IS_LOST: ErrorAction.DEVICE_LOST,
+    RESET_REQUIRED: ErrorAction.DEVICE_LOST,
+    GPU_NOT_FOUND: ErrorAction.DEVICE_LOST,
+    UNINITIALIZED: ErrorAction.REINITIALIZE,
+    LIB_RM_VERSION_MISMATCH: ErrorAction.REINITIALIZE,
+    LIBRARY_NOT_FOUND: ErrorAction.NO_DRIVER,
+    DRIVER_NOT_LOADED: ErrorAction.NO_DRIVER,
+}
+
+
+def action_for_error(value: int | None) -> ErrorAction:
+    """What to do about an error number; unknown errors are retried."""
+    return _ACTIONS.get(value, ErrorAction.RETRY) if value is not None else ErrorAction.RETRY

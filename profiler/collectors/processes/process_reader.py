@@ -1,0 +1,166 @@
+"""The process source: tracks the processes of another container of the task from reading to reading.
+
+They are visible if the task shares its process ids (``"pidMode": "task"``). ``/proc/PID/cgroup`` shows which of them
+belong to the container. Any user can read the files used here.
+
+Readings skip what cannot have changed. New processes are looked for only if the kernel has assigned a process id since
+the last reading. Memory without a page fault has not grown, so the expensive file ``status`` is not read again.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from profiler.collectors.processes.discovery import is_in_container
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers.linux import proc
+from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
+from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
+
+# Each tracked process keeps two files open; the usual limit is 1024 open files.
+_MAX_OPEN_PROCESSES = 100
+# A process that is moved into the container's control group gets no new id, so all processes are scanned at times.
+_FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
+
+
+class ProcessSnapshot(Struct, frozen=True, kw_only=True):
+    """The present processes, and those that have ended since the last reading as they were last seen alive.
+
+    ``missed_pids`` counts the ids assigned since then that no live process has: short processes, threads and processes
+    of other containers; 0 if the kernel does not show the last id. ``main_pid`` is the process that the container was
+    started with.
+    """
+
+    processes: tuple[ProcessReading, ...] = ()
+    ended: tuple[ProcessReading, ...] = ()
+    missed_pids: int = 0
+    main_pid: int | None = None
+
+
+class ContainerProcesses:
+    """Tracks the processes of one container. Not thread-safe.
+
+    With several processes, a process's share of the memory is its anonymous memory: only a process's own user may read
+    how its file pages are shared.
+    """
+
+    def __init__(
+        self,
+        docker_id: str,
+        monotonic_ns: Callable[[], int],
+        proc_folder: str = "/proc",
+        cpu_clock: CpuClock = own_cpu_ns,
+        *,
+        with_arguments: bool = False,
+    ) -> None:
+        self._docker_id = docker_id
+        self._monotonic_ns = monotonic_ns
+        self._folder = proc_folder
+        self._cpu_clock = cpu_clock
+        self._with_arguments = with_arguments
+        self._ns_per_tick = proc.ns_per_tick()
+        self._tracked: dict[int, TrackedProcess] = {}
+        self._known_pids: set[int] = set()
+        self._last_pid: int | None = None
+        self._next_full_scan_ns = 0
+        self._first_pid: int | None = None
+
+    def read(self) -> ProcessSnapshot:
+        """Read the container's processes now; none if they are not visible."""
+        missed_pids = self._track_new_processes()
+        ended, never_alive = self._refresh_tracked()
+        if self._first_pid not in self._tracked:
+            self._first_pid = self._find_main_pid()
+        readings = (tracked.reading for tracked in self._tracked.values())
+        return ProcessSnapshot(
+            processes=tuple(reading for reading in readings if reading is not None),
+            ended=tuple(ended),
+            missed_pids=missed_pids + never_alive,
+            main_pid=self._first_pid,
+        )
+
+    def close(self) -> None:
+        """Close the files of all processes."""
+        for tracked in self._tracked.values():
+            tracked.close()
+        self._tracked.clear()
+
+    def _track_new_processes(self) -> int:
+        """Start tracking new processes; returns the number of new ids that no present process has."""
+        last_pid, before, now_ns = self._read_last_pid(), self._last_pid, self._monotonic_ns()
+        is_full_scan = now_ns >= self._next_full_scan_ns
+        if last_pid is not None and last_pid == before and not is_full_scan:
+            return 0
+        listed = set(proc.all_pids(self._folder))
+        appeared = listed - self._known_pids
+        # After the largest id the kernel starts again at small ones: a known id may then be a new process.
+        has_wrapped = last_pid is not None and before is not None and last_pid < before
+        ending = 0
+        for pid in sorted(listed if is_full_scan or has_wrapped else appeared):
+            if pid in self._tracked:
+                continue
+            if is_in_container(f"{self._folder}/{pid}", self._docker_id):
+                self._track(pid)
+            elif pid in appeared and self._is_ending(pid):
+                ending += 1
+        if is_full_scan:
+            self._next_full_scan_ns = now_ns + _FULL_SCAN_INTERVAL_NS
+        self._known_pids, self._last_pid = listed, last_pid
+        if last_pid is None or before is None:
+            return 0
+        return max(last_pid - before - len(appeared), 0) + ending
+
+    def _is_ending(self, pid: int) -> bool:
+        """Whether the process is exiting; cgroup v1 shows it in no container from then on."""
+        stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
+        return stat is None or stat.is_exiting
+
+    def _read_last_pid(self) -> int | None:
+        """The id that this process namespace assigned last: the last word of ``/proc/loadavg``."""
+        words = (proc.read(f"{self._folder}/loadavg") or b"").split()
+        return int(words[-1]) if words and words[-1].isdigit() else None
+
+    def _track(self, pid: int) -> None:
+        keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
+        self._tracked[pid] = TrackedProcess(
+            pid,
+            self._folder,
+            self._cpu_clock,
+            self._ns_per_tick,
+            keep_open=keep_open,
+            with_arguments=self._with_arguments,
+        )
+
+    def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
+        """Read all tracked processes.
+
+        Returns:
+            The processes that have ended since the last reading, and the number of processes that were never seen
+            alive. An ended process stays tracked until its parent has waited for it.
+        """
+        several = len(self._tracked) > 1
+        ended: list[ProcessReading] = []
+        never_alive = 0
+        for pid, tracked in list(self._tracked.items()):
+            was_alive = tracked.is_alive
+            if not tracked.refresh(several=several):
+                tracked.close()
+                del self._tracked[pid]
+                self._known_pids.discard(pid)
+            if not was_alive or tracked.is_alive:
+                continue
+            if tracked.last_alive is None:
+                never_alive += 1
+            else:
+                ended.append(tracked.last_alive)
+        return ended, never_alive
+
+    def _find_main_pid(self) -> int | None:
+        """The oldest process with a parent outside of the container; ``docker exec`` starts others later."""
+        entry_processes = (
+            tracked.reading
+            for tracked in self._tracked.values()
+            if tracked.reading is not None and tracked.parent_pid not in self._tracked
+        )
+        oldest = min(entry_processes, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
+        return None if oldest is None else oldest.pid

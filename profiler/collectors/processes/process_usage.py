@@ -1,0 +1,356 @@
+"""The usage of one batch by its processes: takes readings and keeps aggregates of constant size.
+
+:class:`SourceComparison` compares them with the task stats of the same container.
+"""
+
+from collections import deque
+
+from msgspec import Struct
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.statistics import MonotonicCounter
+from profiler.collectors.processes.process_reader import ProcessSnapshot
+from profiler.collectors.processes.usage_by_command import OomKillCounts, OomKillTracker, ProcessTotals, ShowArguments
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers.cgroup.container_group import GroupReading
+from profiler.readers.cgroup.hierarchy import GroupPeak
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux.process_tree import TreeCpu, TreeMemory
+from profiler.record.units import MIB
+
+# On Fargate the task stats are up to 10 s old on arrival.
+_MAX_PENDING = 64
+_CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
+_MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
+_MIN_COMPARISONS = 3
+# A rate over a step of a few milliseconds is mostly rounding of the counters.
+_MIN_STEP_FRACTION = 0.5
+# A reading of all processes takes at most this long after its time stamp.
+_MAX_READING_NS = NS_PER_SECOND // 10
+
+
+class Reading(Struct, frozen=True, gc=False):
+    """CPU time and memory of all processes together at a moment of the wall clock."""
+
+    read_ns: int
+    cpu_ns: int | None
+    memory_bytes: int | None
+
+
+class SourceComparison:
+    """Compares the readings of the processes with the task stats.
+
+    CPU time is compared over the whole run; memory at each sample, where the majority decides because a spike may show
+    in one source only. With too few samples to compare, the sources count as agreeing.
+    """
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque(maxlen=_MAX_PENDING)
+        self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
+        self._before_reset_ns = (0, 0)
+        self._first_cpu_ns: tuple[int, int] | None = None
+        self._last_cpu_ns: tuple[int, int] | None = None
+        self._comparisons = 0
+        self._comparisons_above = 0
+        self._comparisons_below = 0
+        self._stats_bytes = 0
+        self._excess_bytes = 0
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats."""
+        self._pending.append(sample)
+
+    def on_reading(self, reading: Reading) -> None:
+        """Add a reading of the processes, later than the last one."""
+        if self._readings and reading.read_ns <= self._readings[-1].read_ns:
+            self._readings.clear()
+        self._readings.append(reading)
+        while self._pending and self._pending[0].read_ns <= reading.read_ns:
+            self._compare(self._pending.popleft())
+
+    @property
+    def cpu_agrees(self) -> bool:
+        """Whether the CPU time agrees to 5 % or 0.5 s."""
+        stats_ns, processes_ns = self._cpu_growth_ns()
+        return abs(processes_ns - stats_ns) <= max(_CPU_TOLERANCE * stats_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+
+    @property
+    def memory_agrees(self) -> bool:
+        """Whether the memory is neither higher nor lower, by more than 10 % or 32 MiB, in most of the samples."""
+        return not (self.counts_shared_memory_twice or self._is_majority(self._comparisons_below))
+
+    @property
+    def counts_shared_memory_twice(self) -> bool:
+        """Whether the sum over the processes exceeds the memory in use, because shared pages count for each of them."""
+        return self._is_majority(self._comparisons_above)
+
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each difference."""
+        found = []
+        if not self.cpu_agrees:
+            stats_ns, processes_ns = self._cpu_growth_ns()
+            found.append(
+                f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
+                f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; "
+                "the time series is from the task stats."
+            )
+        if not self.memory_agrees:
+            stats_bytes = self._stats_bytes // self._comparisons
+            processes_bytes = stats_bytes + self._excess_bytes // self._comparisons
+            reason = (
+                "memory that the processes share"
+                if self.counts_shared_memory_twice
+                else "mapped page cache, tmpfs or kernel memory"
+            )
+            found.append(
+                f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
+                f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
+            )
+        return tuple(found)
+
+    def _compare(self, sample: ContainerSample) -> None:
+        later = next((reading for reading in self._readings if reading.read_ns >= sample.read_ns), None)
+        earlier = next((reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns), None)
+        if earlier is None or later is None:
+            return
+        if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
+            pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
+            if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
+                # A restarted container: what it used after the last sample is in no sample.
+                self._before_reset_ns, self._first_cpu_ns = self._cpu_growth_ns(), None
+            self._first_cpu_ns = self._first_cpu_ns or pair
+            self._last_cpu_ns = pair
+        if sample.memory_used_bytes is not None and earlier.memory_bytes is not None and later.memory_bytes is not None:
+            low, high = sorted((earlier.memory_bytes, later.memory_bytes))
+            nearest = min(max(sample.memory_used_bytes, low), high)
+            self._comparisons += 1
+            self._stats_bytes += sample.memory_used_bytes
+            excess_bytes = nearest - sample.memory_used_bytes
+            self._excess_bytes += excess_bytes
+            tolerance_bytes = max(_MEMORY_TOLERANCE * sample.memory_used_bytes, _MEMORY_TOLERANCE_BYTES)
+            self._comparisons_above += excess_bytes > tolerance_bytes
+            self._comparisons_below += -excess_bytes > tolerance_bytes
+
+    def _cpu_growth_ns(self) -> tuple[int, int]:
+        if self._first_cpu_ns is None or self._last_cpu_ns is None:
+            return 0, 0
+        first, last, before = self._first_cpu_ns, self._last_cpu_ns, self._before_reset_ns
+        return before[0] + last[0] - first[0], before[1] + last[1] - first[1]
+
+    def _is_majority(self, moments: int) -> bool:
+        return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
+
+
+def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int) -> int:
+    """A counter's value at a moment between two readings, by linear interpolation."""
+    step_ns = later.read_ns - earlier.read_ns
+    return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
+
+
+class StatsPeak:
+    """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
+
+    The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
+    bound only for what was seen before it was read, and only until the container starts anew.
+    """
+
+    def __init__(self) -> None:
+        self._read_ns = 0
+        self._bytes: int | None = None
+        self._needed_ns = 0
+        self._is_usable = True
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats. A lower mark than before is that of a new control group."""
+        mark_bytes = sample.memory_usage_peak_bytes
+        if mark_bytes is not None and sample.read_ns > self._read_ns:
+            self._is_usable = self._is_usable and mark_bytes >= (self._bytes or 0)
+            self._read_ns, self._bytes = sample.read_ns, mark_bytes
+
+    def on_rise(self, read_ns: int) -> None:
+        """The processes' peak has risen in a reading that began at ``read_ns``."""
+        self._needed_ns = read_ns + _MAX_READING_NS
+
+    def on_restart(self) -> None:
+        """The container was started anew: its mark no longer covers what was seen before."""
+        self._is_usable = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The bound; None if no mark was read since the last rise."""
+        return self._bytes if self._is_usable and self._read_ns >= self._needed_ns else None
+
+
+class ReadingContext(Struct, frozen=True, kw_only=True):
+    """The time of a reading on both clocks, and the incarnation of the container.
+
+    An incarnation is one control group of one Docker id. ``started_ns`` is the start of the run. ``is_new`` is False if
+    the container was restarted before it was first read.
+    """
+
+    docker_id: str
+    incarnation: int
+    monotonic_ns: int
+    wall_ns: int
+    started_ns: int | None = None
+    is_new: bool = True
+
+
+class BatchProcesses:
+    """Aggregates the readings of one batch container by name, over all its incarnations.
+
+    CPU time and memory come from the control group if it is readable, else from the processes.
+    """
+
+    def __init__(self, interval_ns: int, show_arguments: ShowArguments, series_points: int = 0) -> None:
+        self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
+        self._docker_id: str | None = None
+        self._incarnation: int | None = None
+        self._earlier_tree_ns = 0
+        self._wall_offset_ns: int | None = None
+        self._tree_cpu = TreeCpu()
+        self._tree_memory = TreeMemory()
+        self._group_cpu = MonotonicCounter()
+        self._group_kills: int | None = None
+        self._last_added_ns: int | None = None
+        self._threads = 0
+        self._is_end_observed = False
+        self._is_mark_current = False
+        self._has_missed_end = False
+        self._mark_bytes: int | None = None
+        self._max_cache_bytes = 0
+        self._group_used_bytes: int | None = None
+        self.has_data = False
+        self.usage = ContainerUsage(interval_ns, series_points)
+        self.demand = CpuDemand()
+        self.totals = ProcessTotals(show_arguments)
+        self.kills = OomKillTracker()
+        self.comparison = SourceComparison()
+        self._stats_peak = StatsPeak()
+
+    def on_sample(self, sample: ContainerSample) -> None:
+        """Add a sample of the task stats of this container."""
+        self.comparison.on_sample(sample)
+        self._stats_peak.on_sample(sample)
+
+    def add(
+        self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
+    ) -> None:
+        """Add a reading of the processes and, if readable, of their control group."""
+        if context.incarnation != self._incarnation:
+            self._begin(context)
+        processes = snapshot.processes
+        is_alive = any(process.rss_bytes is not None for process in processes)
+        self.has_data = self.has_data or is_alive
+        self.totals.add(processes)
+        used_bytes = self._add_group(group, is_alive=is_alive)
+        group_kills, self._group_kills = self._group_kills, None
+        self.kills.add(
+            OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
+        )
+        memory = self._tree_memory
+        before = memory.peak_bytes, memory.largest_mark_bytes
+        tree_bytes = memory.add(processes)
+        if before != (memory.peak_bytes, memory.largest_mark_bytes):
+            self._stats_peak.on_rise(context.wall_ns)
+        self._tree_cpu.add(processes, 0)
+        if is_alive:
+            self._threads = sum(process.threads for process in processes)
+            self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
+
+    def add_early_group(self, group: GroupReading) -> None:
+        """Add a reading of the control group before the processes are read. It adds no sample."""
+        self._add_group(group, is_alive=True)
+
+    def add_group(self, group: GroupReading, context: ReadingContext) -> None:
+        """Add a reading of the control group alone, between two readings of the processes."""
+        self._add_sample(self._add_group(group, is_alive=True), self._threads, context)
+
+    @property
+    def cpu_ns(self) -> int:
+        """The CPU time of all incarnations, in nanoseconds: each source counts every process once."""
+        return max(self._group_cpu.total or 0, self._earlier_tree_ns + self._tree_cpu.total_ns)
+
+    def group_peak(self, *, is_running: bool) -> GroupPeak:
+        """The control group's high-water mark, and whether it covers all processes.
+
+        It covers them if the mark of every incarnation was read after the end of its last process. For a batch that is
+        running, the mark of the last reading suffices.
+        """
+        is_complete = self._is_end_observed or (is_running and self._is_mark_current)
+        return GroupPeak(
+            size_bytes=self._mark_bytes,
+            cache_bytes=self._max_cache_bytes,
+            includes_all_processes=is_complete and not self._has_missed_end,
+        )
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
+
+        If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
+        used instead. Where the task stats have the container's own mark, it bounds them.
+        """
+        memory = self._tree_memory
+        of_processes = memory.largest_mark_bytes if self.comparison.counts_shared_memory_twice else memory.peak_bytes
+        bound_bytes = self._stats_peak.size_bytes
+        if of_processes is not None and bound_bytes is not None:
+            of_processes = min(of_processes, bound_bytes)
+        return max_known(of_processes, self._group_used_bytes)
+
+    def _begin(self, context: ReadingContext) -> None:
+        if self._incarnation is not None:
+            self._has_missed_end = self._has_missed_end or not self._is_end_observed
+            self._stats_peak.on_restart()
+        self._incarnation = context.incarnation
+        if self._docker_id not in (None, context.docker_id):  # the processes of another container follow
+            self._earlier_tree_ns += self._tree_cpu.total_ns
+            self._tree_cpu = TreeCpu()
+        self._docker_id = context.docker_id
+        self._group_cpu.restart()
+        self.kills.restart()
+        self._is_end_observed = self._is_mark_current = False
+
+    def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
+        """Add a reading of the control group; returns the memory in use, in bytes.
+
+        The high-water mark covers everything up to now. It is final if no process was alive before it was read. While
+        the kernel removes the group, a reading may lack the mark: such a reading does not show the end.
+        """
+        if group is None:
+            self._is_mark_current = False
+            return None
+        self._is_mark_current = group.has_mark
+        if group.has_mark:
+            self._is_end_observed = not is_alive if group.is_empty is None else group.is_empty
+        self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
+        cache_bytes = None if group.memory is None else group.memory.cache_bytes
+        self._max_cache_bytes = max(self._max_cache_bytes, cache_bytes or 0)
+        if group.cpu_ns is not None:
+            self._group_cpu.add(group.cpu_ns)
+        if group.oom_kills is not None:
+            self._group_kills = group.oom_kills
+        used_bytes = None if group.memory is None else group.memory.used_bytes
+        self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)
+        return used_bytes
+
+    def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
+        cpu_ns = self.cpu_ns
+        self.comparison.on_reading(Reading(context.wall_ns, cpu_ns, memory_bytes))
+        if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
+            return
+        self._last_added_ns = context.monotonic_ns
+        if self._wall_offset_ns is None:
+            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
+        read_ns = context.monotonic_ns + self._wall_offset_ns  # no step of the wall clock shows in it
+        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
+        self.usage.add(
+            sample,
+            docker_id="",  # the totals continue over all incarnations
+            received_ns=context.monotonic_ns,
+            started_ns=context.started_ns,
+            is_new=context.is_new,
+        )
+        self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

@@ -1,0 +1,60 @@
+"""ECS terms that the monitor, the task definition commands and the Lambda functions share.
+
+ARNs, task IDs and cluster names; the names of the monitor; the log stream of a container.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+MONITOR_NAME = "task-monitor"
+MONITOR_REPOSITORY = "task-profiler"
+# The monitor's setting that names the batch container.
+CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
+AWSLOGS = "awslogs"
+
+_ARN_PARTS = 6  # arn:partition:service:region:account:resource
+
+
+class AwslogsTarget(Struct, frozen=True, kw_only=True):
+    """The log stream of a container with the awslogs log driver; None: not known from the container's options."""
+
+    group: str | None = None
+    stream: str | None = None
+    region: str | None = None
+
+
+def task_id(arn: str | None) -> str:
+    """Return the last part of a task's ARN: ``task/CLUSTER/ID``, in old accounts ``task/ID``."""
+    return (arn or "unknown").rsplit("/", 1)[-1]
+
+
+def cluster_name(cluster: str | None) -> str | None:
+    """Return a cluster's name; the metadata endpoint returns either the name or the ARN."""
+    return cluster.rsplit("/", 1)[-1] if cluster else None
+
+
+def arn_part(arn: str | None, position: int) -> str | None:
+    """Return one of the six colon-separated parts of an ARN; None if the part is empty or ``arn`` is not an ARN."""
+    parts = (arn or "").split(":", _ARN_PARTS - 1)
+    return parts[position] or None if len(parts) == _ARN_PARTS else None
+
+
+def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
+    """Derive a container's log stream from the options of its awslogs log driver.
+
+    The metadata endpoint returns the actual stream as ``awslogs-stream``. A task definition has only
+    ``awslogs-stream-prefix``; the ECS agent names the stream ``PREFIX/CONTAINER/TASK-ID``.
+
+    Args:
+        options: the options of the log driver.
+        container_name: the container's name.
+        task_arn: the ARN or the ID of the task.
+    """
+    prefix = options.get("awslogs-stream-prefix")
+    default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
+    return AwslogsTarget(
+        group=options.get("awslogs-group") or None,
+        stream=options.get("awslogs-stream") or default_stream,
+        region=options.get("awslogs-region") or None,
+    )

@@ -1,0 +1,212 @@
+"""Diagnoses a task definition from outside, before the first run.
+
+The findings are those of :mod:`profiler.doctor.task_checks` that a task definition can answer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import CONTAINER_VARIABLE
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mappings
+from profiler.doctor.findings import Finding, note, ok, problem
+from profiler.doctor.task_checks import (
+    GPU_ADVICE,
+    GPUS,
+    LOG,
+    NEURON,
+    NEURON_ADVICE,
+    PIDS,
+    batch_finding,
+    limits_findings,
+    processes_not_visible,
+    settings_findings,
+)
+from profiler.monitor.report_delivery import OwnStream, log_target
+from profiler.readers.ecs.batch_selection import select_batch
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.units import MIB
+from profiler.settings import MonitorSettings, read_settings
+from profiler.sinks import DeliveryFailure
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
+from profiler.task_definitions.containers import Container, find_monitor, read_containers, task_memory_mb
+from profiler.task_definitions.revisions import difference
+
+_MONITOR = "monitor"
+SCHEDULES = "schedules"
+_VISIBLE_PIDS = ("task", "host")
+_GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+# The place of the task's id in the name of a log stream.
+_ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
+_ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
+
+
+class PinnedSchedule(Struct, frozen=True, kw_only=True):
+    """A schedule or rule that starts one revision (``family:revision``), also after a new one is registered."""
+
+    title: str
+    revision: str
+    definition: Mapping[str, object]
+
+
+def schedule_findings(
+    definition: Mapping[str, object], revision: str, pinned: Iterable[PinnedSchedule], move_command: str
+) -> Iterator[Finding]:
+    """Whether the schedules of a family start the revision that is checked.
+
+    Args:
+        definition: The definition that is checked.
+        revision: Its ``family:revision``.
+        pinned: The schedules that are pinned to a revision of the family.
+        move_command: The command that moves those whose revision differs by the monitor alone.
+    """
+    for one in pinned:
+        if one.revision == revision:
+            yield ok(SCHEDULES, f"The {one.title} starts {revision}.")
+        elif _has_monitor(one.definition):
+            yield note(SCHEDULES, f"The {one.title} is pinned to {one.revision}, and does not start {revision}.")
+        else:
+            is_other = difference(one.definition, definition) == "other"
+            reason = f"Move it yourself, because {one.revision} differs from {revision} by more than the monitor."
+            yield problem(
+                SCHEDULES,
+                f"The {one.title} is pinned to {one.revision}, which has no monitor, so its runs have no report.",
+                reason if is_other else f"Move it: {move_command}.",
+            )
+
+
+def _has_monitor(definition: Mapping[str, object]) -> bool:
+    try:
+        return find_monitor(read_containers(definition)) is not None
+    except TaskProfilerError:  # another program's container has the monitor's name
+        return False
+
+
+def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
+    """All findings about a task definition.
+
+    Args:
+        definition: The definition, as RegisterTaskDefinition accepts it.
+        add_command: The command that adds the monitor, for the advice.
+        default_image: The image of a monitor that is not there yet.
+    """
+    containers = read_containers(definition)
+    try:
+        monitor = find_monitor(containers)
+    except TaskProfilerError as error:
+        yield Finding(topic=_MONITOR, level="problem", text=str(error))
+        return
+    if monitor is None:
+        yield from _without_monitor(definition, containers, add_command, default_image)
+        return
+    yield from _form_findings(definition, monitor, add_command)
+    for text in architecture_notes(definition, monitor.image or ""):
+        yield note(_MONITOR, text)
+    settings = _settings(monitor)
+    yield from settings_findings(settings.problems)
+    task = _as_task(definition, containers)
+    own = task.container(monitor.name)
+    selection = select_batch(task, requested=settings.container, own=own)
+    yield batch_finding(selection)
+    batches = [one for one in containers if one.name in selection.names]
+    for batch in batches:
+        described = _as_container(batch)
+        yield from limits_findings(described, task, own)
+        yield _processes(batch, definition)
+        yield from _accelerators(batch, monitor, containers)
+        yield _log_finding(described, task, settings, own)
+    raw = next((one for one in mappings(definition.get("containerDefinitions")) if one.get("name") == monitor.name), {})
+    for text in unreachable_notes(definition, raw):
+        yield Finding(topic=LOG, level="problem", text=text)
+
+
+def _without_monitor(
+    definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
+) -> Iterator[Finding]:
+    wrapped = next((one for one in containers if one.wraps_batch), None)
+    if wrapped is not None:
+        yield ok(_MONITOR, f"The container {wrapped.name} runs the batch by 'task-profiler run', without a monitor.")
+        return
+    try:
+        added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
+    except TaskProfilerError as error:
+        yield Finding(topic=_MONITOR, level="problem", text=f"There is no monitor. {error}")
+        return
+    yield problem(_MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}.")
+    for text in added.notes:
+        yield note(_MONITOR, text)
+
+
+def _form_findings(definition: Mapping[str, object], monitor: Container, add_command: str) -> Iterator[Finding]:
+    requested = text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
+    try:
+        added = add_monitor(
+            definition, AddMonitorOptions(container=requested), default_image=monitor.image or monitor.name
+        )
+    except TaskProfilerError as error:
+        yield Finding(topic=_MONITOR, level="problem", text=str(error))
+        return
+    if added.changes:
+        yield note(
+            _MONITOR,
+            f"The monitor differs from the one that would be added today. {' '.join(added.changes)}",
+            f"Make these changes: {add_command}.",
+        )
+        return
+    yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
+
+
+def _settings(monitor: Container) -> MonitorSettings:
+    given = {name: value for name, value in monitor.environment.items() if isinstance(value, str)}
+    return read_settings(given | _ENDPOINT)
+
+
+def _as_task(definition: Mapping[str, object], containers: tuple[Container, ...]) -> TaskMetadata:
+    memory_mb = task_memory_mb(definition)
+    return TaskMetadata(
+        arn=_ANY_TASK,
+        memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
+        containers=tuple(_as_container(one) for one in containers),
+    )
+
+
+def _as_container(container: Container) -> ContainerMetadata:
+    return ContainerMetadata(
+        name=container.name,
+        image=container.image,
+        memory_limit_bytes=None if container.memory_mb is None else container.memory_mb * MIB,
+        log_driver=container.log_driver,
+        log_options={name: str(value) for name, value in container.log_options.items()},
+    )
+
+
+def _processes(batch: Container, definition: Mapping[str, object]) -> Finding:
+    mode = definition.get("pidMode")
+    if mode in _VISIBLE_PIDS:
+        return ok(PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
+    return processes_not_visible(batch.name)
+
+
+def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:
+    if any(one.uses_gpu for one in containers):
+        if monitor.environment.get(_GPU_VARIABLE):
+            yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
+        else:
+            yield problem(GPUS, "The task has GPUs, and the monitor cannot see them.", GPU_ADVICE)
+    if batch.uses_neuron:
+        if monitor.neuron_devices:
+            yield ok(NEURON, f"The monitor has {len(monitor.neuron_devices)} Neuron devices.")
+        else:
+            yield problem(NEURON, "The batch has Neuron devices, and the monitor has none.", NEURON_ADVICE)
+
+
+def _log_finding(
+    batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
+) -> Finding:
+    target = log_target(batch, task, settings, own)
+    if isinstance(target, DeliveryFailure):
+        return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
+    if isinstance(target, OwnStream):
+        return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
+    return ok(LOG, f"The report goes to the batch's stream: {target.group}, stream {target.stream}.")

@@ -1,0 +1,133 @@
+"""Reads a deployed forwarder from AWS, for ``task-profiler doctor --deployed``."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.doctor.forwarder_checks import Activity, FunctionState, Stack
+
+_DAY = timedelta(days=1)
+_ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
+_MAX_ERROR_CHARACTERS = 300
+_MAX_PAGES = 10
+_MS_PER_SECOND = 1000
+
+
+class DeployedStack:
+    """The parts of one stack in AWS.
+
+    Args:
+        name: The stack's name.
+        open_client: Makes boto3's client of a service.
+        clock: The end of the last 24 hours.
+    """
+
+    def __init__(self, name: str, open_client: OpenClient, clock: Clock) -> None:
+        self._name = name
+        self._open = open_client
+        self._clock = clock
+
+    def stack(self) -> Stack:
+        """See StackSource."""
+        with aws_errors(f"The stack {self._name!r} cannot be read", "cloudformation:DescribeStacks"):
+            (found, *_) = self._open("cloudformation").describe_stacks(StackName=self._name)["Stacks"]
+        return Stack(
+            name=found["StackName"],
+            status=found["StackStatus"],
+            reason=found.get("StackStatusReason"),
+            parameters={one["ParameterKey"]: one.get("ParameterValue", "") for one in found.get("Parameters", ())},
+            outputs={one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())},
+        )
+
+    def function(self, name: str) -> FunctionState:
+        """See StackSource."""
+        with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
+            found = self._open("lambda").get_function_configuration(FunctionName=name)
+        return FunctionState(
+            arn=found["FunctionArn"],
+            state=found.get("State", "Active"),
+            last_update=found.get("LastUpdateStatus", "Successful"),
+            reason=found.get("StateReason") or found.get("LastUpdateStatusReason"),
+        )
+
+    def activity(self, name: str) -> Activity:
+        """See StackSource."""
+        invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
+        return Activity(invocations=invocations, errors=errors, last_error=self._last_error(name) if errors else None)
+
+    def destinations_of_group(self, group: str) -> frozenset[str]:
+        """See StackSource."""
+        with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
+            pages = self._open("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
+            return frozenset(one["destinationArn"] for page in pages for one in page["subscriptionFilters"])
+
+    def destinations_of_account(self) -> frozenset[str]:
+        """See StackSource."""
+        with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
+            found = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+        documents = (json.loads(one["policyDocument"]) for one in found.get("accountPolicies", ()))
+        return frozenset(str(one.get("DestinationArn")) for one in documents)
+
+    def mapping_states(self, function: str) -> tuple[str, ...]:
+        """See StackSource."""
+        with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
+            found = self._open("lambda").list_event_source_mappings(FunctionName=function)
+        return tuple(one["State"] for one in found["EventSourceMappings"])
+
+    def rule_states(self, function_arn: str) -> Mapping[str, str]:
+        """See StackSource."""
+        events = self._open("events")
+        with aws_errors("The rules of EventBridge cannot be read", "events:ListRuleNamesByTarget and DescribeRule"):
+            names = events.list_rule_names_by_target(TargetArn=function_arn)["RuleNames"]
+            return {name: events.describe_rule(Name=name)["State"] for name in names}
+
+    def messages(self, queue_url: str) -> int:
+        """See StackSource."""
+        attribute = "ApproximateNumberOfMessages"
+        with aws_errors(f"The queue {queue_url} cannot be read", "sqs:GetQueueAttributes"):
+            found = self._open("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])
+        return int(found["Attributes"][attribute])
+
+    def active_alarms(self, prefix: str) -> tuple[str, ...]:
+        """See StackSource."""
+        with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
+            paginator = self._open("cloudwatch").get_paginator("describe_alarms")
+            pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
+            alarms = [one for page in pages for one in page["MetricAlarms"]]
+        return tuple(one["AlarmName"] for one in alarms if one["StateValue"] == "ALARM")
+
+    def _sum(self, function: str, metric: str) -> int:
+        end = datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, UTC)
+        with aws_errors(f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"):
+            found = self._open("cloudwatch").get_metric_statistics(
+                Namespace="AWS/Lambda",
+                MetricName=metric,
+                Dimensions=[{"Name": "FunctionName", "Value": function}],
+                StartTime=end - _DAY,
+                EndTime=end,
+                Period=round(_DAY.total_seconds()),
+                Statistics=["Sum"],
+            )
+        return round(sum(float(point["Sum"]) for point in found["Datapoints"]))
+
+    def _last_error(self, function: str) -> str | None:
+        """The newest line of an error in the function's log, from at most ten pages of the last 24 hours."""
+        since = self._clock.wall_ns() / NS_PER_SECOND - _DAY.total_seconds()
+        newest: tuple[int, str] | None = None
+        with aws_errors(f"The log of {function} cannot be read", "logs:FilterLogEvents"):
+            pages = (
+                self._open("logs")
+                .get_paginator("filter_log_events")
+                .paginate(
+                    logGroupName=f"/aws/lambda/{function}",
+                    filterPattern=_ERROR_PATTERN,
+                    startTime=round(since * _MS_PER_SECOND),
+                )
+            )
+            for _, page in zip(range(_MAX_PAGES), pages, strict=False):
+                for event in page["events"]:
+                    newest = max(newest or (0, ""), (event["timestamp"], event["message"]))
+        return None if newest is None else " ".join(newest[1].split())[:_MAX_ERROR_CHARACTERS]

@@ -1,0 +1,347 @@
+"""The local history: past runs in an SQLite database, each with its record line and its time series.
+
+:class:`HistoryDatabase` opens the file, which may be shared, missing, locked, corrupt, or written by an older or newer
+version. :class:`HistoryStore` adds and reads runs.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.files import create_private_folders
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.history.runs_in_progress import abandoned_runs, running_folder
+from profiler.history.timeline import Point, decode_points, encode_points
+from profiler.record.model import Report, decode
+from profiler.sinks import DeliveryFailure
+
+FilePath = str | os.PathLike[str]
+
+_LOCK_TIMEOUT_SECONDS = 5
+_APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
+# The statements of each version, applied to a file of the version before. Never change a released entry.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        f"PRAGMA application_id = {_APPLICATION_ID}",
+        """CREATE TABLE run (
+            id INTEGER PRIMARY KEY,
+            task_id TEXT NOT NULL,
+            started_at TEXT NOT NULL,
+            family TEXT,
+            status TEXT NOT NULL,
+            record TEXT NOT NULL,
+            points TEXT NOT NULL,
+            UNIQUE (task_id, started_at)
+        )""",
+        "CREATE INDEX run_by_start ON run (started_at)",
+    ),
+)
+# Runs are read in pages, so that a slow reader (a pager) does not lock the file.
+_PAGE_SIZE = 200
+_FIRST_CURSOR = ("~", 0)  # sorts after every time
+_PRIMARY_CODE_MASK = 0xFF
+_CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+
+
+class HistoryDatabase:
+    """Opens the history's file. Every failure is a TaskProfilerError that says what to do."""
+
+    def __init__(self, path: FilePath, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._path = os.fspath(path)
+        self._clock = clock
+        self._migrations = migrations
+
+    @contextmanager
+    def write_transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction. Creates a missing file. Waits at most 5 s in total for locks of other processes."""
+        deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
+        with self._as_profiler_errors():
+            _create_private(self._path)
+            with self._connect() as connection:
+                self._begin_write(connection, deadline_ns)
+                yield connection
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The open file, or None if it is missing. A file of an older version is migrated first."""
+        deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
+        with self._as_profiler_errors():
+            if _is_missing(self._path):
+                yield None
+                return
+            with self._connect() as connection:
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("BEGIN")  # one snapshot: another process may be creating the file
+                version = self._version(connection)
+                connection.execute("COMMIT")
+                if version < len(self._migrations):
+                    self._begin_write(connection, deadline_ns)
+                    connection.execute("COMMIT")
+                yield connection
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        if not stat.S_ISREG(os.stat(self._path).st_mode):
+            raise TaskProfilerError(f"{self._path} is not a file: name another with --history.")
+        # SQLite never takes an absolute path for a URI or one of its special names.
+        with closing(sqlite3.connect(os.path.join(os.getcwd(), self._path), isolation_level=None)) as connection:
+            yield connection
+
+    def _begin_write(self, connection: sqlite3.Connection, deadline_ns: int) -> None:
+        """Acquire the write lock and migrate the schema. Closing the connection without a commit undoes everything."""
+        self._set_busy_timeout(deadline_ns, connection)
+        connection.execute("BEGIN IMMEDIATE")
+        version = self._version(connection)
+        for statements in self._migrations[version:]:
+            for statement in statements:
+                connection.execute(statement)
+        if version < len(self._migrations):
+            connection.execute(f"PRAGMA user_version = {len(self._migrations)}")
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """The file's version, 0 if it is empty. Raises for files of other programs and of newer versions."""
+        # SQLite treats a file of a few bytes as empty, and pads an incomplete last page.
+        if os.stat(self._path).st_size % _query_int(connection, "PRAGMA page_size"):
+            raise TaskProfilerError(f"{self._path} {_describe_corruption('it ends in the middle of a page')}")
+        version = _query_int(connection, "PRAGMA user_version")
+        ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
+        if not ours and (version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")):
+            raise TaskProfilerError(
+                f"{self._path} is another program's database and was left untouched: name another file with --history."
+            )
+        if version > len(self._migrations):
+            raise TaskProfilerError(
+                f"{self._path} was written by a newer Task Profiler (its version is {version}, this one knows "
+                f"{len(self._migrations)}) and was left untouched: update Task Profiler, or name another file with "
+                "--history."
+            )
+        return version
+
+    def _set_busy_timeout(self, deadline_ns: int, connection: sqlite3.Connection) -> None:
+        """Limit the wait for the next lock to the time left: SQLite's timeout applies to each lock separately."""
+        rest_ms = max(deadline_ns - self._clock.monotonic_ns(), 0) // NS_PER_MS
+        connection.execute(f"PRAGMA busy_timeout = {rest_ms}")
+
+    @contextmanager
+    def _as_profiler_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise TaskProfilerError(f"{self._path} {_describe_error(error)}") from error
+        except OSError as error:
+            raise TaskProfilerError(
+                f"{self._path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
+                "file with --history."
+            ) from error
+
+
+def _is_missing(path: str) -> bool:
+    """Whether nothing has this name. A dangling link exists; a folder without search permission raises OSError."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
+def _create_private(path: str) -> None:
+    """Create the file and missing folders, accessible for this user only."""
+    create_private_folders(os.path.dirname(os.path.join(os.getcwd(), path)))
+    with suppress(FileExistsError):
+        # Only a missing file is opened: closing a file that SQLite has open in this process would release its locks.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _query_int(connection: sqlite3.Connection, question: str) -> int:
+    return int(connection.execute(question).fetchone()[0])
+
+
+def _describe_corruption(how: str) -> str:
+    return (
+        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
+    )
+
+
+def _describe_error(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module itself have none
+    primary = None if code is None else code & _PRIMARY_CODE_MASK
+    if primary in _CORRUPT_CODES:
+        return _describe_corruption(str(error))
+    if primary in _LOCKED_CODES:
+        return (
+            f"was kept locked by another process for {_LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
+        )
+    if primary in _INACCESSIBLE_CODES:
+        return (
+            f"cannot be opened or written ({error}): make it and its folder writable, or name another with --history."
+        )
+    if primary == sqlite3.SQLITE_FULL:
+        return f"cannot grow ({error}): make room, or name a file elsewhere with --history."
+    return f"cannot be used ({error}): name another file with --history."
+
+
+class StoredRun(Struct, frozen=True, kw_only=True):
+    """A past run: its record line as it was printed, and the decoded report."""
+
+    line: bytes
+    report: Report
+
+
+class HistoryStore:
+    """One history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
+
+    def __init__(self, path: FilePath, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        self._path = os.fspath(path)
+        self._file = HistoryDatabase(path, clock, migrations)
+        self.unreadable_count = 0
+
+    def add(self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
+        """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again.
+
+        Args:
+            line: The run as it was printed.
+            report: The run that was encoded. To decode the line would take a tenth of the time of a short ``run``.
+            points: The time series.
+            max_runs: How many runs are kept.
+        """
+        return self._add(StoredRun(line=line, report=report), encode_points(points), max_runs)
+
+    def add_abandoned_runs(self) -> None:
+        """Add the runs whose profiler was killed, as far as they were written down. A failure leaves them for later."""
+        for run in abandoned_runs(running_folder(self._path)):
+            so_far, failure = run.so_far, None
+            report = None if so_far is None else _report(so_far.line)
+            if so_far is not None and report is not None:
+                failure = self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
+            if failure is None:
+                run.remove()
+
+    def _add(self, run: StoredRun, points: bytes, max_runs: int | None) -> DeliveryFailure | None:
+        record = run.report.record
+        row = (
+            record.task_id,
+            _start(run.report),
+            record.family,
+            record.status,
+            run.line.decode(),
+            points.decode(errors="replace"),
+        )
+        try:
+            with self._file.write_transaction() as connection:
+                connection.execute(
+                    "INSERT INTO run (task_id, started_at, family, status, record, points) VALUES (?, ?, ?, ?, ?, ?)"
+                    " ON CONFLICT (task_id, started_at) DO NOTHING",
+                    row,
+                )
+                if max_runs is not None:
+                    connection.execute(
+                        "DELETE FROM run WHERE id IN (SELECT id FROM run"
+                        " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
+                        " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                        (*row[:2], max_runs - 1),
+                    )
+        except TaskProfilerError as error:
+            return DeliveryFailure(str(error))
+        return None
+
+    def runs(
+        self,
+        *,
+        families: Sequence[str] = (),
+        statuses: Sequence[str] = (),
+        since: str | None = None,
+        until: str | None = None,
+        run: str | None = None,
+    ) -> Iterator[StoredRun]:
+        """Past runs, newest first. A missing file has no runs.
+
+        Args:
+            families: Shell patterns of the families; empty: all.
+            statuses: The statuses; empty: all.
+            since: The first start, in the format of ``startedAt``.
+            until: The time before which the last run started, in the same format.
+            run: The beginning of the task id with or without ``/CONTAINER``, which is ignored, or a shell pattern of
+                the family.
+
+        Raises:
+            TaskProfilerError: if the file cannot be read.
+        """
+        condition, values = _condition(families, statuses, since, until, run)
+        query = (
+            "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
+            f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
+        )
+        with self._file.open_for_reading() as connection:
+            last: tuple[str, int] = _FIRST_CURSOR
+            while connection is not None:
+                page = connection.execute(query, (*last, *values)).fetchall()
+                for _, _, line in page:
+                    report = _report(line)
+                    if report is None:
+                        self.unreadable_count += 1
+                    else:
+                        yield StoredRun(line=line, report=report)
+                if len(page) < _PAGE_SIZE:
+                    return
+                last = page[-1][:2]
+
+    def points(self, report: Report) -> tuple[Point, ...]:
+        """The time series of a run; empty if the run has none or is not stored (any more)."""
+        with self._file.open_for_reading() as connection:
+            if connection is None:
+                return ()
+            row = connection.execute(
+                "SELECT CAST(points AS BLOB) FROM run WHERE task_id = ? AND started_at = ?",
+                (report.record.task_id, _start(report)),
+            ).fetchone()
+        try:
+            return () if row is None else decode_points(row[0])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ()
+
+
+def _start(report: Report) -> str:
+    """The start in UTC with milliseconds (RFC 3339), so that the text order is the time order."""
+    return report.record.started_at or report.time
+
+
+def _report(line: bytes) -> Report | None:
+    try:
+        return decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _condition(
+    families: Sequence[str], statuses: Sequence[str], since: str | None, until: str | None, run: str | None
+) -> tuple[str, tuple[str, ...]]:
+    patterns = tuple(map(_glob, families))
+    parts = (
+        ("family GLOB ?", patterns),
+        ("status = ?", tuple(statuses)),
+        ("started_at >= ?", () if since is None else (since,)),
+        ("started_at < ?", () if until is None else (until,)),
+    )
+    text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
+    found = tuple(value for _, values in parts for value in values)
+    if run is not None:
+        text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
+        # The part after the slash names a container, which is not a column.
+        found = (*found, run.partition("/")[0], _glob(run))
+    return text, found
+
+
+def _glob(pattern: str) -> str:
+    """A shell pattern for SQLite, which negates a character set with ^, the shell with !."""
+    return pattern.replace("[!", "[^")

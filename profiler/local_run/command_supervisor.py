@@ -1,0 +1,215 @@
+"""Supervises a command: forwards signals, stops and continues with it, and reaps its orphans.
+
+Signals are blocked and waited for (``sigtimedwait``), so that none is lost, no handler interrupts a reading, and the
+sender of each signal is known.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Callable, Container
+
+from msgspec import Struct
+
+from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.local_run.prepared_run import HANDLED_SIGNALS, stop_if_pending
+from profiler.readers.linux import proc
+
+_TERMINAL_STOP_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_STOP_REQUEST_SIGNAL = signal.SIGTERM
+_SI_KERNEL = 0x80  # siginfo.h
+_PR_SET_CHILD_SUBREAPER = 36
+_TERMINAL = "/dev/tty"
+_RUSAGE_BLOCK_BYTES = 512
+_BYTES_PER_KIB = 1024
+_EXIT_BY_SIGNAL = 128
+
+
+class ReapedUsage(Struct, frozen=True, kw_only=True):
+    """The kernel's resource usage of reaped processes and of the children that these had waited for."""
+
+    cpu_ns: int = 0
+    block_read_bytes: int = 0
+    block_write_bytes: int = 0
+    max_rss_bytes: int = 0
+
+    @property
+    def blocks(self) -> proc.BlockBytes:
+        """The bytes read from and written to storage."""
+        return proc.BlockBytes(read_bytes=self.block_read_bytes, write_bytes=self.block_write_bytes)
+
+    def with_added(self, cpu_seconds: float, blocks: tuple[int, int], max_rss_bytes: int) -> "ReapedUsage":
+        """Return the sum with the usage of one more process; ``blocks`` are (read, written) of 512 bytes."""
+        return ReapedUsage(
+            cpu_ns=self.cpu_ns + round(cpu_seconds * NS_PER_SECOND),
+            block_read_bytes=self.block_read_bytes + blocks[0] * _RUSAGE_BLOCK_BYTES,
+            block_write_bytes=self.block_write_bytes + blocks[1] * _RUSAGE_BLOCK_BYTES,
+            max_rss_bytes=max(self.max_rss_bytes, max_rss_bytes),
+        )
+
+
+class CommandExit(Struct, frozen=True, kw_only=True):
+    """How the command ended.
+
+    ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
+    if the command did not wait for its children, so that the kernel discarded their CPU time.
+    ``allocation_limit_bytes`` is the limit (``ulimit -v``, ``-d``) of its first process at the end; None without one.
+    """
+
+    exit_code: int
+    is_stop_requested: bool
+    was_only_process: bool
+    ignored_sigchld: bool
+    reaped: ReapedUsage
+    allocation_limit_bytes: int | None = None
+
+
+def become_subreaper() -> bool:
+    """Let orphans of the command become children of this process (prctl), so that they are counted; True on success."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+class Supervisor:
+    """Supervises one command until it ends.
+
+    Args:
+        pid: The command's process id.
+        clock: The clock of the deadlines.
+        unrelated_children: Children of this process that are not the command's.
+        before_stop: Called before this process stops because the terminal stopped the command.
+    """
+
+    def __init__(
+        self, pid: int, clock: Clock, unrelated_children: Container[int], before_stop: Callable[[], None] = lambda: None
+    ) -> None:
+        self.pid = pid
+        self._clock = clock
+        self._unrelated_children = unrelated_children
+        self._before_stop = before_stop
+        self._own_pid = os.getpid()
+        self._had_terminal = _has_terminal()
+        self._forwarded: set[int] = set()
+        self._orphans = 0
+        self.reaped = ReapedUsage()
+
+    def wait_until_exit(self, deadline_ns: int) -> bool:
+        """Wait until the deadline (monotonic) or the command's end; returns True if the command has ended."""
+        while True:
+            left_ns = deadline_ns - self._clock.monotonic_ns()
+            info = signal.sigtimedwait(HANDLED_SIGNALS, max(left_ns, 0) / NS_PER_SECOND)
+            if info is None:
+                return False
+            if info.si_signo == signal.SIGCHLD:
+                if self._reap_others():
+                    return True
+                self._stop_with_command()
+            elif info.si_signo == signal.SIGCONT:
+                self._continue_with_command()
+            else:
+                self._forward(info)
+
+    def finish(self) -> CommandExit:
+        """Reap the ended command and all orphans that have ended."""
+        had_children, ignored_sigchld = self._zombie_children_state()
+        limit_bytes = proc.parse_allocation_limit(proc.read(f"/proc/{self.pid}/limits") or b"")
+        _, status, used = os.wait4(self.pid, 0)
+        self._add_usage(used)
+        self._reap_others()
+        code = os.waitstatus_to_exitcode(status)
+        ended_by_signal = -code if code < 0 else code - _EXIT_BY_SIGNAL
+        return CommandExit(
+            exit_code=_EXIT_BY_SIGNAL - code if code < 0 else code,
+            is_stop_requested=bool(self._forwarded & {ended_by_signal, _STOP_REQUEST_SIGNAL}),
+            was_only_process=not (had_children or ignored_sigchld or self._orphans),
+            ignored_sigchld=ignored_sigchld,
+            reaped=self.reaped,
+            allocation_limit_bytes=limit_bytes,
+        )
+
+    def _zombie_children_state(self) -> tuple[bool, bool]:
+        """Whether the command waited for a child (whose page faults it has), and whether it ignored SIGCHLD.
+
+        Both are readable until the command is reaped. An unreadable state counts as a child.
+        """
+        stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
+        status = proc.parse_status(proc.read(f"/proc/{self.pid}/status") or b"")
+        waited = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
+        return waited, bool(status.ignored_signals >> (signal.SIGCHLD - 1) & 1)
+
+    def _reap_others(self) -> bool:
+        """Reap ended orphans; returns True if the command itself has ended (it is not reaped)."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return False
+            if ended is None or ended.si_pid == self.pid:
+                return ended is not None
+            _, _, used = os.wait4(ended.si_pid, 0)
+            if ended.si_pid not in self._unrelated_children:
+                self._orphans += 1
+                self._add_usage(used)
+
+    def _add_usage(self, used: resource.struct_rusage) -> None:
+        self.reaped = self.reaped.with_added(
+            used.ru_utime + used.ru_stime, (used.ru_inblock, used.ru_oublock), used.ru_maxrss * _BYTES_PER_KIB
+        )
+
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        is_from_terminal = self._is_from_terminal(info)
+        if not is_from_terminal and self._is_from_command(info.si_pid):
+            return
+        self._forwarded.add(info.si_signo)
+        # The terminal signals its whole foreground group: a command in this process's group has the signal already.
+        if not (is_from_terminal and os.getpgid(self.pid) == os.getpgrp()):
+            os.kill(self.pid, info.si_signo)
+
+    def _is_from_terminal(self, info: signal.struct_siginfo) -> bool:
+        """Whether the signal was sent to the whole foreground group, by the terminal or after its hang-up.
+
+        On a hang-up the kernel signals only the session's leader. The leader, a shell, then signals its jobs like any
+        other process.
+        """
+        is_from_kernel: bool = info.si_code == _SI_KERNEL
+        if info.si_signo != signal.SIGHUP:
+            return is_from_kernel
+        if os.getsid(0) == self._own_pid:
+            return False
+        return is_from_kernel or (self._had_terminal and not _has_terminal())
+
+    def _is_from_command(self, sender: int) -> bool:
+        """Whether the command or a descendant sent the signal to its group or parent: it is not forwarded back."""
+        pid = sender
+        while pid not in (0, 1, self._own_pid):
+            stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+            if stat is None:
+                return False
+            pid = stat.parent_pid
+        return pid == self._own_pid and sender != self._own_pid
+
+    def _stop_with_command(self) -> None:
+        """If the terminal stopped the command, stop this process too, so that the shell sees a stopped job."""
+        stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        if stopped is None or stopped.si_status not in _TERMINAL_STOP_SIGNALS:
+            return
+        self._before_stop()
+        # The kernel discards this signal if no shell could continue this process (an orphaned process group).
+        os.kill(self._own_pid, signal.SIGTSTP)
+        stop_if_pending()
+
+    def _continue_with_command(self) -> None:
+        stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
+        if stat is not None and stat.state == proc.STOPPED:
+            os.kill(self.pid, signal.SIGCONT)
+
+
+def _has_terminal() -> bool:
+    try:
+        descriptor = os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    os.close(descriptor)
+    return True

@@ -1,0 +1,380 @@
+"""Builds the record of a local command from its observed run.
+
+If the command runs in an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.task_record import (
+    ResourceLimits,
+    build_batch_record,
+    container_limits,
+    usage_metrics,
+    with_cpu_demand,
+    with_peak,
+)
+from profiler.core.ecs_terms import AWSLOGS, awslogs_target
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.local_run.command_supervisor import CommandExit
+from profiler.readers.cgroup.hierarchy import GroupPeak, Limits
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.model import (
+    Container,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    PeakSource,
+    Process,
+    Record,
+    Report,
+    Sampling,
+)
+from profiler.record.run_outcome import Status
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
+
+_LAUNCH_TYPE = "LOCAL"
+_KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """The ECS task and the container that a command runs in."""
+
+    task: TaskMetadata
+    container: ContainerMetadata
+
+
+def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
+    """The sizes of the task and the container where ECS has them, else ``sizes`` or those of the host."""
+    known = container_limits(placement.container, placement.task, None, Host())
+    return ResourceLimits(
+        vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
+        memory_bytes=known.memory_bytes if known.memory_bytes is not None else sizes.memory_bytes,
+    )
+
+
+def apply_placement(
+    record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int | None
+) -> Record:
+    """Add the identity, log stream and durations of the ECS task to the record of a command.
+
+    ``is_named`` is True if the user gave the run a name, which then remains its family. ``finished_ns`` is None if the
+    end is unknown.
+    """
+    task, own = placement.task, placement.container
+    identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
+    target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
+    return replace(
+        record,
+        task_id=identity.task_id,
+        task_arn=identity.task_arn,
+        cluster=identity.cluster,
+        family=record.family if is_named else identity.family or record.family,
+        revision=identity.revision,
+        region=identity.region,
+        account_id=identity.account_id,
+        availability_zone=identity.availability_zone,
+        launch_type=identity.launch_type or record.launch_type,
+        container=identity.container,
+        log_group=target.group,
+        log_stream=target.stream,
+        task_size=identity.task_size,
+        metrics=replace(
+            record.metrics,
+            init_duration_ms=span_ms(task.pull_started_ns, started_ns),
+            billed_duration_ms=None if finished_ns is None else billed_ms(task.pull_started_ns, finished_ns),
+            vcpu_share=as_number(own.vcpu_share),
+            ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
+            ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+        ),
+    )
+
+
+class RunIdentity(Struct, frozen=True, kw_only=True):
+    """The identity of a run: its id and name, its labels, and the machine.
+
+    ``is_named`` is True if the user gave the name.
+    """
+
+    task_id: str
+    family: str
+    host: Host
+    is_named: bool = False
+    labels: Mapping[str, str] = {}
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """The facts that were collected while the command ran: its ECS task, if any, and its labels."""
+
+    placement: Placement | None = None
+    labels: Mapping[str, str] = {}
+
+
+class RunSpan(Struct, frozen=True, kw_only=True):
+    """When a command ran: start and end by the wall clock, the duration by the monotonic clock."""
+
+    started_ns: int
+    finished_ns: int
+    duration_ns: int
+
+
+class MemoryPeak(Struct, frozen=True, kw_only=True):
+    """The largest memory use of all processes of the command together, and how it was measured."""
+
+    size_bytes: int | None = None
+    source: PeakSource | None = None
+
+
+class RunObservation(Struct, frozen=True, kw_only=True):
+    """The measurements of a command that has ended. ``peak.source`` is None if nothing was measured.
+
+    ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
+    ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
+    ``survivors`` are the processes that still ran at the end.
+    """
+
+    span: RunSpan
+    ending: CommandExit
+    usage: ContainerUsage
+    demand: CpuDemand
+    cpu_ns: int
+    peak: MemoryPeak
+    group_peak_bytes: int | None = None
+    shared_oom_kills: int | None = None
+    memory_kills: int | None = None
+    has_block_io: bool
+    processes: tuple[Process, ...] = ()
+    survivors: tuple[ProcessReading, ...] = ()
+
+
+def resolve_peak(
+    sampled_bytes: int | None,
+    ending: CommandExit,
+    group: GroupPeak | None = None,
+    *,
+    had_several_processes: bool,
+    floor_bytes: int | None,
+) -> MemoryPeak:
+    """The memory peak by the high-water mark of the command's own control group, if that is free of page cache.
+
+    The group's mark includes file pages that the command loaded first, but not those that were in memory before. So
+    for a single process, the larger of the group's and the process's mark is the peak.
+
+    Args:
+        sampled_bytes: The largest sampled memory.
+        ending: The exit of the command with the kernel's resource usage.
+        group: The peak of the command's own control group, if it has one.
+        had_several_processes: More than one process was seen in the tree.
+        floor_bytes: The profiler's own high-water mark at the fork; None if unknown.
+    """
+    process_peak = _process_peak(
+        sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
+    )
+    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
+    if group is None or group.size_bytes is None or not group.is_process_peak(transferred_bytes):
+        return process_peak
+    mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
+    return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
+
+
+def _process_peak(
+    sampled_bytes: int | None, ending: CommandExit, *, had_several_processes: bool, floor_bytes: int | None
+) -> MemoryPeak:
+    """The memory peak from the samples and from the high-water mark of the largest process (``ru_maxrss``).
+
+    The mark starts at the profiler's own mark at the fork (``floor_bytes``), so it has no meaning up to that value.
+    Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower bound, because one
+    process of the tree reached it. Samples of a control group can exceed the mark: they include mapped page cache.
+    """
+    mark_bytes = ending.reaped.max_rss_bytes
+    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
+        return MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    is_exact = (
+        ending.was_only_process
+        and not had_several_processes
+        and (sampled_bytes or 0) <= mark_bytes + _KERNEL_ROUNDING_BYTES
+    )
+    return MemoryPeak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if is_exact else "sampled")
+
+
+def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
+    """The limits of the command: the smaller ones of the control group and the machine."""
+    vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
+    sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
+    return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
+
+
+def build_run_record(
+    identity: RunIdentity,
+    observed: RunObservation,
+    sizes: ResourceLimits,
+    sampling: Sampling,
+    *,
+    monitor: Monitor,
+    facts: RunFacts | None = None,
+) -> Record:
+    """The record of a command that ran."""
+    ending, span = observed.ending, observed.span
+    facts = facts or RunFacts()
+    if facts.placement is not None:
+        sizes = apply_placement_limits(sizes, facts.placement, identity.host)
+    end = ended(ending.exit_code, span.finished_ns, was_stopped=ending.is_stop_requested)
+    memory = _out_of_memory(end, observed, sizes)
+    record = replace(
+        _base_record(identity, end.status, ending.exit_code),
+        labels=facts.labels or None,
+        likely_out_of_memory=memory.likely,
+        out_of_memory_evidence=memory.evidence,
+        memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
+        started_at=format_ms(span.started_ns),
+        finished_at=format_ms(span.finished_ns),
+        sampling=sampling,
+        metrics=_metrics(observed, sizes, None if facts.placement is None else facts.placement.task.vcpu_limit),
+        processes=observed.processes,
+        monitor=monitor,
+        series=None if observed.usage.series is None else observed.usage.series.values(),
+    )
+    if facts.placement is None:
+        return record
+    return apply_placement(
+        record, facts.placement, is_named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
+    )
+
+
+def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
+    """Whether the kernel probably killed a process of the command for lack of memory.
+
+    A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
+    in which the kernel has killed a process. A kill in a shared group may have hit an unrelated process. It explains a
+    command that failed or was killed; if the command succeeded, the victim is unknown.
+    """
+    if not observed.memory_kills and observed.shared_oom_kills:
+        if end.exit_code == 0:
+            return OutOfMemory()
+        return OutOfMemory(likely=True, evidence="kernel-counter")
+    found = out_of_memory(
+        end,
+        memory_max_bytes=observed.peak.size_bytes,
+        memory_size_bytes=sizes.memory_bytes,
+        peak_source=observed.peak.source,
+        memory_kills=observed.memory_kills,
+    )
+    return OutOfMemory() if found.likely is False and may_have_failed_to_allocate(observed.ending) else found
+
+
+def may_have_failed_to_allocate(ending: CommandExit) -> bool:
+    """Whether the command failed under a limit of its allocations: it may have lacked memory without a kill."""
+    return ending.exit_code != 0 and ending.allocation_limit_bytes is not None
+
+
+class RunSoFar(Struct, frozen=True, kw_only=True):
+    """The measurements of a command that runs. ``read_ns`` is the last reading (wall clock); None before the first."""
+
+    started_ns: int
+    read_ns: int | None
+    usage: ContainerUsage
+    cpu_ns: int
+    peak_bytes: int | None
+    processes: tuple[Process, ...] = ()
+    facts: RunFacts = RunFacts()
+
+
+def build_unfinished_record(
+    identity: RunIdentity, so_far: RunSoFar, sizes: ResourceLimits, sampling: Sampling, monitor: Monitor
+) -> Record:
+    """The record of a command whose end the profiler did not see: it ends with the last reading, without a duration."""
+    placement = so_far.facts.placement
+    if placement is not None:
+        sizes = apply_placement_limits(sizes, placement, identity.host)
+    peak = MemoryPeak(size_bytes=so_far.peak_bytes, source=None if so_far.peak_bytes is None else "sampled")
+    metrics = with_peak(usage_metrics(so_far.usage, sizes), peak.size_bytes, peak.source, sizes)
+    cpu_seconds = round(so_far.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+    record = replace(
+        _base_record(identity, "unknown", None),
+        labels=so_far.facts.labels or None,
+        started_at=format_ms(so_far.started_ns),
+        finished_at=None if so_far.read_ns is None else format_ms(so_far.read_ns),
+        sampling=sampling,
+        metrics=metrics if so_far.read_ns is None else replace(metrics, cpu_seconds=cpu_seconds),
+        processes=so_far.processes,
+        monitor=monitor,
+        series=None if so_far.usage.series is None else so_far.usage.series.values(),
+    )
+    if placement is None:
+        return record
+    return apply_placement(
+        record, placement, is_named=identity.is_named, started_ns=so_far.started_ns, finished_ns=None
+    )
+
+
+def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
+    """The record of a command that could not be started; it has no metrics."""
+    return replace(
+        _base_record(identity, "failure", exit_code),
+        labels=identity.labels or None,
+        started_at=format_ms(now_ns),
+        finished_at=format_ms(now_ns),
+        monitor=monitor,
+    )
+
+
+def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -> Record:
+    return Record(
+        task_id=identity.task_id,
+        family=identity.family,
+        launch_type=_LAUNCH_TYPE,
+        cpu_architecture=identity.host.cpu_architecture,
+        container=Container(name=identity.family),
+        status=status,
+        exit_code=exit_code,
+    )
+
+
+def report(record: Record, now_ns: int) -> Report:
+    """The final line of a run."""
+    return Report(time=format_ms(now_ns), type="task.report", record=record)
+
+
+def build_sampling(
+    usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
+) -> Sampling:
+    """The statistics of the sampling itself."""
+    longest_ms, median_ms = usage.max_step_ms, usage.median_step_ms
+    return Sampling(
+        interval_ms=as_number(interval_ns / NS_PER_MS),
+        samples=usage.samples,
+        duplicates=usage.duplicates,
+        failures=failures,
+        missed_ticks=missed,
+        longest_gap_ms=None if longest_ms is None else round(longest_ms),
+        stats_period_ms=None if median_ms is None else round(median_ms),
+        sources=tuple(sources),
+    )
+
+
+def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float | None) -> Metrics:
+    """The statistics of the samples, with the kernel's exact totals and peak where it has them."""
+    peak = observed.peak
+    measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
+    measured = with_cpu_demand(
+        measured,
+        observed.demand,
+        vcpu_size=sizes.vcpu if task_vcpu is None else task_vcpu,
+        max_threads=observed.usage.max_pids,
+    )
+    reaped = observed.ending.reaped
+    return replace(
+        measured,
+        duration_ms=as_number(observed.span.duration_ns / NS_PER_MS),
+        cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
+        block_read_bytes=reaped.block_read_bytes if observed.has_block_io else None,
+        block_write_bytes=reaped.block_write_bytes if observed.has_block_io else None,
+    )

@@ -1,0 +1,122 @@
+"""Prepares a run: blocks the signals, makes the control group, and forks the process of the command.
+
+The kernel takes some 20 ms to move the process into the group. The caller imports the rest of the profiler meanwhile,
+so this module imports little.
+"""
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from profiler.core.clock import Clock
+from profiler.local_run.launch import (
+    ChildHooks,
+    HeldCommand,
+    StartedCommand,
+    StartFailure,
+    Words,
+    restore_caller_environment,
+)
+from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
+from profiler.readers.cgroup.hierarchy import Cgroups, read_own_cgroups
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import list_children
+
+_FORWARDED_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+    signal.SIGTSTP,
+)
+HANDLED_SIGNALS = frozenset((*_FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
+
+
+class StartedRun(Struct, frozen=True, kw_only=True):
+    """A command that runs, with its start by the monotonic clock and by the wall clock."""
+
+    command: StartedCommand
+    started_ns: int
+    started_wall_ns: int
+
+
+class PreparedRun(Struct, frozen=True, kw_only=True):
+    """What is known before the command starts.
+
+    ``preexisting_children`` are the children of this process that are not the command's. ``floor_bytes`` is the
+    high-water mark of this process's memory at the fork; None if unknown. ``oom_kills_before`` counts the kills in the
+    control group of this process.
+    """
+
+    run_id: str
+    cgroups: Cgroups
+    own_cgroup: CommandCgroup
+    oom_kills_before: int | None
+    preexisting_children: tuple[int, ...]
+    floor_bytes: int | None
+    held: HeldCommand
+    clock: Clock
+
+    def execute(self) -> StartedRun | StartFailure:
+        """Start the command. Its time starts just before its process executes it."""
+        # Otherwise the command's process would stop before it executes the command, and this process would wait for it.
+        stop_if_pending()
+        started_wall_ns, started_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
+        started = self.held.execute()
+        if isinstance(started, StartFailure):
+            return started
+        exec_ns = started_ns
+        if started.measured is not None:
+            text, _, joined = started.measured.partition(b" ")
+            exec_ns = int(text)
+            self.own_cgroup.on_started(joined)
+        return StartedRun(command=started, started_ns=exec_ns, started_wall_ns=started_wall_ns + exec_ns - started_ns)
+
+
+def stop_if_pending() -> None:
+    """Stop this process now if SIGTSTP, which is blocked, is pending."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))
+
+
+@contextmanager
+def prepare_run(words: Words, environment: Mapping[bytes, bytes], clock: Clock) -> Iterator[PreparedRun]:
+    """Prepare the run of a command in ``environment``.
+
+    The command starts when :meth:`PreparedRun.execute` is called. Without this call, its process ends at the end of the
+    ``with`` block. The control group is removed there, too. The signals remain blocked, so that the report is written.
+    """
+    run_id = str(uuid.uuid4())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
+    cgroups = read_own_cgroups()
+    own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
+
+    def measure() -> bytes:
+        counted = own_cgroup.start_counting()
+        return b"%d %s" % (clock.monotonic_ns(), counted)
+
+    try:
+        oom_kills_before = cgroups.oom_kills()
+        preexisting_children = list_children(os.getpid(), threads=1)
+        caller_environment = restore_caller_environment(environment, proc.read("/proc/self/environ"))
+        hooks = ChildHooks(enter=own_cgroup.enter, measure=measure)
+        with HeldCommand(words, caller_environment, mask, hooks) as held:
+            yield PreparedRun(
+                run_id=run_id,
+                cgroups=cgroups,
+                own_cgroup=own_cgroup,
+                oom_kills_before=oom_kills_before,
+                preexisting_children=preexisting_children,
+                floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,
+                held=held,
+                clock=clock,
+            )
+    finally:
+        own_cgroup.remove(clock.sleep)

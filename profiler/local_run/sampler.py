@@ -1,0 +1,217 @@
+"""Samples a command's process tree as one container, and passes the samples to the statistics."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.collectors.collector import DeviceCollector, take_readings
+from profiler.core.optional_math import max_known
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.command_group import CommandCgroup
+from profiler.readers.cgroup.hierarchy import GroupPeak, MemoryReading
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, TreeBlocks, TreeCpu, TreeMemory
+
+
+class UnrelatedChildren:
+    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors.
+
+    Args:
+        preexisting: The children that existed before the command.
+        own_pid_getters: Return the current child of a collector, if any; a restart may change it.
+    """
+
+    def __init__(self, preexisting: Iterable[int], own_pid_getters: Iterable[Callable[[], int | None]] = ()) -> None:
+        self._preexisting = frozenset(preexisting)
+        self._own_pid_getters = tuple(own_pid_getters)
+
+    def __contains__(self, pid: object) -> bool:
+        """Whether a process is one of them at the moment."""
+        return pid in self._preexisting or any(pid == get_pid() for get_pid in self._own_pid_getters)
+
+
+class GroupMemory:
+    """The memory of the command's own control group, as long as all processes of the command are in it."""
+
+    def __init__(self, cgroup: CommandCgroup) -> None:
+        self._cgroup = cgroup
+        self._known_members: frozenset[tuple[int, int]] = frozenset()
+        self._has_escaped_process = False
+        self.used_peak_bytes: int | None = None
+        self.cache_peak_bytes = 0
+
+    def read(self, processes: Iterable[ProcessReading]) -> MemoryReading | None:
+        """The group's memory; None without a group, or after a process has moved to another group."""
+        reading = self._cgroup.memory()
+        if reading is None:
+            return None
+        self._update_cache_peak(reading)
+        now = {process.identity: process.pid for process in processes}
+        self._has_escaped_process = self._has_escaped_process or any(
+            not self._cgroup.contains(pid) for identity, pid in now.items() if identity not in self._known_members
+        )
+        self._known_members = frozenset(now)
+        if self._has_escaped_process:
+            return None
+        self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
+        return reading
+
+    def final_peak(self) -> GroupPeak:
+        """The kernel's high-water mark with the facts that decide whether it is the command's peak.
+
+        Read after the end: page cache outlives the processes.
+        """
+        reading = self._cgroup.memory()
+        if reading is not None:
+            self._update_cache_peak(reading)
+        return GroupPeak(
+            size_bytes=self._cgroup.memory_peak_bytes(),
+            cache_bytes=self.cache_peak_bytes,
+            includes_all_processes=not self._has_escaped_process,
+        )
+
+    def _update_cache_peak(self, reading: MemoryReading) -> None:
+        self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
+
+
+class CommandSampler:
+    """Samples the process tree of one command, and its control group if it has one.
+
+    Args:
+        tree: Reads the processes.
+        cgroup: The command's control group.
+        started_ns: The start of the command by the wall clock.
+        vcpus: The CPUs that the command can use.
+        startup_cpu_ns: The CPU time that was used to start the command; it is subtracted.
+    """
+
+    name = "processes"
+
+    def __init__(
+        self, tree: ProcessTree, cgroup: CommandCgroup, started_ns: int, vcpus: float, startup_cpu_ns: int
+    ) -> None:
+        self._tree = tree
+        self._cgroup = cgroup
+        self._cpu = TreeCpu()
+        self._memory = TreeMemory()
+        self._blocks = TreeBlocks()
+        self._group_memory = GroupMemory(cgroup)
+        self._vcpus = vcpus
+        self._startup_cpu_ns = startup_cpu_ns
+        self._read_ns = started_ns
+        self._reported_cpu_ns = 0
+        self.processes: tuple[ProcessReading, ...] = ()
+        self.survivors: tuple[ProcessReading, ...] = ()
+        self.max_processes = 0
+        self.last_read_ns: int | None = None
+        self.cpu_ns = 0
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest memory use of all samples, in bytes."""
+        return max_known(self._memory.peak_bytes, self._group_memory.used_peak_bytes)
+
+    def group_peak(self) -> GroupPeak:
+        """The control group's high-water mark, after the command has ended."""
+        return self._group_memory.final_peak()
+
+    def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
+        """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
+        processes = self.processes = self._tree.read()
+        if not processes:
+            return Unavailable("no process of the command can be read in /proc")
+        self.max_processes = max(self.max_processes, len(processes))
+        self.last_read_ns = read_ns
+        tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
+        blocks = self._blocks.add(processes, reaped_blocks)
+        return ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns),
+            memory_used_bytes=tree_bytes if group is None else group.used_bytes,
+            memory_cache_bytes=None if group is None else group.unmapped_bytes,
+            block_read_bytes=None if blocks is None else blocks.read_bytes,
+            block_write_bytes=None if blocks is None else blocks.write_bytes,
+            pids=sum(process.threads for process in processes),
+        )
+
+    def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
+        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
+        leftover = self._tree.read()
+        self.max_processes = max(self.max_processes, len(leftover) + 1)
+        self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
+        return ContainerSample(
+            read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns), read_ns)
+        )
+
+    def _add_cpu(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
+        tree_ns = max(self._cpu.add(processes, reaped_ns) - self._startup_cpu_ns, 0)
+        self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
+        return self.cpu_ns
+
+    def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
+        """Limit the CPU time to what all CPUs can provide: clock ticks of 10 ms may exceed that in a short step.
+
+        The excess is reported with later samples.
+        """
+        max_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._vcpus)
+        self._read_ns = read_ns
+        self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
+        return self._reported_cpu_ns
+
+
+class SampleBuffer:
+    """Passes samples to the statistics with a delay of one, so that a short last step can be merged with it.
+
+    A rate over a step of a few milliseconds is mostly rounding of the counters.
+
+    Args:
+        interval_ns: The sampling interval.
+        started_ns: The start of the command by the wall clock.
+        vcpu_size: The vCPUs that the command can use at most.
+        series_points: Half the largest number of steps of the time series; 0 for none.
+    """
+
+    def __init__(
+        self, interval_ns: int, started_ns: int, vcpu_size: float | None = None, series_points: int = 0
+    ) -> None:
+        self.usage = ContainerUsage(interval_ns, series_points)
+        self.demand = CpuDemand(vcpu_size)
+        self.failures = 0
+        self._interval_ns = interval_ns
+        self._started_ns = started_ns
+        self._pending: tuple[ContainerSample, int] | None = None
+
+    def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
+        """Add the sample of a tick, or count a failure."""
+        if isinstance(sample, Unavailable):
+            self.failures += 1
+            return
+        self._flush()
+        self._pending = sample, received_ns
+
+    def add_devices(self, collectors: Sequence[DeviceCollector], now_ns: int) -> None:
+        """Add the devices' readings since the last call to the time series, once it has begun."""
+        if collectors and self.usage.samples:
+            self.usage.add_devices(take_readings(collectors), now_ns)
+
+    def finish(self, final: ContainerSample, received_ns: int) -> None:
+        """Add the counters at the end, if there was a sample before."""
+        if self._pending is None:
+            return
+        last, _ = self._pending
+        if final.read_ns - last.read_ns < self._interval_ns // 2:
+            final = replace(last, read_ns=final.read_ns, cpu_ns=final.cpu_ns)
+        else:
+            self._flush()
+        self._pending = final, received_ns
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._pending is not None:
+            sample, received_ns = self._pending
+            self.usage.add(sample, docker_id="", received_ns=received_ns, started_ns=self._started_ns)
+            self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
+            self._pending = None

@@ -1,0 +1,51 @@
+"""The runs of the local history. SQLite selects families, statuses and times."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.history.run_database import HistoryStore
+from profiler.history.timeline import Point
+from profiler.past_runs.run_source import PastRun, RunFilter
+from profiler.record.model import Report
+
+
+class LocalRuns:
+    """The runs in a history file."""
+
+    remedy = (
+        "make one with task-profiler run -- CMD, or name another source (--from FILE, --elasticsearch URL, "
+        "--log-group GROUP)"
+    )
+
+    def __init__(self, path: Path, history: HistoryStore) -> None:
+        self.place = str(path)
+        self._history = history
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """How many lines could not be read, if any."""
+        count = self._history.unreadable_count
+        return (f"{count} lines of {self.place} could not be read and are left out.",) if count else ()
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs page by page."""
+        stored = self._history.runs(
+            families=wanted.family_patterns,
+            # A word that only a newer version knows counts as unknown, and is stored as it is.
+            statuses=() if "unknown" in wanted.statuses else wanted.statuses,
+            since=None if wanted.since_ns is None else format_ms(wanted.since_ns),
+            # Rounded up: the history compares texts with milliseconds. The filter below compares nanoseconds.
+            until=None if wanted.until_ns is None else format_ms(-(-wanted.until_ns // NS_PER_MS) * NS_PER_MS),
+            run=wanted.run,
+        )
+        found = (PastRun(report=one.report, line=one.line) for one in stored)
+        return (run for run in found if wanted.matches(run.report))
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        """See profiler.past_runs.run_source."""
+        return run.checkpoints
+
+    def points(self, run: PastRun) -> tuple[Point, ...]:
+        """The time series that the history has of a run."""
+        return self._history.points(run.report)

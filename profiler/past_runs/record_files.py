@@ -1,0 +1,185 @@
+"""Record lines in files, on standard input, and in the JSON that the AWS CLI prints.
+
+``aws logs filter-log-events`` and ``get-log-events`` print an object with ``events``, ``get-query-results`` one with
+``results``; ``--query`` reduces them to lists. The messages in them are lines like those of a file.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from profiler.core.errors import TaskProfilerError
+from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, group_lines, run_line
+from profiler.record.model import Report
+from profiler.record.units import format_count
+
+STANDARD_INPUT = "-"
+_MAX_LISTED_LINES = 5
+_MESSAGE_FIELD = "@message"
+
+
+class FileRuns:
+    """The runs of a file of record lines, or of standard input for ``-``."""
+
+    remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.place = source_name(source)
+        self._invalid_lines: set[int] = set()
+        self._runs: list[RunLines] | None = None
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """A sentence about the lines that are not records, if there are any."""
+        count = len(self._invalid_lines)
+        if not count:
+            return ()
+        verb = "is not a record and is" if count == 1 else "are not records and are"
+        numbers = format_line_numbers(sorted(self._invalid_lines))
+        return (f"{self.place}: {format_count(count, 'line')} {verb} left out: {numbers}",)
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs. The file is read once: standard input cannot be read again.
+
+        A line is decoded completely only if its run matches. So values of other lines are not checked.
+        """
+        if self._runs is None:
+            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines))
+        return self._matching(self._runs, wanted)
+
+    def _matching(self, runs: Sequence[RunLines], wanted: RunFilter) -> Iterator[PastRun]:
+        for lines in runs:
+            if wanted.matches(lines.head):
+                invalid: list[RunLine] = []
+                run = lines.decoded(invalid)
+                self._invalid_lines.update(line.number for line in invalid)
+                if run is not None and wanted.matches(run.report):
+                    yield run
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        """See profiler.past_runs.run_source."""
+        return run.checkpoints
+
+
+def source_name(source: str) -> str:
+    """Name the source in a sentence."""
+    return "standard input" if source == STANDARD_INPUT else source
+
+
+def read_lines(source: str) -> Iterator[bytes]:
+    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages.
+
+    Raises TaskProfilerError if the source cannot be read.
+    """
+    try:
+        if source == STANDARD_INPUT:
+            yield from messages(sys.stdin.buffer)
+        else:
+            with Path(source).open("rb") as stream:
+                yield from messages(stream)
+    except OSError as error:
+        raise TaskProfilerError(
+            f"{source_name(source)} cannot be read ({error.strerror}): name a file of record lines."
+        ) from error
+
+
+def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield record lines; if the lines together are the AWS CLI's JSON, yield the messages in it.
+
+    Only a document that begins with an unfinished line is read whole: record lines are complete documents.
+    """
+    remaining = iter(lines)
+    empty: list[bytes] = []
+    for line in remaining:
+        if line.strip():
+            yield from _messages(line, remaining, empty)
+            return
+        empty.append(line)
+    yield from empty
+
+
+def _messages(first: bytes, remaining: Iterator[bytes], empty: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the messages of a document that begins with the line ``first``, else all lines."""
+    document = _document(first, remaining) if first.lstrip()[:1] in b"{[" else None
+    found = None if document is None else _messages_in(document.value)
+    if found:
+        yield from found
+    else:
+        yield from empty
+        yield from (first,) if document is None else document.lines
+    yield from remaining
+
+
+class _Document(msgspec.Struct, frozen=True):
+    value: Any
+    lines: Sequence[bytes]
+
+
+def _document(first: bytes, remaining: Iterator[bytes]) -> _Document | None:
+    """Decode the JSON document that begins with the line ``first``.
+
+    A complete first line is a document. Otherwise the rest of the lines is read, too. None: the first line is a
+    record, or not the beginning of a document.
+    """
+    try:
+        return _Document(msgspec.json.decode(first), (first,))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if first.strip() not in (b"{", b"["):
+            return None
+    lines = (first, *remaining)
+    try:
+        return _Document(msgspec.json.decode(b"".join(lines)), lines)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Document(None, lines)
+
+
+def _messages_in(document: object) -> list[bytes] | None:
+    """The messages in the AWS CLI's JSON; None if the document is something else."""
+    if isinstance(document, dict):
+        if "record" in document:
+            return None
+        for member in ("events", "results"):
+            if isinstance(document.get(member), list):
+                return _flat(document[member])
+        return None
+    return _flat(document) if isinstance(document, list) else None
+
+
+def _flat(rows: Sequence[object]) -> list[bytes]:
+    """The messages of events, of rows of fields, and of lists of texts."""
+    found: list[bytes] = []
+    for row in rows:
+        if isinstance(row, str):
+            found.append(_encoded(row))
+        elif isinstance(row, list):
+            found += _flat(row)
+        elif isinstance(row, dict) and isinstance(row.get("message"), str):
+            found.append(_encoded(row["message"]))
+        elif isinstance(row, dict) and row.get("field") == _MESSAGE_FIELD:
+            found.append(_encoded(str(row.get("value", ""))))
+    return found
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="replace")
+
+
+def find_run_lines(lines: Iterable[bytes], invalid_lines: set[int]) -> Iterator[RunLine]:
+    """Find record lines. Empty lines are skipped; the numbers of invalid lines are added to ``invalid_lines``."""
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            yield run_line(text, number)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            invalid_lines.add(number)
+
+
+def format_line_numbers(numbers: list[int]) -> str:
+    """List the first five line numbers."""
+    return ", ".join(map(str, numbers[:_MAX_LISTED_LINES])) + (", …" if len(numbers) > _MAX_LISTED_LINES else "")

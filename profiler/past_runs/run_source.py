@@ -1,0 +1,393 @@
+"""Past runs and where they come from: one interface for the local history, files, a cluster and CloudWatch Logs."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.family import FamilyKey
+from profiler.record.model import RecordType, Report, decode, encode, known_status
+from profiler.record.possible import decode_leniently
+
+CHECKPOINT = "task.checkpoint"
+_WILDCARDS = frozenset("*?[")
+_MAX_CANDIDATES = 5
+# The containers of one task start within this time of each other.
+_MAX_START_DISTANCE_NS = 86_400 * NS_PER_SECOND
+
+
+class TaskEvent(Struct, frozen=True, kw_only=True):
+    """What ECS reported about the end of a task."""
+
+    stop_code: str | None = None
+    stop_category: str | None = None
+    stopped_reason: str | None = None
+    started_by: str | None = None
+    out_of_memory: bool | None = None
+
+
+class _Container(Struct, frozen=True):
+    name: str
+
+
+class _RecordHead(Struct, frozen=True, kw_only=True, rename="camel"):
+    task_id: str
+    cluster: str | None = None
+    family: str | None = None
+    account_id: str | None = None
+    region: str | None = None
+    container: _Container
+    status: str = "unknown"
+    started_at: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+class ReportHead(Struct, frozen=True, kw_only=True):
+    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
+
+    time: str
+    type: RecordType
+    record: _RecordHead
+
+
+_head_decoder = msgspec.json.Decoder(ReportHead)
+
+
+class PastRun(Struct, frozen=True, kw_only=True):
+    """One run.
+
+    Attributes:
+        report: The report, or the last checkpoint of a run without a report. Its status is the one to show: where
+            ECS's event corrected the status, it differs from that of ``line``.
+        line: The record line; None if the run left no record.
+        checkpoints: The checkpoints that the source has at hand, in no particular order.
+        event: What ECS reported about the end; None if unknown.
+    """
+
+    report: Report
+    line: bytes | None = None
+    checkpoints: tuple[Report, ...] = ()
+    event: TaskEvent | None = None
+
+    @property
+    def started_at(self) -> str:
+        """The start, or the time of the line if the start is unknown."""
+        return self.report.record.started_at or self.report.time
+
+    @property
+    def started_ns(self) -> int:
+        """The start in nanoseconds since 1970; 0 if no time of the run can be parsed."""
+        return start_ns(self.report)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The identity of the run: two lines with the same key describe the same run."""
+        return run_key(self.report)
+
+    def json_line(self) -> bytes:
+        """The record line; for a run without a record, a line with what is known."""
+        return encode(self.report) if self.line is None else self.line
+
+
+def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
+    """The identity of a report's run: task, container, start."""
+    record = report.record
+    return record.task_id, record.container.name, record.started_at or ""
+
+
+def start_ns(report: Report | ReportHead) -> int:
+    """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
+    return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
+
+
+def family_of(report: Report | ReportHead) -> FamilyKey:
+    """The family of a report's run; its name is the container's if the run has no family."""
+    record = report.record
+    return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
+
+
+def is_pattern(family: str) -> bool:
+    """Whether the name has wildcards."""
+    return bool(_WILDCARDS & set(family))
+
+
+def pattern_of(family: str) -> str:
+    """The pattern that matches this family alone: a family's name may have the characters of wildcards."""
+    return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """Which runs to read. Empty conditions match every run.
+
+    Attributes:
+        families: Shell patterns; the name of a run's family matches one of them.
+        family: The only family. It replaces ``families``, ``accounts`` and ``regions``.
+        clusters: Names of clusters; a run is in one of them.
+        accounts: Ids of AWS accounts; a run's task is in one of them. ``regions`` alike.
+        tags: Names and values; a run has all of them.
+        statuses: Statuses; a run has one of them.
+        since_ns: Start time of the first run.
+        until_ns: Start time before which the last run started.
+        run: The beginning of ``TASK-ID/CONTAINER``, or a family or a pattern of families.
+        reads_checkpoints: Also read runs that have only checkpoints, where that is expensive.
+    """
+
+    families: tuple[str, ...] = ()
+    family: FamilyKey | None = None
+    clusters: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    statuses: tuple[str, ...] = ()
+    since_ns: int | None = None
+    until_ns: int | None = None
+    run: str | None = None
+    reads_checkpoints: bool = False
+
+    def matches(self, report: Report | ReportHead) -> bool:
+        """Whether the report's run matches all conditions."""
+        record, family = report.record, family_of(report)
+        return (
+            (not self.families or any(fnmatchcase(family.name, pattern) for pattern in self.families))
+            and self.family in (None, family)
+            and (not self.clusters or record.cluster in self.clusters)
+            and (not self.accounts or family.account_id in self.accounts)
+            and (not self.regions or family.region in self.regions)
+            and all((record.tags or {}).get(name) == value for name, value in self.tags)
+            and (not self.statuses or known_status(record) in self.statuses)
+            and self._matches_time(report)
+            and (
+                self.run is None
+                or f"{record.task_id}/{record.container.name}".startswith(self.run)
+                or fnmatchcase(family.name, self.run)
+            )
+        )
+
+    def _matches_time(self, report: Report | ReportHead) -> bool:
+        if self.since_ns is None and self.until_ns is None:
+            return True
+        started_ns = start_ns(report)
+        return (self.since_ns is None or started_ns >= self.since_ns) and (
+            self.until_ns is None or started_ns < self.until_ns
+        )
+
+    @property
+    def selects_one_family(self) -> bool:
+        """Whether all matching runs are of one family."""
+        is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
+        return self.family is not None or (is_one_name and len(self.accounts) == 1 and len(self.regions) == 1)
+
+    @property
+    def family_patterns(self) -> tuple[str, ...]:
+        """The patterns of the families' names, for a source that can select by them."""
+        return self.families if self.family is None else (pattern_of(self.family.name),)
+
+    @property
+    def known_accounts(self) -> tuple[str, ...]:
+        """The accounts to select by, as far as they are known; :meth:`matches` selects exactly."""
+        return self.accounts if self.family is None else _known(self.family.account_id)
+
+    @property
+    def known_regions(self) -> tuple[str, ...]:
+        """The Regions to select by, as far as they are known; :meth:`matches` selects exactly."""
+        return self.regions if self.family is None else _known(self.family.region)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every run matches."""
+        return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
+
+
+def _known(value: str | None) -> tuple[str, ...]:
+    return () if value is None else (value,)
+
+
+class RunPlace(Protocol):
+    """Where past runs come from, in words. ``notes`` are complete after the last run was read."""
+
+    @property
+    def place(self) -> str:
+        """The name of the source in a sentence."""
+        ...
+
+    @property
+    def remedy(self) -> str:
+        """What to do if the source has no run."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences about limits and about what was left out so far."""
+        ...
+
+
+class RunSource(RunPlace, Protocol):
+    """A source of past runs."""
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs, newest start first. Raises TaskProfilerError if the source cannot be read."""
+        ...
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        """The checkpoints of one run, as far as the source has them."""
+        ...
+
+
+# Receives the progress of a long read: the number of runs found, and the part that is done (0 to 1).
+OnProgress = Callable[[int, float], None]
+
+
+def no_progress(runs: int, part: float) -> None:
+    """Ignore the progress."""
+
+
+class RunLine(Struct, frozen=True):
+    """A record line, the head of its report, and its number in a file."""
+
+    line: bytes
+    head: ReportHead
+    number: int = 0
+
+
+def run_line(line: bytes, number: int = 0) -> RunLine:
+    """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
+    return RunLine(line, decode_leniently(_head_decoder, line), number)
+
+
+class RunLines(Struct, frozen=True):
+    """The lines of one run, the one that counts first: reports before checkpoints, later lines before earlier ones."""
+
+    lines: tuple[RunLine, ...]
+
+    @property
+    def head(self) -> ReportHead:
+        """The head of the line that counts."""
+        return self.lines[0].head
+
+    def decoded(self, invalid: list[RunLine]) -> PastRun | None:
+        """Decode the run. Invalid lines are added to ``invalid``; None if there is no other line."""
+        chosen: tuple[RunLine, Report] | None = None
+        checkpoints: list[Report] = []
+        for line in self.lines:
+            if chosen is not None and line.head.type != CHECKPOINT:
+                continue
+            try:
+                report = decode(line.line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                invalid.append(line)
+                continue
+            chosen = chosen or (line, report)
+            if report.type == CHECKPOINT:
+                checkpoints.append(report)
+        return chosen and PastRun(report=chosen[1], line=chosen[0].line, checkpoints=tuple(checkpoints))
+
+
+def group_lines(lines: Iterable[RunLine]) -> list[RunLines]:
+    """Group record lines by run, newest run first; runs whose time cannot be parsed come last."""
+    groups: dict[tuple[str, str, str], list[RunLine]] = {}
+    for line in lines:
+        groups.setdefault(run_key(line.head), []).append(line)
+    runs = [
+        RunLines(tuple(group) if len(group) == 1 else tuple(sorted(group, key=_precedence)[::-1]))
+        for group in groups.values()
+    ]
+    return sorted(runs, key=lambda run: start_ns(run.head), reverse=True)
+
+
+def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
+    """Sort by start, newest first. Runs whose time cannot be parsed come last."""
+    return sorted(runs, key=lambda run: run.started_ns, reverse=True)
+
+
+def _precedence(line: RunLine) -> tuple[bool, int]:
+    return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0
+
+
+def find_runs(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
+    """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
+
+    ``wanted.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
+    ``TASK-ID/CONTAINER``. A family takes precedence.
+
+    Raises:
+        TaskProfilerError: if no run matches, or several task ids begin with ``wanted.run``.
+    """
+    run = _find_run(source, wanted)
+    record = run.report.record
+    name = wanted.run or ""
+    if name.startswith(f"{record.task_id}/") or all(other.name == MONITOR_NAME for other in record.containers):
+        return (run,)
+    near = RunFilter(
+        run=record.task_id,
+        family=family_of(run.report),
+        since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
+        until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
+        reads_checkpoints=wanted.reads_checkpoints,
+    )
+    by_container = {record.container.name: run}
+    for other in source.runs(near):
+        if other.report.record.task_id == record.task_id:
+            by_container.setdefault(other.report.record.container.name, other)
+    return tuple(by_container.values())
+
+
+def find_run(source: RunSource, wanted: RunFilter, container: str | None = None) -> PastRun:
+    """Find one run. Of several containers of its task, it is ``container``.
+
+    Raises:
+        TaskProfilerError: if no run matches, or several.
+    """
+    runs = find_runs(source, wanted)
+    named = [run for run in runs if run.report.record.container.name == container]
+    if len(runs) == 1 or named:
+        return (named or runs)[0]
+    names = " or ".join(sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs))
+    raise TaskProfilerError(f"The task has a report of each of {len(runs)} containers: choose one by {names}.")
+
+
+def _find_run(source: RunSource, wanted: RunFilter) -> PastRun:
+    similar: list[PastRun] = []
+    for run in source.runs(wanted):
+        record = run.report.record
+        identities = (record.task_id, f"{record.task_id}/{record.container.name}")
+        if wanted.run is None or wanted.run in identities or _is_in_family(run, wanted.run):
+            return run
+        similar.append(run)
+    ids = {run.report.record.task_id for run in similar}
+    if len(ids) == 1:
+        return similar[0]
+    if ids:
+        raise TaskProfilerError(
+            f"{len(ids)} runs in {source.place} have an id that begins with {wanted.run!r}: give more of the id "
+            f"({_candidates(similar)})."
+        )
+    raise TaskProfilerError(no_run_sentence(source, wanted))
+
+
+def _candidates(runs: Iterable[PastRun]) -> str:
+    """The ids of the newest runs, with their families and starts."""
+    texts = {run.report.record.task_id: f"{family_of(run.report).name} {run.started_at}" for run in runs}
+    shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
+    return ", ".join(shown + ["…"] * (len(texts) > _MAX_CANDIDATES))
+
+
+def _is_in_family(run: PastRun, pattern: str) -> bool:
+    return fnmatchcase(family_of(run.report).name, pattern)
+
+
+def no_run_sentence(source: RunPlace, wanted: RunFilter) -> str:
+    """Say that no run was found and what to do."""
+    give_source = "task-profiler history lists the runs; give it the same source."
+    if wanted.run is not None:
+        return f"There is no run or family {wanted.run!r} in {source.place}: {give_source}"
+    if wanted == RunFilter(families=wanted.families, reads_checkpoints=wanted.reads_checkpoints) and wanted.families:
+        return f"There is no run of {', '.join(wanted.families)} in {source.place}: {give_source}"
+    if not wanted.is_empty:
+        return f"No run in {source.place} matches: use fewer filters."
+    return f"There are no runs in {source.place}: {source.remedy}."

@@ -1,0 +1,337 @@
+"""The runs in the documents of Elasticsearch or OpenSearch, as the forwarder or other shippers wrote them.
+
+A document has the run's record as text: the whole line, or only its ``record``. ECS's event may have corrected the
+status since the report was written, and it also makes documents of runs that left no record.
+"""
+
+import contextlib
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from profiler.core.timestamps import format_ms, parse_ns
+from profiler.past_runs.run_source import CHECKPOINT, OnProgress, PastRun, RunFilter, TaskEvent, no_progress
+from profiler.past_runs.search_queries import (
+    FAMILY,
+    REMEDY,
+    START,
+    JsonObject,
+    any_of,
+    exists,
+    filter_conditions,
+    indices_path,
+    matches_pattern,
+    none_of,
+    reports_place,
+    search,
+    term,
+)
+from profiler.record.model import (
+    SCHEMA_VERSION,
+    Container,
+    Distribution,
+    Metrics,
+    Record,
+    Report,
+    TaskSize,
+    decode,
+)
+from profiler.record.possible import without_impossible
+from profiler.record.units import as_number
+from profiler.search_setup.template_install import SearchServer
+
+_TIME = "@timestamp"
+_TASK_ID = "task.id"
+_PAGE_SIZE = 200
+# For reads that never stop early. A record line has at most 64 KiB.
+_LARGE_PAGE_SIZE = 2_000
+_MAX_CHECKPOINTS = 1_000
+_SOURCE = (
+    "@timestamp",
+    "record",
+    "task",
+    "event.dataset",
+    "event.start",
+    "event.end",
+    "cloud",
+    "orchestrator.cluster.name",
+    "container",
+    "aws.cloudwatch",
+    "usage.duration_ms",
+    "usage.billed_duration_ms",
+    "usage.cpu.size",
+    "usage.cpu.used",
+    "usage.memory.size_mb",
+    "usage.memory.used_mb",
+    "usage.memory.peak_source",
+)
+_EMPTY: Mapping[str, Any] = {}
+_record_decoder = msgspec.json.Decoder(Record)
+
+
+class ClusterRuns:
+    """The runs in the indices of a prefix."""
+
+    remedy = REMEDY
+
+    def __init__(self, server: SearchServer, prefix: str, on_progress: OnProgress = no_progress) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._on_progress = on_progress
+        self._unreadable = 0
+        self._is_cut = False
+        self.place = reports_place(prefix)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """How many records could not be read, and whether checkpoints were left out."""
+        unreadable = f"{self._unreadable} records in {self.place} could not be read: their numbers are left out."
+        cut = f"Of one run only the newest {_MAX_CHECKPOINTS} checkpoints were read: its time series begins later."
+        return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
+
+    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs page by page.
+
+        Runs without a start, which never started, are sorted by their time: they are read by a second search.
+        """
+        found = _Found(self._on_progress)
+        started = self._pages(_conditions(wanted, START), START, found)
+        unstarted = self._pages(_conditions(wanted, _TIME), _TIME, found)
+        for run in heapq.merge(started, unstarted, key=lambda run: -run.started_ns):
+            if wanted.matches(run.report):
+                yield run
+        if wanted.reads_checkpoints and wanted.run is not None and not found.count:
+            yield from self._running(wanted)
+
+    def started(self, conditions: Sequence[JsonObject]) -> Iterator[PastRun]:
+        """Yield the runs with a start that meet the conditions, newest start first."""
+        return self._pages(conditions, START, _Found(self._on_progress), _LARGE_PAGE_SIZE)
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        """The checkpoints of a run, at most the newest 1,000."""
+        record = run.report.record
+        conditions = [term(_TASK_ID, record.task_id), term("container.name", record.container.name)]
+        hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
+        self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
+        found = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
+        return tuple(one.report for one in found if one is not None and one.report.type == CHECKPOINT)
+
+    def _running(self, wanted: RunFilter) -> Iterator[PastRun]:
+        """Yield the run that has only checkpoints so far."""
+        hits = self._search("checkpoints", _conditions(wanted, START), _TIME, 1)
+        for hit in hits:
+            run = self._run(hit.get("_source", _EMPTY))
+            if wanted.matches(run.report):
+                yield run
+
+    def _pages(
+        self, conditions: Sequence[JsonObject], order: str, found: "_Found", size: int = _PAGE_SIZE
+    ) -> Iterator[PastRun]:
+        after: Sequence[Any] | None = None
+        while True:
+            hits = self._search("reports", conditions, order, size, after)
+            found.add(len(hits))
+            for hit in hits:
+                yield self._run(hit.get("_source", _EMPTY))
+            if len(hits) < size:
+                return
+            after = hits[-1]["sort"]
+
+    def _search(
+        self, kind: str, conditions: Sequence[JsonObject], order: str, size: int, after: Sequence[Any] | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        body: JsonObject = {
+            "size": size,
+            "track_total_hits": False,
+            "query": {"bool": {"filter": list(conditions)}},
+            "sort": [
+                {order: {"order": "desc", "unmapped_type": "date"}},
+                {_TASK_ID: {"order": "asc", "unmapped_type": "keyword"}},
+                {"container.name": {"order": "asc", "unmapped_type": "keyword"}},
+            ],
+            "_source": list(_SOURCE),
+        }
+        if after is not None:
+            body["search_after"] = list(after)
+        found = search(self._server, indices_path(self._prefix, kind), body)
+        hits: Sequence[Mapping[str, Any]] = found["hits"]["hits"]
+        return hits
+
+    def _run(self, source: Mapping[str, Any]) -> PastRun:
+        """The run of a document, with the status of ECS's event."""
+        task = source.get("task", _EMPTY)
+        reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
+        event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
+        found = self._read(source)
+        if found is None:
+            return PastRun(report=_without_record(source), event=event)
+        report = found.report
+        record = report.record
+        corrected = replace(
+            record,
+            status=task.get("status") or record.status,
+            exit_code=record.exit_code if task.get("exit_code") is None else task["exit_code"],
+            likely_out_of_memory=True if event is not None and event.out_of_memory else record.likely_out_of_memory,
+        )
+        if report.type == CHECKPOINT and corrected.status != record.status:
+            corrected = _ended(corrected, source)
+        return PastRun(report=replace(report, record=corrected), line=found.line, event=event)
+
+    def _read(self, source: Mapping[str, Any]) -> "_Read | None":
+        """The report of a document: its whole line, or restored from its record."""
+        text = source.get("record")
+        if not isinstance(text, str):
+            return None
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            return _Read(decode(text), text.encode())
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            decoded = _record_decoder.decode(text)
+            kind = source.get("event", _EMPTY).get("dataset")
+            report = Report(
+                time=_time(source),
+                type="task.checkpoint" if kind == CHECKPOINT else "task.report",
+                schema_version=SCHEMA_VERSION,
+                record=without_impossible(decoded) or decoded,
+            )
+            return _Read(report, msgspec.json.encode(report))
+        self._unreadable += 1
+        return None
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A report and its line."""
+
+    report: Report
+    line: bytes
+
+
+class _Found:
+    """Counts the documents that were read, for the progress."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self.count = 0
+        self._on_progress = on_progress
+
+    def add(self, count: int) -> None:
+        self.count += count
+        self._on_progress(self.count, 0.0)
+
+
+def _conditions(wanted: RunFilter, order: str) -> list[JsonObject]:
+    """The conditions that the cluster can check. Runs without a start are those sorted by ``@timestamp``."""
+    conditions = filter_conditions(wanted, order)
+    if wanted.run is not None:
+        conditions.append(
+            any_of([{"prefix": {_TASK_ID: wanted.run.partition("/")[0]}}, matches_pattern(FAMILY, wanted.run)])
+        )
+    return [exists(START) if order == START else none_of([exists(START)]), *conditions]
+
+
+def _time(source: Mapping[str, Any]) -> str:
+    """The document's time, as the record writes times."""
+    text = source.get(_TIME)
+    moment_ns = parse_ns(text)
+    return str(text) if moment_ns is None else format_ms(moment_ns)
+
+
+def _ended(record: Record, source: Mapping[str, Any]) -> Record:
+    """A checkpoint's record with the end and the duration that ECS reported."""
+    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
+    metrics = record.metrics if duration_ms is None else replace(record.metrics, duration_ms=duration_ms)
+    return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
+
+
+class _CpuUsage(msgspec.Struct):
+    size: float | None = None
+    used: Distribution | None = None
+
+
+class _MemoryUsage(msgspec.Struct):
+    size_mb: float | None = None
+    used_mb: Distribution | None = None
+    peak_source: str | None = None
+
+
+class _Size(msgspec.Struct):
+    vcpu: float | None = None
+    memory_mb: float | None = None
+
+
+class _Task(msgspec.Struct):
+    size: _Size | None = None
+
+
+class _Usage(msgspec.Struct):
+    duration_ms: float | None = None
+    billed_duration_ms: float | None = None
+    cpu: _CpuUsage = msgspec.field(default_factory=_CpuUsage)
+    memory: _MemoryUsage = msgspec.field(default_factory=_MemoryUsage)
+
+
+class _Numbers(msgspec.Struct):
+    """The numbers of a document without a record, as shippers other than the forwarder may write it."""
+
+    usage: _Usage = msgspec.field(default_factory=_Usage)
+    task: _Task = msgspec.field(default_factory=_Task)
+
+
+def _numbers(source: Mapping[str, Any]) -> _Numbers:
+    try:
+        return msgspec.convert(source, _Numbers, strict=False)
+    except msgspec.ValidationError:  # the index ignores values that are not numbers
+        return _Numbers()
+
+
+def _metrics(usage: _Usage) -> Metrics:
+    used_mb = usage.memory.used_mb
+    return Metrics(
+        duration_ms=usage.duration_ms,
+        billed_duration_ms=usage.billed_duration_ms,
+        vcpu_size=usage.cpu.size,
+        vcpu_used=usage.cpu.used,
+        memory_size_mb=usage.memory.size_mb,
+        memory_used_mb=used_mb,
+        max_memory_used_mb=None if used_mb is None else used_mb.max,
+        memory_peak_source=usage.memory.peak_source,
+    )
+
+
+def _without_record(source: Mapping[str, Any]) -> Report:
+    """What is known of a run that left no record, or one that cannot be read."""
+    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
+    is_unreadable = isinstance(source.get("record"), str)
+    numbers = _Numbers(usage=_Usage(duration_ms=duration_ms)) if is_unreadable else _numbers(source)
+    size = numbers.task.size
+    task, event = source.get("task", _EMPTY), source.get("event", _EMPTY)
+    container, cloud = source.get("container", _EMPTY), source.get("cloud", _EMPTY)
+    logs = source.get("aws", _EMPTY).get("cloudwatch", _EMPTY)
+    record = Record(
+        task_id=str(task.get("id", "")),
+        task_arn=task.get("arn"),
+        cluster=source.get("orchestrator", _EMPTY).get("cluster", _EMPTY).get("name"),
+        family=task.get("family"),
+        revision=task.get("revision"),
+        region=cloud.get("region"),
+        account_id=cloud.get("account", _EMPTY).get("id"),
+        availability_zone=cloud.get("availability_zone"),
+        launch_type=task.get("launch_type"),
+        container=Container(
+            name=str(container.get("name", "")),
+            id=container.get("id"),
+            image=container.get("image", _EMPTY).get("name"),
+        ),
+        log_group=logs.get("log_group"),
+        log_stream=logs.get("log_stream"),
+        status=task.get("status") or "unknown",
+        exit_code=task.get("exit_code"),
+        likely_out_of_memory=task.get("out_of_memory"),
+        started_at=event.get("start"),
+        finished_at=event.get("end"),
+        metrics=_metrics(numbers.usage),
+        task_size=None if size is None else TaskSize(vcpu=size.vcpu, memory_mb=size.memory_mb),
+    )
+    known = without_impossible(record) or record
+    return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)

@@ -1,0 +1,277 @@
+"""Measures a command in a control group of its own, where one can be created without side effects.
+
+The group is created below the group of this process, so that all limits above it still hold. Some
+programs (the JVM, .NET, Node) look for limits in their own group only. Therefore a memory limit is
+repeated in the new group. If this is not possible, or if the hierarchy has a CPU limit, no group is
+created. A hierarchy that also distributes CPU or I/O is not used: a new group would change the
+share that the command gets.
+
+Version 1 has a hierarchy for each controller; groups are created in those of ``memory`` and
+``cpuacct``. In version 2 every group counts CPU time. It counts memory if the group above enables
+that controller, or can be made to because it belongs to this process alone (see
+:mod:`profiler.readers.cgroup.created_group`).
+
+If a step fails (no permission, a read-only mount, a refusal by the kernel), the earlier steps are undone. If
+the profiler is killed, the command continues in its group. The next profiler that is started there removes the group
+when it is empty.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from profiler.readers.cgroup.created_group import (
+    AccountingCgroup,
+    CgroupDelegation,
+    CgroupFilesystem,
+    Counters,
+    KernelCgroupFilesystem,
+    Sleep,
+    delegate_controller,
+    member_pids,
+    try_lock,
+    try_remove,
+)
+from profiler.readers.cgroup.hierarchy import (
+    CPUACCT,
+    MEMORY,
+    UNIFIED,
+    V1_CPU,
+    V1_MEMORY,
+    V2_CPU,
+    V2_MEMORY,
+    CgroupLocation,
+    Cgroups,
+    MemoryReading,
+    parse_membership,
+)
+from profiler.readers.linux import proc
+
+_PREFIX = "task-profiler-"
+_LEAF_SUFFIX = "-self"
+# Controllers that only count or only limit: a group without a limit has no effect there.
+_NEUTRAL_CONTROLLERS = frozenset((MEMORY, CPUACCT, "pids", "hugetlb", "rdma", "misc", UNIFIED))
+
+
+class CommandCgroup:
+    """The groups of one command: none, one, or one each for CPU and memory."""
+
+    name = "cgroup"
+
+    def __init__(
+        self,
+        groups: Iterable[AccountingCgroup] = (),
+        filesystem: CgroupFilesystem | None = None,
+        delegation: CgroupDelegation | None = None,
+    ) -> None:
+        self._groups = tuple(groups)
+        self._filesystem = filesystem or KernelCgroupFilesystem()
+        self._delegation = delegation
+        self._baseline_cpu_ns = 0
+        self._entered = b""
+
+    def enter(self) -> None:
+        """Enter the groups, which may take the kernel 20 ms. The forked process calls this."""
+        self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
+
+    def start_counting(self) -> bytes:
+        """Let the counters start here. The forked process calls this just before it executes the command.
+
+        The high-water mark of the memory is reset if the kernel supports it (version 1, and version 2 since
+        Linux 6.12). It still includes the pages that the interpreter writes between its entry and the
+        execution of the command. They are fewer than 256 KiB, the unit in which the kernel charges
+        memory to a group.
+
+        Returns:
+            A message for :meth:`on_started` in the parent: the CPU time counted so far and the groups entered.
+            This CPU time is the interpreter's; the command's starts there, to about 0.1 ms.
+        """
+        # Reading the process's CPU time makes the kernel update the counter, that of the group too.
+        time.process_time_ns()
+        base_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
+        for group in self._groups:
+            group.reset_peak()
+        return b"%d %s" % (base_ns or 0, self._entered)
+
+    def on_started(self, message: bytes) -> None:
+        """Take over the message of :meth:`start_counting`, and remove the groups that could not be entered."""
+        base, _, joined = message.partition(b" ")
+        self._baseline_cpu_ns = int(base) if base.isdigit() else 0
+        entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
+        for group in self._groups:
+            if group not in entered:
+                group.remove(self._filesystem, _no_sleep)
+        self._groups = entered
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the command is in any group of its own."""
+        return bool(self._groups)
+
+    @property
+    def has_cpu_accounting(self) -> bool:
+        """Whether a group counts the command's CPU time."""
+        return any(group.cpu is not None for group in self._groups)
+
+    def cpu_ns(self) -> int | None:
+        """The CPU time of the command and all its descendants, whether or not a process has waited for them."""
+        counted = (group.cpu_ns() for group in self._groups if group.cpu is not None)
+        counted_ns = next(counted, None)
+        return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
+
+    def memory(self) -> MemoryReading | None:
+        """The group's memory now."""
+        group = self._memory_group()
+        return None if group is None else group.memory_now()
+
+    def memory_peak_bytes(self) -> int | None:
+        """The kernel's high-water mark of the group, page cache included."""
+        group = self._memory_group()
+        return None if group is None else group.memory_peak_bytes()
+
+    def oom_kills(self) -> int | None:
+        """How many processes of the group the kernel has killed because memory ran out."""
+        group = self._memory_group()
+        return None if group is None else group.oom_kills()
+
+    def contains(self, pid: int) -> bool:
+        """Whether the group counts the memory of a process. True for a process that has ended: its group is unknown."""
+        group = self._memory_group()
+        if group is None:
+            return False
+        path = parse_membership(proc.read_text(f"/proc/{pid}/cgroup")).get(group.hierarchy)
+        return path is None or path == group.path or path.startswith(group.path + "/")
+
+    def remove(self, sleep: Sleep) -> None:
+        """Remove the groups. Processes that still run in them return to the group in which the command was started."""
+        if self._delegation is not None:
+            self._delegation.revert()
+        for group in self._groups:
+            group.remove(self._filesystem, sleep)
+        self._groups, self._delegation = (), None
+
+    def _memory_group(self) -> AccountingCgroup | None:
+        return next((group for group in self._groups if group.memory is not None), None)
+
+
+class _Candidate(Struct, frozen=True, kw_only=True):
+    """A place where a group may be created, and what it would count."""
+
+    hierarchy: str
+    location: CgroupLocation
+    counters: Counters
+    memory_limit_bytes: int | None = None
+
+
+def make_command_cgroup(
+    cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
+) -> CommandCgroup:
+    """Create the groups for a command.
+
+    Args:
+        cgroups: The control groups of this process.
+        own_pid: This process, as its pid appears in the groups' files.
+        run_id: Identifies the run; part of the groups' names.
+        filesystem: Creates and removes groups; the kernel's by default.
+    """
+    filesystem = filesystem or KernelCgroupFilesystem()
+    name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
+    groups: list[AccountingCgroup] = []
+    delegation = None
+    for candidate in _candidates(cgroups):
+        if groups and any(group.cpu is not None for group in groups):
+            break
+        # If the folder does not list this process, it is not the folder of its group.
+        if b"%d" % own_pid not in member_pids(candidate.location.folder):
+            continue
+        _remove_stale_groups(candidate.location.folder, filesystem)
+        if candidate.counters.memory is V2_MEMORY:
+            delegation = delegate_controller(
+                candidate.location.folder, own_pid, name + _LEAF_SUFFIX, MEMORY, filesystem
+            )
+        made = _make_group(candidate, name, filesystem)
+        if made is not None:
+            groups.append(made)
+        elif delegation is not None:
+            delegation.revert()
+            delegation = None
+    return CommandCgroup(groups, filesystem, delegation)
+
+
+def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
+    """Where groups may be created: for memory first, then for CPU, best first. The caller stops when one counts CPU."""
+    limits = cgroups.limits()
+    v1_memory, v1_cpu, v2 = (
+        _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
+    )
+    if v1_memory is not None and _uses_hierarchy(v1_memory):
+        cpu = V1_CPU if v1_memory == v1_cpu else None
+        yield _Candidate(
+            hierarchy=MEMORY,
+            location=v1_memory,
+            counters=Counters(cpu=cpu, memory=V1_MEMORY),
+            memory_limit_bytes=limits.memory_bytes,
+        )
+    if v1_cpu is not None:
+        yield _Candidate(hierarchy=CPUACCT, location=v1_cpu, counters=Counters(cpu=V1_CPU))
+    if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
+        if cgroups.has_v1_controller(MEMORY):
+            yield _Candidate(hierarchy=UNIFIED, location=v2, counters=Counters(cpu=V2_CPU))
+        else:
+            yield _Candidate(
+                hierarchy=UNIFIED,
+                location=v2,
+                counters=Counters(cpu=V2_CPU, memory=V2_MEMORY),
+                memory_limit_bytes=limits.memory_bytes,
+            )
+
+
+def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
+    """The location, or None if a new group there would affect the command or other processes."""
+    if location is None:
+        return None
+    enabled_below = proc.read_text(f"{location.folder}/cgroup.subtree_control").split()
+    return location if location.controllers.union(enabled_below) <= _NEUTRAL_CONTROLLERS else None
+
+
+def _uses_hierarchy(location: CgroupLocation) -> bool:
+    """Whether the limits of a version 1 memory group hold for the groups below; before Linux 5.11 this was optional."""
+    return (proc.read(f"{location.folder}/memory.use_hierarchy") or b"1").strip() == b"1"
+
+
+def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) -> AccountingCgroup | None:
+    folder = f"{candidate.location.folder}/{name}"
+    try:
+        filesystem.make(folder)
+    except OSError:
+        return None
+    try:
+        group = AccountingCgroup(
+            folder, candidate.hierarchy, f"{candidate.location.group.rstrip('/')}/{name}", candidate.counters
+        )
+    except OSError:
+        try_remove(folder, filesystem)
+        return None
+    if candidate.memory_limit_bytes is not None and not group.set_memory_limit(candidate.memory_limit_bytes):
+        group.remove(filesystem, _no_sleep)
+        return None
+    return group
+
+
+def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
+    """Remove the empty groups of profilers that were killed."""
+    try:
+        names = os.listdir(above)  # noqa: PTH208  only names are needed
+    except OSError:
+        return
+    for name in names:
+        claim = try_lock(f"{above}/{name}") if name.startswith(_PREFIX) else None
+        if claim is not None:
+            try_remove(f"{above}/{name}", filesystem)
+            os.close(claim)
+
+
+def _no_sleep(_seconds: float) -> None:
+    """For groups in which no process has run: their removal needs no retry."""

@@ -1,0 +1,188 @@
+"""The control group of another container, found through one of its processes.
+
+``/proc/PID/root`` is the container's file system, in which its own group is mounted. The kernel
+permits access only to a process that may trace the other one: a process of the same user with at least
+its capabilities (both root, as Docker starts them), or one with SYS_PTRACE. The folders and the small files stay
+open, so that they can still be read when the last process of the container has ended. In version 2 with Docker's
+systemd driver the group exists only 4 to 150 ms longer than the last process.
+"""
+
+import os
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from profiler.core.files import open_or_none
+from profiler.readers.cgroup.hierarchy import (
+    CPUACCT,
+    MEMORY,
+    OOM_KILLS,
+    UNIFIED,
+    V1_CPU,
+    V1_MEMORY,
+    V2_CPU,
+    V2_MEMORY,
+    CpuFile,
+    MemoryFiles,
+    MemoryReading,
+    Mount,
+    find_mount,
+    group_folders,
+    parse_membership,
+    parse_mounts,
+    parse_number,
+    parse_oom_kills,
+    read_memory,
+)
+from profiler.readers.linux import proc
+
+_POPULATED = "populated"  # in cgroup.events: 1 while a living process is in the group or in a group below it
+
+
+class GroupReading(Struct, frozen=True, kw_only=True):
+    """The counters of a container's control group at one moment; None for those that cannot be read (any more).
+
+    ``peak_bytes`` is the high-water mark since the container's start, page cache included. ``is_empty`` is whether
+    no living process was in the group before the counters were read; None in version 1.
+    """
+
+    memory: MemoryReading | None = None
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+    cpu_ns: int | None = None
+    is_empty: bool | None = None
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether it has the high-water mark and the page cache that the mark may include.
+
+        The files of a group disappear one after the other: a reading during its removal can lack some of them.
+        """
+        return self.peak_bytes is not None and self.memory is not None and self.memory.cache_bytes is not None
+
+
+class _MemoryFolder:
+    """The group's folder with the memory controller: the descriptors of the folder and of its small files."""
+
+    def __init__(self, folder: int, files: MemoryFiles) -> None:
+        self.folder = folder
+        self.files = files
+        self.peak = _open(folder, files.peak)
+        self.kills = _open(folder, files.kills)
+        self.events = _open(folder, files.events) if files.events is not None else None
+
+    def close(self) -> None:
+        """Close the folder and the files."""
+        for descriptor in (self.folder, self.peak, self.kills, self.events):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+class ContainerCgroup:
+    """A container's group. Its folders are open: one for both controllers in version 2, one for each in version 1."""
+
+    def __init__(self, memory: tuple[int, MemoryFiles] | None, cpu: tuple[int, CpuFile] | None) -> None:
+        self._memory = None if memory is None else _MemoryFolder(*memory)
+        self._cpu = cpu
+        self._is_watchable = self._memory is not None and self._memory.events is not None
+
+    @property
+    def events_descriptor(self) -> int | None:
+        """The open ``cgroup.events``: ``poll`` reports POLLPRI when it has changed since the last reading.
+
+        None in version 1, and after the group was seen empty or removed. (The kernel reports a removed file as changed
+        forever.)
+        """
+        return self._memory.events if self._is_watchable and self._memory is not None else None
+
+    def read(self) -> GroupReading | None:
+        """The counters now; None if the group has been removed.
+
+        What decides whether the high-water mark is final is read first: whether the group is empty, then the mark.
+        """
+        if self._memory is None:
+            cpu_ns = self._read_cpu_ns()
+            return None if cpu_ns is None else GroupReading(cpu_ns=cpu_ns)
+        events, peak = _reread(self._memory.events), _reread(self._memory.peak)  # parsed later: every moment counts
+        is_empty, peak_bytes = self._parse_is_empty(events), parse_number(peak)
+        memory = read_memory(_descriptor_path(self._memory.folder), self._memory.files)
+        oom_kills = parse_oom_kills(_reread(self._memory.kills))
+        cpu_ns = self._read_cpu_ns()
+        if peak_bytes is None and memory is None and cpu_ns is None:
+            return None
+        return GroupReading(memory=memory, peak_bytes=peak_bytes, oom_kills=oom_kills, cpu_ns=cpu_ns, is_empty=is_empty)
+
+    def _parse_is_empty(self, events: bytes) -> bool | None:
+        populated = proc.parse_counter(events.decode("ascii", "replace"), _POPULATED)
+        self._is_watchable = bool(populated)
+        return None if populated is None else populated == 0
+
+    def _read_cpu_ns(self) -> int | None:
+        return None if self._cpu is None else self._cpu[1].parse_ns(_read(self._cpu[0], self._cpu[1].name) or b"")
+
+    def close(self) -> None:
+        """Close the folders and files."""
+        if self._memory is not None:
+            self._memory.close()
+        if self._cpu is not None:
+            os.close(self._cpu[0])
+        self._memory = self._cpu = None
+
+
+def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") -> ContainerCgroup | None:
+    """The group of the container in which a process runs; None if it is not readable for this process."""
+    process = f"{proc_folder}/{pid}"
+    mounts = parse_mounts(proc.read_text(f"{process}/mountinfo"))
+    groups = parse_membership(proc.read_text(f"{process}/cgroup"))
+    v1_memory, v1_cpu, v2 = (
+        _open_group(f"{process}/root", mounts, groups, hierarchy, docker_id) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
+    )
+    memory = (v1_memory, V1_MEMORY) if v1_memory is not None else None
+    cpu = (v1_cpu, V1_CPU) if v1_cpu is not None else None
+    if v2 is not None and memory is None and _read(v2, V2_MEMORY.usage) is not None:
+        memory = (os.dup(v2), V2_MEMORY)
+    if v2 is not None and cpu is None:
+        cpu = (os.dup(v2), V2_CPU)
+    if v2 is not None:
+        os.close(v2)
+    return None if memory is None and cpu is None else ContainerCgroup(memory, cpu)
+
+
+def container_group(path: str, docker_id: str) -> str | None:
+    """The path of the container's group. A process may be in a group below it that was made inside the container."""
+    names = path.split("/")
+    for position, name in enumerate(names):
+        if docker_id in name:
+            return "/".join(names[: position + 1])
+    return None
+
+
+def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
+    """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
+    return proc.parse_counter(proc.read_text(f"{proc_folder}/vmstat"), OOM_KILLS)
+
+
+def _open_group(
+    root: str, mounts: tuple[Mount, ...], groups: Mapping[str, str], hierarchy: str, docker_id: str
+) -> int | None:
+    group = container_group(groups.get(hierarchy, ""), docker_id)
+    mount = find_mount(mounts, hierarchy)
+    if group is None or mount is None:
+        return None
+    return open_or_none(group_folders(root, mount, group)[0], os.O_PATH | os.O_DIRECTORY)
+
+
+def _descriptor_path(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
+
+
+def _open(folder: int, name: str) -> int | None:
+    return open_or_none(f"{_descriptor_path(folder)}/{name}")
+
+
+def _reread(descriptor: int | None) -> bytes:
+    return b"" if descriptor is None else proc.reread(descriptor)
+
+
+def _read(folder: int, name: str) -> bytes | None:
+    return proc.read(f"/proc/self/fd/{folder}/{name}")

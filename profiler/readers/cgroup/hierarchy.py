@@ -1,0 +1,363 @@
+"""The control groups of processes: where they are, their limits, and the counters of what they use.
+
+Both versions of control groups are supported.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from profiler.readers.linux import proc
+
+MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
+UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
+_CPU = "cpu"
+_FILESYSTEM_TYPES = ("cgroup", "cgroup2")
+_UNIFIED_TYPE = "cgroup2"
+# Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
+_UNLIMITED_BYTES = 2**60
+OOM_KILLS = "oom_kill"
+_NS_PER_US = 1000
+# A group's high-water mark includes all page cache, but memory used does not include what no process maps. At the
+# time of the mark any cache may have been unmapped. So the mark is taken for the peak if all cache is below 1 %
+# of it, or below the 256 KiB in which the kernel charges memory to a group.
+_MAX_CACHE_SHARE = 0.01
+_CHARGE_BATCH_BYTES = 256 * 1024
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The limits of the control groups; None for no limit."""
+
+    vcpu: float | None = None
+    memory_bytes: int | None = None
+
+
+class Mount(Struct, frozen=True, kw_only=True):
+    """A mounted hierarchy: the group at its top, the mount point, and the controllers."""
+
+    top_group: str
+    folder: str
+    controllers: frozenset[str]
+
+
+class CgroupLocation(Struct, frozen=True, kw_only=True):
+    """The group of a process in one hierarchy: its path, its folder, and all controllers of the hierarchy."""
+
+    group: str
+    folder: str
+    controllers: frozenset[str]
+
+
+class Cgroups:
+    """The control groups of one process; ``root`` is the root of the file system."""
+
+    def __init__(self, root: str, groups: Mapping[str, str], mounts: Iterable[Mount]) -> None:
+        self._root = root
+        self._groups = groups
+        self._mounts = tuple(mounts)
+
+    def limits(self) -> Limits:
+        """The limits now."""
+        return Limits(
+            vcpu=min(self._vcpu_limits(), default=None),
+            memory_bytes=min(self._memory_limits(), default=None),
+        )
+
+    def oom_kills(self) -> int | None:
+        """How many processes the kernel has killed because memory ran out; None if unknown.
+
+        This counts the kills in the group whose memory counter includes this process: in version 2, the nearest one
+        with the memory controller.
+        """
+        for folder in self._folders(MEMORY):
+            for files in (V2_MEMORY, V1_MEMORY):
+                kills = read_oom_kills(folder, files)
+                if kills is not None:
+                    return kills
+        return None
+
+    def location(self, hierarchy: str) -> CgroupLocation | None:
+        """The group in the hierarchy of a version 1 controller, or in that of version 2 (``UNIFIED``).
+
+        None if the hierarchy is not mounted, or if the mount does not show the group: the folder would be that of
+        another group.
+        """
+        group = self._groups.get(hierarchy, "..")
+        if ".." in group.split("/"):
+            return None
+        for mount in self._mounts:
+            if hierarchy in mount.controllers and _is_below(group, mount.top_group):
+                folder = group_folders(self._root, mount, group)[0]
+                # The options of a version 1 mount name the controllers among others.
+                return CgroupLocation(group=group, folder=folder, controllers=mount.controllers & self._groups.keys())
+        return None
+
+    def has_v1_controller(self, controller: str) -> bool:
+        """Whether the controller is in a version 1 hierarchy."""
+        return controller in self._groups
+
+    def _vcpu_limits(self) -> Iterable[float]:
+        for folder in self._folders(_CPU):
+            found = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
+            if found is None:
+                quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
+                found = parse_cpu_max(f"{quota} {period}")
+            if found is not None:
+                yield found
+
+    def _memory_limits(self) -> Iterable[int]:
+        for folder in self._folders(MEMORY):
+            for files in (V2_MEMORY, V1_MEMORY):
+                found = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
+                if found is not None:
+                    yield found
+
+    def _folders(self, controller: str) -> tuple[str, ...]:
+        """The folders of the group and of those above it, from the bottom to the top."""
+        hierarchy = controller if controller in self._groups else UNIFIED
+        group = self._groups.get(hierarchy)
+        if group is None:
+            return ()
+        mount = find_mount(self._mounts, hierarchy)
+        return () if mount is None else group_folders(self._root, mount, group)
+
+
+def read_own_cgroups(root: str = "/") -> Cgroups:
+    """The control groups of this process; ``root`` is ``/`` except in tests."""
+    groups = parse_membership(proc.read_text(f"{root}/proc/self/cgroup"))
+    mounts = parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo"))
+    return Cgroups(root, groups, mounts)
+
+
+def parse_membership(text: str) -> Mapping[str, str]:
+    """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name (``UNIFIED``)."""
+    groups: dict[str, str] = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, separator, path = rest.partition(":")
+        if separator:
+            groups.update(dict.fromkeys(controllers.split(","), path))
+    return groups
+
+
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """The mounted hierarchies in ``/proc/PID/mountinfo``."""
+    return tuple(
+        Mount(
+            top_group=entry.root,
+            folder=entry.mount_point,
+            controllers=frozenset(
+                (UNIFIED,) if entry.filesystem_type == _UNIFIED_TYPE else entry.super_options.split(",")
+            ),
+        )
+        for entry in proc.parse_mountinfo(text)
+        if entry.filesystem_type in _FILESYSTEM_TYPES
+    )
+
+
+def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
+    """The first mount of the hierarchy of a version 1 controller, or of that of version 2 (``UNIFIED``)."""
+    return next((mount for mount in mounts if hierarchy in mount.controllers), None)
+
+
+def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
+    """The folders of a group and of those above it, from the bottom to the top of the mount.
+
+    In a container without a cgroup namespace, the top of the mount is the container's group while
+    the path is that of the host. For a group outside of the mount, the result is its top.
+    """
+    below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
+    names = [name for name in below.split("/") if name]
+    if ".." in names:
+        names = []
+    top = "/".join((root.rstrip("/"), mount.folder.strip("/"))).rstrip("/")
+    return tuple("/".join((top, *names[:depth])) or "/" for depth in range(len(names), -1, -1))
+
+
+def _is_below(group: str, top_group: str) -> bool:
+    top = top_group.rstrip("/")
+    return group == top or group.startswith(top + "/")
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Number of CPUs, from quota and period in microseconds; None for ``max``, -1 and malformed text."""
+    words = text.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004  quota and period
+        return None
+    quota, period = (int(word) for word in words)
+    return quota / period if quota and period else None
+
+
+def parse_bytes(text: str) -> int | None:
+    """A memory limit; None if it is unlimited, in the notation of version 1 or 2, and for malformed text."""
+    word = text.strip()
+    if not word.isdecimal():
+        return None
+    value = int(word)
+    return value if 0 < value < _UNLIMITED_BYTES else None
+
+
+class CpuFile(Struct, frozen=True, kw_only=True):
+    """The file that holds the CPU time, and its parser."""
+
+    name: str
+    parse_ns: Callable[[bytes], int | None]
+
+
+class MemoryFiles(Struct, frozen=True, kw_only=True):
+    """The files that hold the memory, and names in them.
+
+    ``usage``, ``limit``, ``peak`` and ``kills`` are files. ``active``, ``inactive``, ``mapped``, ``cache`` and
+    ``shared`` are names in ``memory.stat``; ``cache`` includes ``shared`` (shared memory and tmpfs), which is not
+    reclaimable like files. ``reset`` is written to ``peak`` to reset it. ``events`` is the file that shows
+    whether the group has processes.
+    """
+
+    usage: str
+    limit: str
+    peak: str
+    kills: str
+    active: str
+    inactive: str
+    mapped: str
+    cache: str
+    shared: str
+    reset: bytes
+    events: str | None = None
+
+
+class MemoryReading(Struct, frozen=True, kw_only=True):
+    """Memory of a group.
+
+    ``used_bytes`` is the memory that is needed: the usage without ``unmapped_bytes``, the page cache that no process
+    maps. ``cache_bytes`` is all page cache of files, mapped or not.
+    """
+
+    used_bytes: int
+    cache_bytes: int | None
+    unmapped_bytes: int | None = None
+
+
+class GroupPeak(Struct, frozen=True, kw_only=True):
+    """A control group's high-water mark, with what determines whether it is the peak of its processes.
+
+    ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
+    of the command was outside of the group, or if the mark was not read after the end.
+    """
+
+    size_bytes: int | None = None
+    cache_bytes: int = 0
+    includes_all_processes: bool = True
+
+    def is_process_peak(self, transferred_bytes: int = 0) -> bool:
+        """Whether it is the peak of the memory of all processes, with hardly any page cache."""
+        return self.includes_all_processes and self.is_free_of_cache(transferred_bytes)
+
+    def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
+        """Whether it includes hardly any page cache.
+
+        Args:
+            transferred_bytes: Block I/O of the processes. It bounds the page cache of files that were deleted
+                before a reading could show it.
+        """
+        max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
+        return max(self.cache_bytes, transferred_bytes) < max_bytes
+
+
+def parse_number(text: bytes) -> int | None:
+    """A file that holds one number, such as version 1's ``cpuacct.usage``."""
+    word = text.strip()
+    return int(word) if word.isdigit() else None
+
+
+def parse_cpu_stat_ns(text: bytes) -> int | None:
+    """The total in version 2's ``cpu.stat``, which every group has, even without a CPU controller."""
+    usage_us = proc.parse_counter(text.decode("ascii", "replace"), "usage_usec")
+    return None if usage_us is None else usage_us * _NS_PER_US
+
+
+V1_CPU = CpuFile(name="cpuacct.usage", parse_ns=parse_number)
+V2_CPU = CpuFile(name="cpu.stat", parse_ns=parse_cpu_stat_ns)
+V1_MEMORY = MemoryFiles(
+    usage="memory.usage_in_bytes",
+    limit="memory.limit_in_bytes",
+    peak="memory.max_usage_in_bytes",
+    kills="memory.oom_control",
+    active="total_active_file",
+    inactive="total_inactive_file",
+    mapped="total_mapped_file",
+    cache="total_cache",
+    shared="total_shmem",
+    reset=b"0",
+)
+V2_MEMORY = MemoryFiles(
+    usage="memory.current",
+    limit="memory.max",
+    peak="memory.peak",
+    kills="memory.events",
+    active="active_file",
+    inactive="inactive_file",
+    mapped="file_mapped",
+    cache="file",
+    shared="shmem",
+    reset=b"reset",
+    events="cgroup.events",
+)
+
+
+def unmapped_cache_bytes(
+    usage_bytes: int, *, active: int | None, inactive: int | None, mapped: int | None, cache: int | None
+) -> int | None:
+    """The part of a group's memory that is page cache no process maps; None if no value about page cache is known.
+
+    The kernel drops this cache before it kills a process for memory. The rest of the usage is needed. ``mapped``
+    includes mapped shared memory, which is in neither list of file pages: the result is then too small, never too
+    large. It is at most the usage, because the kernel does not read the values at the same moment.
+
+    Args:
+        usage_bytes: The group's usage.
+        active: File pages that were used more than once.
+        inactive: File pages that were used once; 0 if only this value is unknown.
+        mapped: Pages that a process maps; 0 if unknown.
+        cache: All page cache. It counts if both lists of file pages are unknown.
+    """
+    unmapped: int | None
+    if active is not None:
+        unmapped = max(active + (inactive or 0) - (mapped or 0), 0)
+    else:
+        unmapped = inactive if inactive is not None else cache
+    return None if unmapped is None else min(unmapped, usage_bytes)
+
+
+def read_memory(folder: str, files: MemoryFiles) -> MemoryReading | None:
+    """A group's memory now; None if it cannot be read."""
+    usage_bytes = parse_number(proc.read(f"{folder}/{files.usage}") or b"")
+    if usage_bytes is None:
+        return None
+    names = (files.active, files.inactive, files.mapped, files.cache, files.shared)
+    stat = proc.parse_counters(proc.read_text(f"{folder}/memory.stat"), names)
+    cache_bytes = stat.get(files.cache)
+    unmapped_bytes = unmapped_cache_bytes(
+        usage_bytes,
+        active=stat.get(files.active),
+        inactive=stat.get(files.inactive),
+        mapped=stat.get(files.mapped),
+        cache=cache_bytes,
+    )
+    if unmapped_bytes is None:
+        return None
+    if cache_bytes is not None:
+        cache_bytes = max(cache_bytes - stat.get(files.shared, 0), 0)
+    return MemoryReading(
+        used_bytes=usage_bytes - unmapped_bytes, cache_bytes=cache_bytes, unmapped_bytes=unmapped_bytes
+    )
+
+
+def read_oom_kills(folder: str, files: MemoryFiles) -> int | None:
+    """How many processes of a group the kernel has killed because memory ran out; None if it does not count them."""
+    return parse_oom_kills(proc.read(f"{folder}/{files.kills}") or b"")
+
+
+def parse_oom_kills(text: bytes) -> int | None:
+    """The kills in ``memory.events`` (version 2) or ``memory.oom_control`` (version 1); None if not counted."""
+    return proc.parse_counter(text.decode("ascii", "replace"), OOM_KILLS)

@@ -1,0 +1,258 @@
+"""HTTP client of the ECS task metadata endpoint.
+
+:class:`HttpEndpoint` sends requests over one persistent connection, with limits on time and size.
+:class:`AdaptiveTimeout` sets the time limit. :class:`TaskMetadataSource` reads the task, the stats of its containers
+and the monitor's own container.
+"""
+
+import socket
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import StatsReading, decode_stats
+from profiler.readers.ecs.http_connection import HttpConnection, HttpError, Response
+from profiler.readers.ecs.task_metadata import (
+    ContainerMetadata,
+    TaskMetadata,
+    decode_container,
+    decode_tags,
+    decode_task,
+)
+
+# A task has at most ten containers with 10 kB of stats each. A response that decodes to as many objects as possible
+# grows 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
+MAX_RESPONSE_BYTES = 2 * 1024 * 1024
+MAX_TIMEOUT_SECONDS = 5.0
+_TIMEOUTS_UNTIL_DOUBLED = 2
+_HTTP_OK = 200
+# Time limit of a response once a stop was requested. A healthy endpoint responds within milliseconds.
+_STOP_TIMEOUT_NS = NS_PER_SECOND // 2
+_HTTP_PORT = 80
+_NO_ANSWER = Unavailable("the answer is empty")
+
+
+class Endpoint(Protocol):
+    """The transport of the task metadata source."""
+
+    def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
+        """The body of ``path`` below the endpoint's address, or the reason why there is none."""
+        ...
+
+
+class StopSignal(Protocol):
+    """A stop request, after which responses get less time."""
+
+    @property
+    def requested_ns(self) -> int | None:
+        """Monotonic time of the request; None before it."""
+        ...
+
+    def wait_readable(self, source: socket.socket, seconds: float) -> bool:
+        """Wait until the timeout, a stop request or data; returns True if ``source`` is readable."""
+        ...
+
+
+class AdaptiveTimeout:
+    """The timeout of a request: 0.9 of the sampling interval, doubled after two timeouts in a row, at most 5 s.
+
+    It never becomes shorter again: an endpoint that takes 2 s for a response takes them each time.
+    """
+
+    def __init__(self, interval_seconds: float) -> None:
+        self.timeout_seconds = min(0.9 * interval_seconds, MAX_TIMEOUT_SECONDS)
+        self._consecutive_timeouts = 0
+
+    def on_success(self) -> None:
+        """The endpoint has responded in time."""
+        self._consecutive_timeouts = 0
+
+    def on_timeout(self) -> None:
+        """The endpoint has not responded in time."""
+        self._consecutive_timeouts += 1
+        if self._consecutive_timeouts >= _TIMEOUTS_UNTIL_DOUBLED:
+            self._consecutive_timeouts = 0
+            self.timeout_seconds = min(2 * self.timeout_seconds, MAX_TIMEOUT_SECONDS)
+
+
+class HttpEndpoint:
+    """The endpoint at the address in ``ECS_CONTAINER_METADATA_URI_V4``.
+
+    After a stop request each response gets at most half a second, also one that is being waited for. Requests
+    with a time limit of their own keep it.
+    """
+
+    def __init__(
+        self, address: str, adaptive_timeout: AdaptiveTimeout, clock: Clock, stop_signal: StopSignal | None = None
+    ) -> None:
+        self._address = address.rstrip("/")
+        self._timeout = adaptive_timeout
+        self._clock = clock
+        self._stop_signal = stop_signal
+        self._has_own_timeout = False
+        self._request_started_ns = 0
+        self._connection: HttpConnection | None = None
+        self._base_path = ""
+        self._deadline_ns = 0
+
+    def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
+        """The body of a response with status 200; for anything else the reason.
+
+        Args:
+            path: The path below the endpoint's address.
+            max_seconds: Time limit of this request, if it is shorter than the adaptive timeout.
+        """
+        timeout_seconds = self._timeout.timeout_seconds
+        if max_seconds is not None:
+            timeout_seconds = min(timeout_seconds, max_seconds)
+        self._has_own_timeout = max_seconds is not None
+        shown = path or "/"
+        try:
+            response = self._fetch(self._connection or self._new_connection(), path, timeout_seconds)
+        except TimeoutError:
+            self.close()
+            self._timeout.on_timeout()
+            waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
+            return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
+        except HttpError as error:
+            self.close()
+            return Unavailable(f"{shown} cannot be read: {error}")
+        except OSError as error:
+            self.close()
+            return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
+        except ValueError:
+            return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
+        if response.body is None or response.status != _HTTP_OK:
+            answer = f"more than {MAX_RESPONSE_BYTES} bytes" if response.body is None else f"HTTP {response.status}"
+            return Unavailable(f"{shown} answered {answer}")
+        self._timeout.on_success()
+        return response.body
+
+    def close(self) -> None:
+        """Close the connection; the next request opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _new_connection(self) -> HttpConnection:
+        """The connection object; it connects at the first request, and again at the next one after it was closed."""
+        parts = urlsplit(self._address)
+        is_printable = all("!" <= character <= "~" for character in self._address)
+        if parts.scheme != "http" or parts.hostname is None or not is_printable:
+            raise ValueError(self._address)
+        address = parts.hostname, _HTTP_PORT if parts.port is None else parts.port
+        self._base_path = parts.path
+        self._connection = HttpConnection(
+            lambda timeout_seconds: socket.create_connection(address, timeout_seconds),
+            parts.netloc.rpartition("@")[2],
+            self._wait_readable,
+            MAX_RESPONSE_BYTES,
+        )
+        return self._connection
+
+    def _fetch(self, connection: HttpConnection, path: str, timeout_seconds: float) -> Response:
+        self._request_started_ns = self._clock.monotonic_ns()
+        self._deadline_ns = self._request_started_ns + round(timeout_seconds * NS_PER_SECOND)
+        was_kept = connection.is_open
+        target = (self._base_path + path) or "/"
+        try:
+            return connection.get(target, timeout_seconds)
+        except ConnectionError:
+            if not was_kept:
+                raise
+            connection.close()  # the endpoint had closed the idle connection
+            return connection.get(target, timeout_seconds)
+
+    def _effective_deadline_ns(self) -> int:
+        requested_ns = None if self._stop_signal is None else self._stop_signal.requested_ns
+        if requested_ns is None or self._has_own_timeout:
+            return self._deadline_ns
+        return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + _STOP_TIMEOUT_NS)
+
+    def _wait_readable(self, source: socket.socket) -> None:
+        """Wait for data until the deadline, which a stop request shortens. Raises TimeoutError at the deadline.
+
+        A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
+        """
+        while (remaining_ns := self._effective_deadline_ns() - self._clock.monotonic_ns()) > 0:
+            remaining_seconds = remaining_ns / NS_PER_SECOND
+            if self._stop_signal is None:
+                source.settimeout(remaining_seconds)
+                return
+            if self._stop_signal.wait_readable(source, remaining_seconds):
+                if source.gettimeout():
+                    source.settimeout(0)  # else each call polls once more
+                return
+        raise TimeoutError
+
+
+class TaskSource(Protocol):
+    """Reads the task that the monitor runs in."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in ``sampling.sources``."""
+        ...
+
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        """The task and the states of its containers."""
+        ...
+
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        """The counters of every container."""
+        ...
+
+    def own_container(self) -> ContainerMetadata | Unavailable:
+        """The container that this process runs in."""
+        ...
+
+
+class TaskMetadataSource:
+    """The ECS task metadata endpoint.
+
+    Args:
+        endpoint: The transport.
+        version: The version of the endpoint.
+        device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
+    """
+
+    def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
+        self._endpoint = endpoint
+        self._device_mapper_majors = device_mapper_majors
+        self._last_stats: tuple[bytes, StatsReading | Unavailable] = b"", _NO_ANSWER
+        self._last_task: tuple[bytes, TaskMetadata | Unavailable] = b"", _NO_ANSWER
+        self.name = f"task-metadata-v{version}"
+
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        """``GET /task``. The same bytes as last time give the same object."""
+        body = self._endpoint.get("/task", max_seconds)
+        if isinstance(body, Unavailable):
+            return body
+        if body != self._last_task[0]:
+            self._last_task = body, decode_task(body)
+        return self._last_task[1]
+
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        """``GET /task/stats``. The same bytes as last time give the same object.
+
+        On Fargate the stats change every 10 s, but a request is the only way to see at once that a container has
+        ended. To compare two answers costs next to nothing; to decode them was half of the work.
+        """
+        body = self._endpoint.get("/task/stats", max_seconds)
+        if isinstance(body, Unavailable):
+            return body
+        if body != self._last_stats[0]:
+            self._last_stats = body, decode_stats(body, self._device_mapper_majors)
+        return self._last_stats[1]
+
+    def own_container(self) -> ContainerMetadata | Unavailable:
+        """``GET`` of the endpoint's root."""
+        body = self._endpoint.get("")
+        return body if isinstance(body, Unavailable) else decode_container(body)
+
+    def tags(self) -> Mapping[str, str] | Unavailable:
+        """``GET /taskWithTags``: the task's tags. The endpoint asks the ECS API for them, which may take seconds."""
+        body = self._endpoint.get("/taskWithTags")
+        return body if isinstance(body, Unavailable) else decode_tags(body)

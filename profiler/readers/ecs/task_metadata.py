@@ -1,0 +1,232 @@
+"""Responses of ``/task`` and ``/taskWithTags`` (endpoint v3 or v4), parsed once into immutable values.
+
+v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid fields are None.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
+from profiler.core.timestamps import parse_ns
+from profiler.readers import Unavailable
+
+RUNNING = "RUNNING"
+STOPPED = "STOPPED"
+_AWSVPC = "awsvpc"
+_FARGATE = "FARGATE"
+# A container without CPU units of its own has 0, or Docker's minimum of 2 shares.
+_CPU_UNITS_UNSET = 2
+_CPU_UNITS_PER_VCPU = 1024
+_MIB = 1024 * 1024
+_TAGS = "TaskTags"
+_MAX_ERROR_CODE_CHARS = 100
+_IMPOSSIBLE_BYTES = 2**60  # no machine has this much memory
+_MAX_PROBLEMS = 8
+
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class ContainerMetadata(Struct, frozen=True, kw_only=True):
+    """A container of the task. Times are nanoseconds since 1970.
+
+    ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
+    ``attempt_started_ns`` is set by :class:`~profiler.readers.ecs.restarts.Restarts`: the last start, where
+    ``started_ns`` is then the first one.
+    """
+
+    name: str
+    docker_id: str | None = None
+    arn: str | None = None
+    image: str | None = None
+    image_digest: str | None = None
+    type: str | None = None
+    known_status: str | None = None
+    desired_status: str | None = None
+    exit_code: int | None = None
+    started_ns: int | None = None
+    attempt_started_ns: int | None = None
+    finished_ns: int | None = None
+    restart_count: int = 0
+    vcpu_share: float | None = None
+    memory_limit_bytes: int | None = None
+    log_driver: str | None = None
+    log_options: Mapping[str, str] = {}
+    network_mode: str | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the container has ended."""
+        return self.known_status == STOPPED
+
+    @property
+    def shares_network(self) -> bool:
+        """Whether its network counters are those of the whole task, and equal in all containers (awsvpc)."""
+        return self.network_mode == _AWSVPC
+
+
+class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
+    """The task; None for values that the endpoint does not return, or that are impossible (``problems``)."""
+
+    arn: str | None = None
+    cluster: str | None = None
+    family: str | None = None
+    revision: str | None = None
+    availability_zone: str | None = None
+    launch_type: str | None = None
+    known_status: str | None = None
+    desired_status: str | None = None
+    vcpu_limit: float | None = None
+    memory_limit_bytes: int | None = None
+    pull_started_ns: int | None = None
+    execution_stopped_ns: int | None = None
+    ephemeral_storage_used_mib: int | None = None
+    ephemeral_storage_size_mib: int | None = None
+    containers: tuple[ContainerMetadata, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_stop_requested(self) -> bool:
+        """Whether ECS has requested the end of the task."""
+        return self.desired_status == STOPPED
+
+    @property
+    def runs_on_instance(self) -> bool:
+        """Whether the task is known to run on an instance, which it may share with other tasks; False if unknown."""
+        return self.launch_type is not None and self.launch_type != _FARGATE
+
+    @cached_property
+    def current(self) -> Mapping[str, ContainerMetadata]:
+        """The containers by name; of several with one name (after a restart) the one started last."""
+        found: dict[str, ContainerMetadata] = {}
+        for container in self.containers:
+            other = found.get(container.name)
+            if other is None or (container.started_ns or 0) > (other.started_ns or 0):
+                found[container.name] = container
+        return found
+
+    def container(self, name: str) -> ContainerMetadata | None:
+        """The container of this name in :attr:`current`."""
+        return self.current.get(name)
+
+
+def decode_task(body: bytes) -> TaskMetadata | Unavailable:
+    """Decode a response of ``/task``."""
+    document = _object(body)
+    if isinstance(document, str) or not isinstance(document.get("Containers"), list):
+        reason = document if isinstance(document, str) else "it has no list of containers"
+        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
+    problems: list[str] = []
+    limits = mapping(document.get("Limits"))
+    storage = mapping(document.get("EphemeralStorageMetrics"))
+    parsed = tuple(_container(item, problems) for item in mappings(document["Containers"]))
+    return TaskMetadata(
+        arn=text(document.get("TaskARN")),
+        cluster=text(document.get("Cluster")),
+        family=text(document.get("Family")),
+        revision=text(document.get("Revision")),
+        availability_zone=text(document.get("AvailabilityZone")),
+        launch_type=text(document.get("LaunchType")),
+        known_status=text(document.get("KnownStatus")),
+        desired_status=text(document.get("DesiredStatus")),
+        vcpu_limit=number(limits.get("CPU")),
+        memory_limit_bytes=_mebibytes("Limits.Memory", limits.get("Memory"), problems),
+        pull_started_ns=parse_ns(document.get("PullStartedAt")),
+        execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
+        ephemeral_storage_used_mib=count(storage.get("Utilized")),
+        ephemeral_storage_size_mib=count(storage.get("Reserved")),
+        containers=tuple(container for container in parsed if container is not None),
+        problems=tuple(problems),
+    )
+
+
+def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
+    """Decode a response of the endpoint's root: the container that sent the request."""
+    document = _object(body)
+    container = None if isinstance(document, str) else _container(document, [])
+    if container is not None:
+        return container
+    reason = document if isinstance(document, str) else "it has no name"
+    return Unavailable(f"the endpoint's root answered with something else than a container's JSON object: {reason}")
+
+
+def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
+    """Decode a response of ``/taskWithTags``: the task's own tags, not those of the container instance.
+
+    The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
+    request, and new agents list the reasons in ``Errors``. Names and values that are not strings are
+    skipped.
+    """
+    document = _object(body)
+    tags = None if isinstance(document, str) else document.get(_TAGS)
+    if isinstance(document, str) or not isinstance(tags, dict | None):
+        return Unavailable("/taskWithTags answered with something else than a task's JSON object")
+    if tags is None:
+        for error in mappings(document.get("Errors")):
+            if error.get("ErrorField") in (None, _TAGS):
+                return Unavailable(_tag_error(error))
+    return {name: value for name, value in (tags or {}).items() if name and isinstance(value, str)}
+
+
+def _tag_error(error: Mapping[str, Json]) -> str:
+    """The reason, with the code of the error only: its message may quote anything."""
+    code = (text(error.get("ErrorCode")) or "no error code")[:_MAX_ERROR_CODE_CHARS]
+    if "AccessDenied" in code:
+        return (
+            f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on the task to the agent's role "
+            "(on EC2 the role of the container instance)"
+        )
+    return f"ECS did not return them ({code})"
+
+
+def _object(body: bytes) -> Mapping[str, Json] | str:
+    """The object, or the reason why the body is none."""
+    try:
+        return _object_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return str(error)
+
+
+def _container(document: Mapping[str, Json], problems: list[str]) -> ContainerMetadata | None:
+    name = text(document.get("Name"))
+    if name is None:
+        return None
+    limits = mapping(document.get("Limits"))
+    cpu_units = number(limits.get("CPU"))
+    options = mapping(document.get("LogOptions"))
+    networks = mappings(document.get("Networks"))
+    return ContainerMetadata(
+        name=name,
+        docker_id=text(document.get("DockerId")),
+        arn=text(document.get("ContainerARN")),
+        image=text(document.get("Image")),
+        image_digest=text(document.get("ImageID")),
+        type=text(document.get("Type")),
+        known_status=text(document.get("KnownStatus")),
+        desired_status=text(document.get("DesiredStatus")),
+        exit_code=integer(document.get("ExitCode")),
+        started_ns=parse_ns(document.get("StartedAt")),
+        finished_ns=parse_ns(document.get("FinishedAt")),
+        restart_count=count(document.get("RestartCount")) or 0,
+        vcpu_share=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        memory_limit_bytes=_mebibytes(f"Limits.Memory of container {name[:64]}", limits.get("Memory"), problems),
+        log_driver=text(document.get("LogDriver")),
+        log_options={key: value for key, value in options.items() if isinstance(value, str)},
+        network_mode=next((text(network.get("NetworkMode")) for network in networks), None),
+    )
+
+
+def _mebibytes(name: str, value: Json, problems: list[str]) -> int | None:
+    """A number of MiB in bytes; None if it is absent, 0 or impossible."""
+    mebibytes = number(value)
+    size_bytes = None if mebibytes is None else int(mebibytes * _MIB)
+    if size_bytes is not None and size_bytes < _IMPOSSIBLE_BYTES:
+        return size_bytes
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return None
+    if len(problems) < _MAX_PROBLEMS:
+        problems.append(f"{name} is {value:g} MiB, which no machine has")
+    return None

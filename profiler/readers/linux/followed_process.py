@@ -1,0 +1,201 @@
+"""Processes of another container.
+
+:class:`TrackedProcess` reads one process repeatedly at low cost. :class:`ProcessExitWaiter` waits until one of several
+processes ends.
+"""
+
+import os
+import select
+from collections.abc import Callable, Collection
+
+from msgspec.structs import replace
+
+from profiler.core.background import WakeEvent
+from profiler.core.files import open_or_none
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading
+
+# Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has ended.
+CpuClock = Callable[[int, int], int]
+
+
+class TrackedProcess:
+    """A process from its first reading to its end.
+
+    With ``keep_open`` its files stay open. This halves the cost of a reading, and a new process with the
+    same pid cannot be mistaken for this one.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        proc_folder: str,
+        cpu_clock: CpuClock,
+        ns_per_tick: int,
+        *,
+        keep_open: bool,
+        with_arguments: bool = False,
+    ) -> None:
+        self.pid = pid
+        self.is_alive = True
+        self.reading: ProcessReading | None = None
+        self.last_alive: ProcessReading | None = None
+        self.parent_pid = 0
+        self._folder = f"{proc_folder}/{pid}"
+        self._cpu_clock = cpu_clock
+        self._ns_per_tick = ns_per_tick
+        names = ("stat", "status") if keep_open else ()
+        self._files = {name: open_or_none(f"{self._folder}/{name}") for name in names}
+        self._with_arguments = with_arguments
+        self._name = ""
+        self._arguments: tuple[str, ...] = ()
+        self._stat_text: bytes | None = None
+        self._stat: proc.ProcessStat | None = None
+        self._status = proc.ProcessStatus()
+
+    def refresh(self, *, several: bool) -> bool:
+        """Read the process; returns False if it has ended.
+
+        Args:
+            several: Whether the container has several processes: the share is then the anonymous memory only.
+        """
+        text = self._read("stat")
+        if text != self._stat_text or self._stat is None:
+            stat = proc.parse_stat(text)
+            if stat is None or (self._stat is not None and stat.started_ticks != self._stat.started_ticks):
+                self.is_alive = False
+                return False
+            if self._memory_may_have_changed(stat):
+                self._status = proc.parse_status(self._read("status"))
+            if self._stat is None or stat.name != self._stat.name:
+                self._read_command(stat.name)
+            self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
+            self.is_alive = not stat.is_exiting
+            self.reading = self._new_reading(stat, several=several)
+        elif self.reading is not None:
+            self.reading = self._refresh_reading(self.reading, self._stat, several=several)
+        if self.is_alive:
+            self.last_alive = self.reading
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in self._files.values():
+            if descriptor is not None:
+                os.close(descriptor)
+        self._files = {}
+
+    def _read_command(self, name: str) -> None:
+        if self._with_arguments:
+            self._name, self._arguments = name, proc.read_arguments(self._folder)
+        else:
+            self._name = proc.read_name(self._folder, name)
+
+    def _memory_may_have_changed(self, now: proc.ProcessStat) -> bool:
+        """Memory grows only through page faults, and the high-water mark only with the memory."""
+        before = self._stat
+        return before is None or (before.faults, before.resident_pages, before.state) != (
+            now.faults,
+            now.resident_pages,
+            now.state,
+        )
+
+    def _new_reading(self, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
+        return ProcessReading(
+            pid=self.pid,
+            started_ticks=stat.started_ticks,
+            own_cpu_ns=self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick),
+            children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
+            name=self._name,
+            arguments=self._arguments,
+            threads=stat.threads,
+            rss_bytes=self._status.rss_bytes,
+            share_bytes=self._share_bytes(several=several),
+            peak_bytes=self._status.peak_bytes,
+        )
+
+    def _refresh_reading(self, reading: ProcessReading, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
+        """For an unchanged ``stat`` file: only the CPU time can have changed, by less than a tick."""
+        cpu_ns = self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick)
+        share_bytes = self._share_bytes(several=several)
+        if cpu_ns == reading.own_cpu_ns and share_bytes == reading.share_bytes:
+            return reading
+        return replace(reading, own_cpu_ns=cpu_ns, share_bytes=share_bytes)
+
+    def _share_bytes(self, *, several: bool) -> int | None:
+        status = self._status
+        if several and status.anonymous_bytes is not None:
+            return status.anonymous_bytes
+        return status.rss_bytes
+
+    def _read(self, name: str) -> bytes:
+        descriptor = self._files.get(name)
+        return proc.read(f"{self._folder}/{name}") or b"" if descriptor is None else proc.reread(descriptor)
+
+
+class ProcessExitWaiter:
+    """Waits until one of several processes ends. One thread waits; any thread may call :meth:`wake`.
+
+    The end of a process makes its pidfd readable (Linux 5.3). Every user who sees the process can open one.
+    A change of a control group's ``cgroup.events`` also ends a wait: the last process of the group may have ended.
+    Without both, each wait lasts until its timeout.
+    """
+
+    def __init__(self) -> None:
+        self._wake_event: WakeEvent | None = None
+        self._pidfds: dict[int, int] = {}
+        self._events_descriptors: frozenset[int] = frozenset()
+
+    def open(self) -> None:
+        """Open the event for :meth:`wake`, which has no effect before."""
+        self._wake_event = WakeEvent()
+
+    def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
+        """Wait for the end of these processes, and for a change of these open ``cgroup.events``, only.
+
+        A change is reported until the file is read. The files remain the caller's, who may close them before the next
+        wait only after another call of this method.
+        """
+        self._events_descriptors = frozenset(events_descriptors)
+        for pid in self._pidfds.keys() - set(pids):
+            os.close(self._pidfds.pop(pid))
+        for pid in set(pids) - self._pidfds.keys():
+            try:
+                self._pidfds[pid] = os.pidfd_open(pid)
+            except OSError:
+                continue
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the timeout, :meth:`wake` or an event; returns True if a process ended or a group changed.
+
+        Each process ends one wait only, and each change of a group too.
+        """
+        poll = select.poll()
+        pids = {descriptor: pid for pid, descriptor in self._pidfds.items()}
+        for descriptor in pids:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor in self._events_descriptors:
+            poll.register(descriptor, select.POLLPRI)
+        if self._wake_event is not None:
+            poll.register(self._wake_event.descriptor, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(max(seconds, 0) * 1000)}
+        if self._wake_event is not None and self._wake_event.descriptor in ready:
+            self._wake_event.clear()
+        ended = ready & pids.keys()
+        for descriptor in ended:
+            os.close(self._pidfds.pop(pids[descriptor]))
+        changed = ready & self._events_descriptors
+        self._events_descriptors -= changed
+        return bool(ended or changed)
+
+    def wake(self) -> None:
+        """End the wait in progress, or else the next one."""
+        if self._wake_event is not None:
+            self._wake_event.set()
+
+    def close(self) -> None:
+        """Close all descriptors. Only the thread that waits may call this, after its last wait."""
+        self.watch(())
+        wake_event, self._wake_event = self._wake_event, None
+        if wake_event is not None:
+            wake_event.close()

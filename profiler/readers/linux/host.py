@@ -1,0 +1,190 @@
+"""The machine: processors, memory, swap and disks; and what this process itself uses."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from profiler.readers import Unavailable
+from profiler.readers.linux import proc
+
+ROOT = "/"
+MAX_DISKS = 16
+_MEMINFO = "/proc/meminfo"
+_VMSTAT = "/proc/vmstat"
+_MEMORY_TOTAL = "MemTotal"
+_BYTES_PER_MIB = 1024 * 1024
+# ECS has its own names for the machine types of uname.
+_ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
+# Folders of the instance's disk that are not volumes: those of ECS Exec, and the agent's container metadata file.
+_ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
+_ANONYMOUS_DEVICE_PREFIX = "0:"
+# On disks, although the kernel gives them an anonymous device number.
+_DISK_FILESYSTEMS_WITHOUT_DEVICE = ("btrfs", "bcachefs", "zfs")
+# In memory, or stacked on a file system that is listed itself: access to these never hangs.
+_LOCAL_FILESYSTEMS = ("overlay", "tmpfs", "ramfs", "devtmpfs", "devpts", "proc", "sysfs", "mqueue", "cgroup", "cgroup2")
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """The machine that the containers run on; None for unknown values."""
+
+    vcpu: float | None = None
+    memory_bytes: int | None = None
+    cpu_architecture: str | None = None
+
+
+class OwnUsage(Struct, frozen=True, kw_only=True):
+    """CPU time and peak of the resident memory of this process; None if the kernel does not report it."""
+
+    cpu_seconds: float
+    max_rss_mb: float | None = None
+
+
+class SwapCounters(Struct, frozen=True, kw_only=True):
+    """What the instance has moved to and from swap since it booted."""
+
+    out_bytes: int
+    in_bytes: int
+
+
+class Disk(Struct, frozen=True, kw_only=True):
+    """A mounted file system. ``available_bytes`` is what users other than root can still write."""
+
+    mount_point: str
+    size_bytes: int
+    available_bytes: int
+
+
+class InstanceReading(Struct, frozen=True, kw_only=True):
+    """Memory, swap and disks of the instance now; None for what the kernel does not report."""
+
+    memory_size_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    swap_size_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    swap_counters: SwapCounters | None = None
+    disks: tuple[Disk, ...] = ()
+
+
+def read_host() -> Host:
+    """The machine, as far as it is visible to this process."""
+    cpus = os.cpu_count()
+    return Host(
+        vcpu=None if cpus is None else float(cpus),
+        memory_bytes=parse_memory_total(proc.read_text(_MEMINFO)),
+        cpu_architecture=architecture(os.uname().machine),
+    )
+
+
+def architecture(machine: str) -> str:
+    """ECS's name for a machine type of ``uname``; unknown types are returned unchanged."""
+    return _ARCHITECTURES.get(machine.lower(), machine)
+
+
+def read_own_usage() -> OwnUsage:
+    """What this process has used so far.
+
+    The peak is VmHWM, which starts anew at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
+    """
+    peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
+    max_rss_mb = None if peak_bytes is None else round(peak_bytes / _BYTES_PER_MIB, 1)
+    return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
+
+
+def read_instance() -> InstanceReading | Unavailable:
+    """The instance, as far as it is visible in this container."""
+    memory = proc.read(_MEMINFO)
+    if memory is None:
+        return Unavailable("/proc/meminfo cannot be read")
+    sizes = parse_memory(memory.decode(errors="replace"))
+    disks = (_read_disk(point) for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir))
+    return InstanceReading(
+        memory_size_bytes=sizes.get(_MEMORY_TOTAL),
+        memory_available_bytes=sizes.get("MemAvailable"),
+        swap_size_bytes=sizes.get("SwapTotal"),
+        swap_free_bytes=sizes.get("SwapFree"),
+        swap_counters=read_swap_counters(),
+        disks=tuple(disk for disk in disks if disk is not None),
+    )
+
+
+def read_swap_counters() -> SwapCounters | None:
+    """The swap counters alone; None if the kernel has none."""
+    return parse_swap_counters(proc.read(_VMSTAT) or b"", os.sysconf("SC_PAGE_SIZE"))
+
+
+def parse_memory_total(meminfo: str) -> int | None:
+    """``MemTotal`` of ``/proc/meminfo`` in bytes, None if it is absent."""
+    return parse_memory(meminfo).get(_MEMORY_TOTAL)
+
+
+def parse_memory(meminfo: str) -> Mapping[str, int]:
+    """The sizes in ``/proc/meminfo`` in bytes, by their names without the colon."""
+    sizes = {}
+    for line in meminfo.splitlines():
+        name, colon, value = line.partition(":")
+        words = value.split()
+        if colon and words and words[0].isascii() and words[0].isdecimal():
+            sizes[name] = int(words[0]) * proc.BYTES_PER_KIB
+    return sizes
+
+
+def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
+    """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
+    text = vmstat.decode("ascii", "replace")
+    out_pages, in_pages = proc.parse_counter(text, "pswpout"), proc.parse_counter(text, "pswpin")
+    if out_pages is None or in_pages is None:
+        return None
+    return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
+
+
+def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
+    """The mount points to report: the root and each folder on which a disk is mounted.
+
+    At most 16 are returned; the first mount of each disk has priority over its other mounts. Single files, which
+    Docker and the NVIDIA runtime mount from the instance's disk, are left out. ``is_folder`` is never called for a
+    path on a file system that may hang.
+    """
+    # Of several mounts on the same folder the last one is visible.
+    mounts = list({mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}.values())
+    may_hang = tuple(f"{mount.mount_point}/" for mount in mounts if _can_hang(mount))
+    volumes = [
+        mount
+        for mount in sorted(mounts, key=lambda mount: (len(mount.mount_point), mount.mount_point))
+        if _is_disk(mount)
+        and mount.mount_point != ROOT
+        and not mount.mount_point.startswith((*_ECS_AGENT_FOLDERS, *may_hang))
+        and is_folder(mount.mount_point)
+    ]
+    shortest = {mount.device: mount for mount in reversed(volumes)}
+    firsts = [mount for mount in volumes if shortest[mount.device] is mount]
+    others = [mount for mount in volumes if shortest[mount.device] is not mount]
+    return (ROOT, *sorted(mount.mount_point for mount in (firsts + others)[: MAX_DISKS - 1]))
+
+
+def _is_disk(mount: proc.MountEntry) -> bool:
+    """Whether the size of the file system is the size of a disk."""
+    return (
+        not mount.device.startswith(_ANONYMOUS_DEVICE_PREFIX)
+        or mount.filesystem_type in _DISK_FILESYSTEMS_WITHOUT_DEVICE
+    )
+
+
+def _can_hang(mount: proc.MountEntry) -> bool:
+    """Whether a network, or a program that may have ended, serves the file system."""
+    return not _is_disk(mount) and mount.filesystem_type not in _LOCAL_FILESYSTEMS and mount.mount_point != ROOT
+
+
+def _read_disk(mount_point: str) -> Disk | None:
+    try:
+        status = os.statvfs(mount_point)
+    except OSError:
+        return None
+    if status.f_blocks == 0:
+        return None
+    return Disk(
+        mount_point=mount_point,
+        size_bytes=status.f_blocks * status.f_frsize,
+        available_bytes=status.f_bavail * status.f_frsize,
+    )

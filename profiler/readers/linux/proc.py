@@ -1,0 +1,283 @@
+"""Reads and parses the files of ``/proc``. Absent or unreadable values are None.
+
+A process can end between two reads or belong to another user. Both are normal and not errors.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import Struct
+
+from profiler.core.files import open_or_none
+from profiler.core.timestamps import NS_PER_SECOND
+
+BYTES_PER_KIB = 1024
+STOPPED = "T"  # the state of a process that SIGSTOP or SIGTSTP has suspended
+_CHUNK_BYTES = 65_536
+_MAX_REREAD_BYTES = 8192
+_MAX_CMDLINE_BYTES = 4096
+_CUT_WORD = "…"
+_ALLOCATION_LIMITS = (b"Max address space", b"Max data size")
+# Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
+_STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
+_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
+_DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
+_PF_EXITING = 0x4
+# Positions in /proc/PID/mountinfo: before the separator, and after it.
+_DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
+_FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
+_MOUNT_SEPARATOR = " - "
+_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+class ProcessStat(Struct, frozen=True, kw_only=True):
+    """``/proc/PID/stat``. The values of children count those that the process has waited for.
+
+    ``name`` is the command's name, at most 15 bytes. ``faults`` counts page faults: memory does not
+    grow without them. ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie.
+    """
+
+    name: str
+    state: str
+    parent_pid: int
+    cpu_ticks: int
+    children_cpu_ticks: int
+    faults: int
+    children_faults: int
+    threads: int
+    started_ticks: int
+    resident_pages: int
+    is_exiting: bool
+
+
+class ProcessStatus(Struct, frozen=True, kw_only=True):
+    """``/proc/PID/status``: resident memory, its anonymous part, its high-water mark; ignored signals (a bit mask)."""
+
+    rss_bytes: int | None = None
+    anonymous_bytes: int | None = None
+    peak_bytes: int | None = None
+    ignored_signals: int = 0
+
+
+class BlockBytes(Struct, frozen=True, kw_only=True):
+    """``/proc/PID/io``: bytes that a process and the children it has waited for read from and wrote to storage."""
+
+    read_bytes: int
+    write_bytes: int
+
+
+class MountEntry(Struct, frozen=True, kw_only=True):
+    """One line of ``/proc/PID/mountinfo``; ``root`` is the path within the file system that is mounted."""
+
+    device: str
+    root: str
+    mount_point: str
+    filesystem_type: str
+    super_options: str
+
+
+def parse_stat(text: bytes) -> ProcessStat | None:
+    """Parse ``/proc/PID/stat``; None if the text is incomplete or has another format."""
+    name_ends = text.rfind(b")")
+    fields = text[name_ends + 1 :].split()
+    if len(fields) <= _RESIDENT:
+        return None
+    try:
+        return ProcessStat(
+            name=text[text.find(b"(") + 1 : name_ends].decode(errors="replace"),
+            state=fields[_STATE].decode("ascii"),
+            parent_pid=int(fields[_PARENT]),
+            cpu_ticks=int(fields[_USER]) + int(fields[_SYSTEM]),
+            children_cpu_ticks=int(fields[_CHILD_USER]) + int(fields[_CHILD_SYSTEM]),
+            faults=int(fields[_MINOR_FAULTS]) + int(fields[_MAJOR_FAULTS]),
+            children_faults=int(fields[_CHILD_MINOR_FAULTS]) + int(fields[_CHILD_MAJOR_FAULTS]),
+            threads=int(fields[_THREADS]),
+            started_ticks=int(fields[_STARTED]),
+            resident_pages=int(fields[_RESIDENT]),
+            is_exiting=fields[_STATE] in _DEAD_STATES or bool(int(fields[_FLAGS]) & _PF_EXITING),
+        )
+    except ValueError:
+        return None
+
+
+def parse_status(text: bytes) -> ProcessStatus:
+    """Parse ``/proc/PID/status``. The sizes of zombies and kernel threads are None: they have no memory."""
+    ignored = _field(text, b"SigIgn:")
+    try:
+        signals = int(ignored or b"0", 16)
+    except ValueError:
+        signals = 0
+    return ProcessStatus(
+        rss_bytes=_size_bytes(text, b"VmRSS:"),
+        anonymous_bytes=_size_bytes(text, b"RssAnon:"),
+        peak_bytes=_size_bytes(text, b"VmHWM:"),
+        ignored_signals=signals,
+    )
+
+
+def parse_allocation_limit(limits: bytes) -> int | None:
+    """The smaller soft limit of address space and data (``ulimit -v``, ``-d``) in ``/proc/PID/limits``; None: none.
+
+    Beyond such a limit allocations fail; the kernel kills nobody.
+    """
+    found = (_field(limits, name) for name in _ALLOCATION_LIMITS)
+    return min((int(word) for word in found if word is not None and word.isdigit()), default=None)
+
+
+def parse_pss(rollup: bytes) -> int | None:
+    """The proportional set size in ``/proc/PID/smaps_rollup``, in bytes."""
+    return _size_bytes(rollup, b"Pss:")
+
+
+def parse_counter(text: str, name: str) -> int | None:
+    """The value of ``name`` in lines of the form "name number"."""
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
+def parse_counters(text: str, names: Collection[str]) -> Mapping[str, int]:
+    """The values of several names in lines of the form "name number"; absent names are left out."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key in names and value.strip().isdecimal():
+            found[key] = int(value)
+    return found
+
+
+def parse_io(text: bytes) -> BlockBytes | None:
+    """Parse ``/proc/PID/io``; None if the file could not be read or the kernel does not count."""
+    read_bytes, write_bytes = _field(text, b"read_bytes:"), _field(text, b"write_bytes:")
+    if read_bytes is None or write_bytes is None or not (read_bytes.isdigit() and write_bytes.isdigit()):
+        return None
+    return BlockBytes(read_bytes=int(read_bytes), write_bytes=int(write_bytes))
+
+
+def parse_pids(children: bytes) -> tuple[int, ...]:
+    """The process ids in ``/proc/PID/task/TID/children``."""
+    return tuple(int(word) for word in children.split() if word.isdigit())
+
+
+def parse_mountinfo(text: str) -> Iterator[MountEntry]:
+    """The mounts in ``/proc/PID/mountinfo``, in the order of the file; malformed lines are skipped."""
+    for line in text.splitlines():
+        before, _, after = line.partition(_MOUNT_SEPARATOR)
+        place, filesystem = before.split(" "), after.split(" ")
+        if len(place) > _MOUNT_POINT and len(filesystem) > _SUPER_OPTIONS:
+            yield MountEntry(
+                device=place[_DEVICE],
+                root=_unescape(place[_ROOT]),
+                mount_point=_unescape(place[_MOUNT_POINT]),
+                filesystem_type=filesystem[_FILESYSTEM_TYPE],
+                super_options=filesystem[_SUPER_OPTIONS],
+            )
+
+
+def _unescape(path: str) -> str:
+    """Decode the octal escapes of spaces and backslashes in a path."""
+    return _OCTAL_ESCAPE.sub(lambda match: chr(int(match[1], 8)), path)
+
+
+def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
+    """The arguments in the first 4 KiB of ``/proc/PID/cmdline``, without the program (argument 0).
+
+    An argument that is cut there becomes an ellipsis: part of a secret may not look like one. (A program that rewrites
+    its command line may leave out the last NUL of a short one.)
+    """
+    is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
+    words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
+    shown = [word.decode(errors="replace") for word in words[1:]]
+    return (*shown[:-1], _CUT_WORD) if is_cut and shown else tuple(shown)
+
+
+def read_arguments(process_folder: str) -> tuple[str, ...]:
+    """The arguments of a process; see :func:`parse_arguments`."""
+    descriptor = open_or_none(f"{process_folder}/cmdline")
+    if descriptor is None:
+        return ()
+    try:
+        return parse_arguments(os.read(descriptor, _MAX_CMDLINE_BYTES))
+    except OSError:
+        return ()
+    finally:
+        os.close(descriptor)
+
+
+def read_name(process_folder: str, name: str) -> str:
+    """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
+    from profiler.readers.linux.scripts import is_interpreter, name_with_script  # not for the shortest runs
+
+    return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
+
+
+def read_live_name(pid: int, started_ticks: int) -> str | None:
+    """The name of a process as :func:`read_name` has it; None if it has ended or ends at the moment."""
+    stat = parse_stat(read(f"/proc/{pid}/stat") or b"")
+    if stat is None or stat.started_ticks != started_ticks or stat.is_exiting:
+        return None
+    return read_name(f"/proc/{pid}", stat.name)
+
+
+def all_pids(folder: str = "/proc") -> list[int]:
+    """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible here."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  faster; called many times a minute
+    except OSError:
+        return []
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def read(path: str) -> bytes | None:
+    """The contents of a file; None if the process has ended or the file is not readable for this user."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    chunks = []
+    try:
+        while chunk := os.read(descriptor, _CHUNK_BYTES):
+            chunks.append(chunk)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return b"".join(chunks)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The contents of a file as text, empty if it cannot be read.
+
+    Bytes that are not UTF-8 become lone surrogates, so that paths in the text still name their files.
+    """
+    return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
+
+
+def reread(descriptor: int) -> bytes:
+    """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it cannot be read any more."""
+    try:
+        return os.pread(descriptor, _MAX_REREAD_BYTES, 0)
+    except OSError:
+        return b""
+
+
+def ns_per_tick() -> int:
+    """The unit of the CPU times in ``/proc/PID/stat``, usually 10 ms."""
+    return NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+
+
+def _size_bytes(text: bytes, name: bytes) -> int | None:
+    value = _field(text, name)
+    return int(value) * BYTES_PER_KIB if value is not None and value.isdigit() else None
+
+
+def _field(text: bytes, name: bytes) -> bytes | None:
+    """The first word after ``name`` at the beginning of a line."""
+    start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
+    if start == 0 and not text.startswith(name):
+        return None
+    words = text[start + len(name) :].split(None, 1)
+    return words[0] if words else None

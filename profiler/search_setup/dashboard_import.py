@@ -1,0 +1,187 @@
+"""Imports the dashboards into Kibana or OpenSearch Dashboards, and checks the response.
+
+HTTP 200 does not mean success: the body has the result of each object. The server creates no object at all if a
+reference is missing or an object conflicts.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.search_setup.template_install import Method, ServerResponse, with_index_prefix
+
+Flavour = Literal["classic", "lens"]
+
+_LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
+_FIRST_LENS = (7, 16)
+_FIRST_CONTROLS = 8  # the major version of Kibana whose dashboards can have dropdown lists
+_MAX_ERRORS_SHOWN = 5
+
+
+class UiServer(Protocol):
+    """Kibana or OpenSearch Dashboards."""
+
+    def status(self) -> ServerResponse:
+        """``GET /api/status``."""
+        ...
+
+    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
+        """``POST /api/saved_objects/_import?overwrite=true``."""
+        ...
+
+    def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
+        """``POST /api/saved_objects/_bulk_get`` with these types and ids."""
+        ...
+
+    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
+        """Send a request to the cluster through the console's proxy."""
+        ...
+
+
+class ProxiedCluster:
+    """The cluster behind a UI server, as a ``SearchServer``, through the console's proxy."""
+
+    def __init__(self, ui: UiServer) -> None:
+        self._ui = ui
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        """Send a request."""
+        return self._ui.console(method, path, body)
+
+
+class ImportResult(Struct, frozen=True, kw_only=True):
+    """The imported flavour and its number of objects."""
+
+    flavour: Flavour
+    objects: int
+
+
+class UiVersion(Struct, frozen=True, kw_only=True):
+    """The version of Kibana or OpenSearch Dashboards."""
+
+    major: int
+    minor: int
+
+    @property
+    def is_opensearch(self) -> bool:
+        """Whether it is OpenSearch Dashboards."""
+        return self.major <= _LAST_OPENSEARCH_DASHBOARDS
+
+    @property
+    def flavour(self) -> Flavour:
+        """Lens for Kibana from 7.16, classic charts for older versions and for OpenSearch Dashboards."""
+        return "lens" if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS else "classic"
+
+    def __str__(self) -> str:
+        """Name and version."""
+        product = "OpenSearch Dashboards" if self.is_opensearch else "Kibana"
+        return f"{product} {self.major}.{self.minor}"
+
+
+def read_version(ui: UiServer) -> UiVersion:
+    """Ask the server for its version. Raises TaskProfilerError if it is neither of the two products."""
+    response = ui.status()
+    version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
+    number = version.get("number") if isinstance(version, dict) else None
+    parts = str(number).split(".")
+    if number is None or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
+        raise TaskProfilerError(
+            f"There is no Kibana or OpenSearch Dashboards at {response.address} (HTTP {response.status}): "
+            "check URL and sign-in."
+        )
+    return UiVersion(major=int(parts[0]), minor=int(parts[1]))
+
+
+def choose_flavour(version: UiVersion, wanted: Flavour | None) -> Flavour:
+    """The wanted flavour, else that of the version. Raises TaskProfilerError if the server does not know it."""
+    if wanted == "lens" and version.flavour != "lens":
+        raise TaskProfilerError(f"{version} has no Lens charts: leave out --flavour, or use --flavour classic.")
+    return wanted or version.flavour
+
+
+def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
+    """Parse the saved objects of a file, and put the prefix into their index patterns."""
+    parsed = [with_index_prefix(json.loads(line), prefix) for line in content.splitlines() if line.strip()]
+    return [_with_prefix_in_charts(saved_object, prefix) for saved_object in parsed]
+
+
+def _with_prefix_in_charts(saved_object: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """A chart of TSVB names its indices in a string of JSON."""
+    attributes = saved_object.get("attributes", {})
+    state = attributes.get("visState")
+    if not isinstance(state, str) or "index_pattern" not in state:
+        return saved_object
+    renamed = json.dumps(with_index_prefix(json.loads(state), prefix), separators=(",", ":"))
+    return {**saved_object, "attributes": {**attributes, "visState": renamed}}
+
+
+def fit_objects(objects: Iterable[dict[str, Any]], version: UiVersion) -> list[dict[str, Any]]:
+    """Leave out what this version does not know: dropdown lists in dashboards before Kibana 8.
+
+    The strict mapping of Kibana 7 could reject the whole dashboard for them.
+    """
+    if version.is_opensearch or version.major >= _FIRST_CONTROLS:
+        return list(objects)
+    return [_without_controls(saved_object) for saved_object in objects]
+
+
+def _without_controls(saved_object: dict[str, Any]) -> dict[str, Any]:
+    attributes = saved_object.get("attributes", {})
+    if "controlGroupInput" not in attributes:
+        return saved_object
+    return {
+        **saved_object,
+        "attributes": {name: value for name, value in attributes.items() if name != "controlGroupInput"},
+        "references": [
+            reference for reference in saved_object["references"] if not reference["name"].startswith("controlGroup_")
+        ],
+    }
+
+
+def existing_objects(ui: UiServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:
+    """Types and ids of those objects that the server has already; None if it does not list them."""
+    wanted = [(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects]
+    response = ui.find_objects(wanted)
+    found = response.body.get("saved_objects") if response.ok and isinstance(response.body, dict) else None
+    if not isinstance(found, list):
+        return None
+    return frozenset(
+        (str(entry.get("type")), str(entry.get("id")))
+        for entry in found
+        if isinstance(entry, dict) and "error" not in entry
+    )
+
+
+def import_dashboards(ui: UiServer, objects: list[dict[str, Any]], flavour: Flavour) -> ImportResult:
+    """Import all objects. Raises TaskProfilerError unless the response confirms each of them."""
+    content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
+    response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
+    body = response.body if isinstance(response.body, dict) else {}
+    if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
+        return ImportResult(flavour=flavour, objects=len(objects))
+    raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(response, body, len(objects))}.")
+
+
+def _failure_reason(response: ServerResponse, body: dict[str, Any], sent: int) -> str:
+    if not response.ok:
+        hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
+        return f"HTTP {response.status}: {body.get('message') or 'no reason given'}{hint}"
+    errors = body.get("errors")
+    texts = [_format_error(error) for error in errors[:_MAX_ERRORS_SHOWN]] if isinstance(errors, list) else []
+    return "; ".join(texts) or f"{body.get('successCount', 0)} of {sent} objects were imported"
+
+
+def _format_error(error: object) -> str:
+    if not isinstance(error, dict):
+        return str(error)
+    detail = error.get("error")
+    what = f"{error.get('type')} {error.get('id')}"
+    if not isinstance(detail, dict):
+        return what
+    missing = ", ".join(
+        str(reference.get("id")) for reference in detail.get("references", []) if isinstance(reference, dict)
+    )
+    return f"{what}: {detail.get('type')}{f' ({missing})' if missing else ''}"

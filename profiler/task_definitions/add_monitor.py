@@ -1,0 +1,326 @@
+"""Adds the monitor to a task definition, or explains in one sentence why this is not possible.
+
+The other containers and the task's CPU and memory never change. Fields that are unknown here are
+kept.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.task_definitions.containers import (
+    DEFAULT_STREAM_PREFIX,
+    LOG_GROUP_VARIABLE,
+    PID_MODE_ADDED,
+    PID_MODE_LABEL,
+    RESERVATION_MB,
+    Container,
+    MonitorContainer,
+    OwnLog,
+    depends_on,
+    find_batch,
+    find_monitor,
+    read_containers,
+    task_memory_mb,
+)
+from profiler.task_definitions.refresh import refresh
+
+_MAX_CONTAINERS = 10
+_WINDOWS = "WINDOWS"
+_ARM = "ARM64"
+_PID_MODE_TASK = "task"
+_PID_MODE_HOST = "host"
+_NO_NETWORK = "none"
+_DEFAULT_GROUP_FOLDER = "/ecs"
+
+
+class AddMonitorOptions(Struct, frozen=True, kw_only=True):
+    """The options of ``taskdef add-monitor``.
+
+    Attributes:
+        container: The batch container; None: the only one that can be the batch.
+        image: The monitor's image; None: the default for a new monitor, and no change of an existing monitor.
+        shared_pids: Whether to set ``pidMode: task``.
+        log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
+        region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
+    """
+
+    container: str | None = None
+    image: str | None = None
+    shared_pids: bool = False
+    log_group: str | None = None
+    region: str | Mapping[str, object] | None = None
+
+
+class AddMonitorResult(Struct, frozen=True, kw_only=True):
+    """The new definition, and notes for the user.
+
+    ``changes`` are those notes that name a change of an existing monitor. ``batch`` is the name of the batch container.
+    ``has_monitor`` is True if the definition had a monitor before.
+    """
+
+    definition: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    batch: str = ""
+    has_monitor: bool = False
+
+
+def add_monitor(
+    definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
+) -> AddMonitorResult:
+    """Add the monitor to a definition, or bring an existing monitor to the present form.
+
+    Returns:
+        The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
+
+    Raises:
+        TaskProfilerError: if the monitor cannot work there, would use memory that belongs to the batch, or if another
+            program's container has its name.
+    """
+    _check_platform(definition)
+    containers = read_containers(definition)
+    existing = find_monitor(containers, options.image)
+    if existing is not None:
+        added = _with_existing_monitor(definition, containers, existing, options)
+    else:
+        added = _with_new_monitor(definition, containers, options, default_image)
+    return _with_shared_pids(added, options.image or default_image) if options.shared_pids else added
+
+
+def default_image_note(image: str) -> str:
+    """The note about a monitor with the default image."""
+    return f"The monitor's image is the default, {image}: name the image that you have pushed by --image."
+
+
+def log_group_note(group: str | None) -> str:
+    """The note about the log group of the monitor's own stream."""
+    return (
+        f"Create the log group {group} if it does not exist, because ECS does not start a container whose log group "
+        "is missing."
+    )
+
+
+def _with_existing_monitor(
+    definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
+) -> AddMonitorResult:
+    """Bring an existing monitor to the present form, and keep what its owner added."""
+    others = tuple(one for one in containers if one is not existing)
+    batch = _batch_of(existing, others, options.container)
+    notes = list(_other_batch_notes(batch, others, options.container))
+    present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
+    is_stricter = depends_on(containers, batch.name, existing.name)
+    has_room = True
+    try:
+        notes += _memory_notes(definition, others, present, is_new=False)
+    except TaskProfilerError as error:
+        has_room = False
+        if (existing.memory_mb or 0) < present.memory_mb:
+            notes.append(f"The monitor's memory is left as it is: {error}")
+    index = containers.index(existing)
+    parts = list(_raw_containers(definition))
+    changed = refresh(
+        parts[index], present, has_image=options.image is not None, is_stricter=is_stricter, has_room=has_room
+    )
+    notes += changed.notes
+    parts[index] = changed.container
+    notes += unreachable_notes(definition, changed.container)
+    if present.image != existing.image:
+        notes += architecture_notes(definition, present.image)
+    return AddMonitorResult(
+        definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
+        notes=tuple(notes),
+        changes=changed.notes,
+        batch=batch.name,
+        has_monitor=True,
+    )
+
+
+def _batch_of(existing: Container, others: Sequence[Container], requested: str | None) -> Container:
+    """The container that an existing monitor reports on."""
+    named = existing.environment.get(CONTAINER_VARIABLE)
+    for one in others:
+        if one.name == named or (named is None and one.name in existing.depends_on):
+            return one
+    return find_batch(others, requested)
+
+
+def _with_new_monitor(
+    definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, default_image: str
+) -> AddMonitorResult:
+    batch = find_batch(containers, options.container)
+    if len(containers) >= _MAX_CONTAINERS:
+        raise TaskProfilerError(
+            f"The task definition has {len(containers)} containers already, and ECS allows {_MAX_CONTAINERS}: "
+            "remove one, or start the batch by 'task-profiler run -- CMD' instead of adding a monitor."
+        )
+    if depends_on(containers, batch.name, MONITOR_NAME):
+        raise TaskProfilerError(
+            f"The batch {batch.name!r} depends on {MONITOR_NAME}, which is not in this task definition and will "
+            "itself depend on the batch: remove that dependsOn."
+        )
+    monitor = _monitor(definition, containers, batch, options, image=options.image or default_image)
+    own = monitor.definition()
+    notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
+    notes += unreachable_notes(definition, own)
+    notes += architecture_notes(definition, monitor.image)
+    if options.image is None:
+        notes.append(default_image_note(default_image))
+    parts = [*_raw_containers(definition), own]
+    return AddMonitorResult(
+        definition={**definition, "containerDefinitions": parts}, notes=tuple(notes), batch=batch.name
+    )
+
+
+def _monitor(
+    definition: Mapping[str, object],
+    others: Sequence[Container],
+    batch: Container,
+    options: AddMonitorOptions,
+    *,
+    image: str,
+) -> MonitorContainer:
+    return MonitorContainer(
+        image=image,
+        batch=batch,
+        uses_gpu=any(one.uses_gpu for one in others),
+        uses_neuron=batch.uses_neuron,
+        own_log=_own_log(definition, batch, options),
+    )
+
+
+def _own_log(definition: Mapping[str, object], batch: Container, options: AddMonitorOptions) -> OwnLog | None:
+    if options.log_group is None and batch.log_driver == AWSLOGS:
+        return None
+    family = text(definition.get("family")) or batch.name
+    return OwnLog(
+        group=options.log_group or f"{_DEFAULT_GROUP_FOLDER}/{family}",
+        region=text(batch.log_options.get("awslogs-region")) or options.region,
+        stream_prefix=text(batch.log_options.get("awslogs-stream-prefix")) or DEFAULT_STREAM_PREFIX,
+        is_requested=options.log_group is not None,
+    )
+
+
+def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    return mappings(definition.get("containerDefinitions"))
+
+
+def _with_shared_pids(added: AddMonitorResult, image: str | None) -> AddMonitorResult:
+    """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
+    mode = added.definition.get("pidMode")
+    if mode == _PID_MODE_HOST:
+        note = "pidMode is host already, so the monitor sees the batch's processes: it is left unchanged."
+        return replace(added, notes=(*added.notes, note))
+    if mode == _PID_MODE_TASK:
+        return added
+    containers = read_containers(added.definition)
+    own = find_monitor(containers, image)
+    parts = [
+        {**raw, "dockerLabels": {**mapping(raw.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
+        if one == own
+        else raw
+        for raw, one in zip(_raw_containers(added.definition), containers, strict=True)
+    ]
+    return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": _PID_MODE_TASK})
+
+
+def _check_platform(definition: Mapping[str, object]) -> None:
+    system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
+    if system.upper().startswith(_WINDOWS):
+        raise TaskProfilerError(
+            f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
+        )
+
+
+def unreachable_notes(definition: Mapping[str, object], monitor: Mapping[str, object]) -> Iterator[str]:
+    """Why the report of this monitor does not arrive in its log stream.
+
+    Without a task role, the monitor can write only into its own log stream, by its log driver.
+    """
+    has_own_log = any(one.get("name") == LOG_GROUP_VARIABLE for one in mappings(monitor.get("environment")))
+    if not has_own_log and not definition.get("taskRoleArn"):
+        yield (
+            "The task definition has no taskRoleArn, so the monitor has no permission to put the report into the "
+            "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
+            "stream by --log-group."
+        )
+    if definition.get("networkMode") == _NO_NETWORK:
+        yield (
+            "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
+            "CloudWatch Logs and cannot report anything: start the batch by 'task-profiler run -- CMD' instead."
+        )
+
+
+def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
+    """Why the monitor may not start: its image is not known to contain the task's architecture."""
+    architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or ""
+    if architecture.upper() == _ARM and "arm64" not in image:
+        yield (
+            f"The task runs on ARM64, and the image {image} is not known to contain it: build the image for "
+            "linux/arm64 too, because ECS does not start a container with an image of another architecture."
+        )
+
+
+def _other_batch_notes(batch: Container, others: Sequence[Container], requested: str | None) -> Iterator[str]:
+    if requested is not None and find_batch(others, requested).name != batch.name:
+        yield (
+            f"The existing monitor is kept for {batch.name!r}: to create it for {requested!r}, "
+            "remove it from the definition first."
+        )
+
+
+def _memory_notes(
+    definition: Mapping[str, object],
+    containers: Sequence[Container],
+    monitor: MonitorContainer,
+    *,
+    is_new: bool = True,
+) -> Iterator[str]:
+    """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
+    task_mb = task_memory_mb(definition)
+    if task_mb is None:
+        return
+    taken_mb = sum(one.memory_mb or one.memory_reservation_mb or 0 for one in containers)
+    left_mb = task_mb - taken_mb
+    if left_mb < RESERVATION_MB:
+        raise TaskProfilerError(
+            f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
+            f"{task_mb:g} MiB: raise the task's memory or lower a container's, so that {RESERVATION_MB} MiB are free."
+        )
+    if task_mb < monitor.memory_mb:
+        raise TaskProfilerError(
+            f"No memory is left for the monitor, whose limit of {monitor.memory_mb} MiB is above the task's "
+            f"{task_mb:g} MiB, which ECS refuses: raise the task's memory."
+        )
+    if is_new and left_mb < monitor.memory_mb:
+        yield (
+            f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and the monitor may use "
+            f"{monitor.memory_mb} MiB: leave it that much if the batch uses all of its memory."
+        )
+
+
+def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
+    own_log = monitor.own_log
+    if own_log is None:
+        return
+    reason = "" if batch.log_driver == AWSLOGS else f"The batch {batch.name!r} does not log by awslogs, so the"
+    yield f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}."
+    yield log_group_note(own_log.group)
+    if own_log.region is None:
+        yield (
+            "The Region of the monitor's log group is not known: give it by --region, because awslogs on Fargate "
+            "needs awslogs-region."
+        )
+
+
+def _neuron_notes(batch: Container) -> Iterator[str]:
+    if batch.uses_neuron and not batch.neuron_devices:
+        yield (
+            f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, which ECS allows for "
+            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor "
+            "will not see them."
+        )

@@ -1,0 +1,145 @@
+"""The monitor's container for people who keep task definitions in code: JSON, Terraform, CloudFormation and CDK."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE
+from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX, Container, MonitorContainer
+
+ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
+DEFAULT_CONTAINER = "batch"
+_INDENT = "  "
+# Their keys are names of the user's or of the log driver, not fields of the API.
+_FREE_KEYS = frozenset({"options", "dockerLabels"})
+
+
+class ContainerRequest(Struct, frozen=True, kw_only=True):
+    """What ``taskdef container`` puts into the monitor's container. ``region`` None: the Region of the deployment."""
+
+    image: str
+    container: str = DEFAULT_CONTAINER
+    log_group: str
+    region: str | None = None
+    stream_prefix: str = DEFAULT_STREAM_PREFIX
+
+
+def monitor_container(request: ContainerRequest, *, default_region: str | None = None) -> Mapping[str, object]:
+    """The container definition of the monitor beside a batch with the awslogs log driver."""
+    region = request.region or default_region
+    options: dict[str, object] = {"awslogs-group": request.log_group}
+    if region is not None:
+        options["awslogs-region"] = region
+    options["awslogs-stream-prefix"] = request.stream_prefix
+    batch = Container(name=request.container, log_driver=AWSLOGS, log_options=options)
+    return MonitorContainer(image=request.image, batch=batch).definition()
+
+
+def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:
+    """The container in a format, to paste."""
+    return _FORMATS[container_format](request)
+
+
+def _json(request: ContainerRequest) -> str:
+    return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
+
+
+def _terraform(request: ContainerRequest) -> str:
+    """An object for jsonencode() in ``container_definitions`` of aws_ecs_task_definition."""
+    return f"{_hcl(monitor_container(request), '')}\n"
+
+
+def _hcl(value: object, indent: str) -> str:
+    inner = indent + _INDENT
+    if isinstance(value, dict):
+        names = {name: name if name.isidentifier() else json.dumps(name) for name in value}
+        width = max(len(name) for name in names.values())
+        lines = (f"{inner}{names[name]:<{width}} = {_hcl(item, inner)}\n" for name, item in value.items())
+        return f"{{\n{''.join(lines)}{indent}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_hcl(item, indent) for item in value)}]"
+    return _hcl_string(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _hcl_string(text: str) -> str:
+    """A quoted string without interpolation."""
+    return json.dumps(text, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
+
+
+def _cloudformation(request: ContainerRequest) -> str:
+    """An item of ContainerDefinitions, in YAML."""
+    region = "!Ref AWS::Region"
+    converted = pascal_case(monitor_container(request, default_region=region))
+    return "- " + _yaml(converted, "  ").lstrip().replace(json.dumps(region), region)
+
+
+def _yaml(value: object, indent: str) -> str:
+    lines: list[str] = []
+    for name, item in value.items() if isinstance(value, dict) else ():
+        if isinstance(item, dict):
+            lines.append(f"{indent}{name}:\n{_yaml(item, indent + _INDENT)}")
+        elif isinstance(item, list) and any(isinstance(one, dict) for one in item):
+            items = (f"{indent}{_INDENT}- " + _yaml(one, f"{indent}    ").lstrip() for one in item)
+            lines.append(f"{indent}{name}:\n{''.join(items)}")
+        else:
+            lines.append(f"{indent}{name}: {json.dumps(item, ensure_ascii=False)}\n")
+    return "".join(lines)
+
+
+def pascal_case(value: object) -> object:
+    """A definition of the API with the names of CloudFormation: ``logConfiguration`` becomes ``LogConfiguration``."""
+    return _with_case(value, str.upper)
+
+
+def camel_case(value: object) -> object:
+    """Properties of CloudFormation with the names of the API."""
+    return _with_case(value, str.lower)
+
+
+def _with_case(value: object, change: Callable[[str], str]) -> object:
+    if isinstance(value, dict):
+        return {
+            change(name[:1]) + name[1:]: item if name[:1].lower() + name[1:] in _FREE_KEYS else _with_case(item, change)
+            for name, item in value.items()
+        }
+    return [_with_case(item, change) for item in value] if isinstance(value, list) else value
+
+
+def _cdk(request: ContainerRequest) -> str:
+    """TypeScript that adds the monitor to a ``taskDefinition`` of aws-cdk-lib/aws-ecs."""
+    image, container, group, prefix = (
+        json.dumps(text, ensure_ascii=False)
+        for text in (request.image, request.container, request.log_group, request.stream_prefix)
+    )
+    monitor = monitor_container(request)
+    return f"""\
+const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
+  image: ecs.ContainerImage.fromRegistry({image}),
+  command: ["monitor"],
+  essential: false,
+  stopTimeout: cdk.Duration.seconds({monitor["stopTimeout"]}),
+  memoryReservationMiB: {monitor["memoryReservation"]},
+  memoryLimitMiB: {monitor["memory"]},
+  user: {json.dumps(monitor["user"])},
+  readonlyRootFilesystem: true,
+  environment: {{ {CONTAINER_VARIABLE}: {container} }},
+  logging: ecs.LogDrivers.awsLogs({{
+    logGroup: logs.LogGroup.fromLogGroupName(taskDefinition, "TaskMonitorLogGroup", {group}),
+    streamPrefix: {prefix},
+  }}),
+}});
+monitor.addContainerDependencies({{
+  container: taskDefinition.findContainer({container})!,
+  condition: ecs.ContainerDependencyCondition.START,
+}});
+"""
+
+
+_FORMATS: Mapping[ContainerFormat, Callable[[ContainerRequest], str]] = {
+    "json": _json,
+    "terraform": _terraform,
+    "cloudformation": _cloudformation,
+    "cdk": _cdk,
+}

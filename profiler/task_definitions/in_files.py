@@ -1,0 +1,93 @@
+"""Files with task definitions: reads and writes them, and applies a recommended size."""
+
+import stat
+from pathlib import Path
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.files import write_atomically
+from profiler.record.model import TaskSize
+from profiler.record.units import format_task_size
+from profiler.sizing.policy import DeploymentTarget
+from profiler.task_definitions.document import TaskDefinitionDocument, read_document
+from profiler.task_definitions.json_edits import with_members
+from profiler.task_definitions.resize import read_run_target, with_size
+
+_NEW_FILE_MODE = 0o644
+
+
+class DefinitionFile(Struct, frozen=True, kw_only=True):
+    """A task definition, its file, and the file's content."""
+
+    path: Path
+    data: bytes
+    document: TaskDefinitionDocument
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The definition's family, if it has one."""
+        family = read_run_target(self.document.definition).family
+        return () if family is None else (family,)
+
+    @property
+    def target(self) -> DeploymentTarget:
+        """Where its tasks will run."""
+        target = read_run_target(self.document.definition)
+        return DeploymentTarget(
+            launch_type=target.launch_type, cpu_architecture=target.cpu_architecture, windows=target.windows
+        )
+
+
+def read_definition_file(path: Path) -> DefinitionFile:
+    """Read a task definition. Raises TaskProfilerError if the file cannot be read or has no task definition."""
+    data = read_bytes(path)
+    return DefinitionFile(path=path, data=data, document=read_document(data, str(path)))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read the file. Raises TaskProfilerError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TaskProfilerError(
+            f"{path} cannot be read ({error.strerror}): name the file of a task definition."
+        ) from error
+
+
+def write_definition(path: Path, text: bytes, *, remedy: str) -> None:
+    """Replace the file. An existing file keeps its permissions, and a link stays a link.
+
+    Args:
+        path: The file.
+        text: The new content.
+        remedy: What to do if the file cannot be written, for the error sentence.
+
+    Raises:
+        TaskProfilerError: if the file cannot be written.
+    """
+    try:
+        target = path.resolve()
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _NEW_FILE_MODE
+        write_atomically(target, text, mode=mode)
+    except OSError as error:
+        raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): {remedy}.") from error
+
+
+def apply_size(file: DefinitionFile, size: TaskSize) -> str:
+    """Write the size into the file and return a sentence about the result.
+
+    The file is not touched if it already has this size. Only the size changes in it; a response of ECS becomes the
+    definition in it.
+    """
+    before = file.document.definition
+    changed = with_size(before, size)
+    if changed == before and not file.document.is_from_ecs:
+        return f"{file.path} has the recommended size already."
+    if file.document.is_from_ecs:
+        text = file.document.text(changed)
+    else:
+        changes = {name: str(value) for name, value in changed.items() if value != before.get(name)}
+        text = with_members(file.data, changes)
+    write_definition(file.path, text, remedy="make it writable")
+    return f"{file.path} has {format_task_size(size.vcpu, size.memory_mb) or '-'} now."

@@ -1,0 +1,75 @@
+"""The IAM policy with which a task role lets the monitor put the report, and its union with an existing one."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from profiler.core.ecs_terms import AWSLOGS, arn_part
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.task_definitions.containers import own_log_group, read_containers
+
+POLICY_NAME = "task-profiler"
+_VERSION = "2012-10-17"
+_ACTION = "logs:PutLogEvents"
+_SID = "PutTheReportIntoTheBatchsStream"
+
+
+def report_streams(
+    definition: Mapping[str, object], batch: str, revision_arn: str, *, image: str | None = None
+) -> frozenset[str]:
+    """The ARNs of the log streams into which the monitor of the definition puts the report.
+
+    None are needed if the report goes to the monitor's own stream.
+
+    Args:
+        definition: A definition with the monitor.
+        batch: The name of the batch container.
+        revision_arn: The ARN of a revision of the family.
+        image: The monitor's image, if its repository has a name of the user's own.
+    """
+    container = next((one for one in read_containers(definition) if one.name == batch), None)
+    if container is None or container.log_driver != AWSLOGS or own_log_group(definition, image) is not None:
+        return frozenset()
+    options = container.log_options
+    group = text(options.get("awslogs-group"))
+    if group is None:
+        return frozenset()
+    prefix = text(options.get("awslogs-stream-prefix"))
+    stream = f"{prefix}/{batch}/*" if prefix else "*"
+    partition, account = arn_part(revision_arn, 1) or "aws", arn_part(revision_arn, 4) or ""
+    region = text(options.get("awslogs-region")) or arn_part(revision_arn, 3) or ""
+    return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{group}:log-stream:{stream}"})
+
+
+def policy(streams: Iterable[str]) -> Mapping[str, object]:
+    """The policy document that allows the put into these log streams."""
+    statement = {"Sid": _SID, "Effect": "Allow", "Action": _ACTION, "Resource": sorted(streams)}
+    return {"Version": _VERSION, "Statement": [statement]}
+
+
+def merged_policy(existing: Mapping[str, object] | None, streams: frozenset[str]) -> Mapping[str, object]:
+    """The existing policy with these log streams added; the other statements are kept.
+
+    Returns:
+        The existing policy itself if it allows the streams already.
+    """
+    if existing is None:
+        return policy(streams)
+    present = existing.get("Statement")
+    statements = list(mappings(present if isinstance(present, list) else [present]))  # IAM accepts one without a list
+    for index, statement in enumerate(statements):
+        if statement.get("Sid") == _SID:
+            allowed = _listed(statement.get("Resource"))
+            if streams <= allowed:
+                return existing
+            statements[index] = {**statement, "Resource": sorted(allowed | streams)}
+            return {**existing, "Statement": statements}
+    return {**existing, "Statement": [*statements, *mappings(policy(streams)["Statement"])]}
+
+
+def _listed(value: object) -> frozenset[str]:
+    return frozenset(str(one) for one in value) if isinstance(value, list) else frozenset({str(value)})
+
+
+def read_policy(document: object) -> Mapping[str, object]:
+    """The policy that IAM returns, as an object or as JSON text."""
+    return mapping(json.loads(document) if isinstance(document, str) else document)

@@ -1,0 +1,158 @@
+"""Brings an existing monitor to the present form, field by field, and keeps what its owner added.
+
+A field that is missing is added. A limit below the present one is raised, and one above it is kept. ``user`` and
+``readonlyRootFilesystem`` are kept, because the documentation names reasons to change them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import AWSLOGS
+from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, MULTILINE_OPTIONS, MonitorContainer
+
+_START = "START"
+_ROOT_USERS = ("0", "root", "0:0", "root:root")
+_REPLACED = ("image", "essential")
+_RAISED = ("stopTimeout", "memoryReservation", "memory")
+_SIZES = ("memoryReservation", "memory")
+
+
+class RefreshedMonitor(Struct, frozen=True, kw_only=True):
+    """The monitor's container in the present form, and a note about each change; without notes, nothing changed."""
+
+    container: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+
+
+def refresh(
+    container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool, has_room: bool
+) -> RefreshedMonitor:
+    """Bring the container of a monitor to the present form.
+
+    Args:
+        container: The container definition of the existing monitor.
+        present: The monitor that would be added today.
+        has_image: Whether to set the image of ``present``.
+        is_stricter: Whether the batch depends on the monitor: then ``essential`` and ``dependsOn`` do not change.
+        has_room: Whether the task's memory allows the sizes of ``present``.
+    """
+    changes: dict[str, object] = {}
+    for field, value in present.definition().items():
+        if (field == "image" and not has_image) or (field in _SIZES and not has_room):
+            continue
+        if field in ("essential", "dependsOn") and is_stricter:
+            continue
+        new = _present_value(field, container, value, present)
+        if new != container.get(field):
+            changes[field] = new
+    notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
+    return RefreshedMonitor(container={**container, **changes}, notes=notes)
+
+
+def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
+    """The value that the field shall have; ``value`` is that of a new monitor."""
+    old = container.get(field)
+    if old is None or field in _REPLACED:
+        return value
+    if field in _RAISED:
+        return old if (count(old) or 0) >= (count(value) or 0) else value
+    match field:
+        case "command":
+            new: object = old if isinstance(old, list) and "monitor" in old else value
+        case "dependsOn":
+            new = _with_start_of(present.batch.name, list(mappings(old)))
+        case "environment":
+            new = _with_variables(list(mappings(old)), list(mappings(value)), present)
+        case "linuxParameters":
+            new = _with_neuron_access(mapping(old), mapping(value))
+        case "logConfiguration":
+            new = _present_log(container, mapping(old), mapping(value), present)
+        case "user":
+            new = value if present.uses_neuron and old not in _ROOT_USERS else old
+        case _:
+            new = old
+    return new
+
+
+def _with_start_of(batch: str, dependencies: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    wanted: Mapping[str, object] = {"containerName": batch, "condition": _START}
+    if wanted in dependencies:
+        return dependencies
+    return [*(one for one in dependencies if one.get("containerName") != batch), wanted]
+
+
+def _with_variables(
+    old: list[Mapping[str, object]], wanted: list[Mapping[str, object]], present: MonitorContainer
+) -> list[Mapping[str, object]]:
+    names = {one.get("name") for one in old}
+    is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
+    own_log = present.own_log
+    kept = old
+    if own_log is not None and (own_log.is_requested or not is_own_log_set):
+        kept = [one if one.get("name") != LOG_GROUP_VARIABLE else {**one, "value": own_log.group} for one in old]
+    missing = [
+        one
+        for one in wanted
+        if one.get("name") not in names and not (one.get("name") == LOG_GROUP_VARIABLE and is_own_log_set)
+    ]
+    return [*kept, *missing]
+
+
+def _with_neuron_access(old: Mapping[str, object], wanted: Mapping[str, object]) -> Mapping[str, object]:
+    capabilities = mapping(old.get("capabilities"))
+    present = mapping(wanted.get("capabilities")).get("add")
+    added = _joined(capabilities.get("add"), present)
+    devices = _joined(old.get("devices"), wanted.get("devices"))
+    changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
+    return changed | ({"devices": devices} if devices else {})
+
+
+def _joined(old: object, wanted: object) -> list[object]:
+    kept = list(old) if isinstance(old, list) else []
+    return [*kept, *(item for item in (wanted if isinstance(wanted, list) else []) if item not in kept)]
+
+
+def _present_log(
+    container: Mapping[str, object],
+    old: Mapping[str, object],
+    wanted: Mapping[str, object],
+    present: MonitorContainer,
+) -> Mapping[str, object]:
+    """The owner's log configuration, without options that join lines, unless the report would not arrive by it."""
+    own_log = present.own_log
+    options = mapping(old.get("options"))
+    if own_log is not None:
+        names = {one.get("name") for one in mappings(container.get("environment"))}
+        is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in names
+        if own_log.is_requested or (old.get("logDriver") != AWSLOGS and not is_set_by_owner):
+            is_same = old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
+            return _without_multiline(old) if is_same else wanted
+    return _without_multiline(old)
+
+
+def _without_multiline(old: Mapping[str, object]) -> Mapping[str, object]:
+    options = mapping(old.get("options"))
+    if not MULTILINE_OPTIONS & set(options):
+        return old
+    return {**old, "options": {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}}
+
+
+def _note(field: str, old: object, new: object) -> str:
+    if old is None:
+        return f"The monitor gets {field}."
+    if isinstance(new, str | int):
+        return f"The monitor's {field} changes from {old} to {new}."
+    return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
+
+
+def _differences(old: object, new: object) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                yield str(name)
+    elif isinstance(old, list) and isinstance(new, list):
+        for item in new:
+            if item not in old:
+                yield str(mapping(item).get("name") or mapping(item).get("containerName") or item)

@@ -1,0 +1,58 @@
+"""Removes the monitor from a task definition: the inverse of :mod:`profiler.task_definitions.add_monitor`."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings
+from profiler.task_definitions.containers import PID_MODE_ADDED, PID_MODE_LABEL, find_monitor, read_containers
+
+
+class RemoveMonitorResult(Struct, frozen=True, kw_only=True):
+    """The definition without the monitor; ``has_monitor`` is False if there was none."""
+
+    definition: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+    has_monitor: bool = False
+
+
+def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> RemoveMonitorResult:
+    """Remove the monitor, what depends on it, and the pidMode that was added together with it.
+
+    Args:
+        definition: The definition, which does not change.
+        image: The monitor's image, if its repository has a name of the user's own.
+
+    Raises:
+        TaskProfilerError: if the monitor is the only container, or another program's container has its name.
+    """
+    containers = read_containers(definition)
+    monitor = find_monitor(containers, image)
+    if monitor is None:
+        return RemoveMonitorResult(definition=definition)
+    if len(containers) == 1:
+        raise TaskProfilerError(
+            "The monitor is the only container of the task definition, and ECS accepts none without a container: "
+            "deregister the definition instead."
+        )
+    raw = list(mappings(definition.get("containerDefinitions")))
+    own = raw.pop(containers.index(monitor))
+    notes = [
+        f"The container {one.name!r} does not depend on the monitor any more."
+        for one in containers
+        if monitor.name in one.depends_on
+    ]
+    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, one) for one in raw]}
+    if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
+        changed.pop("pidMode", None)
+    return RemoveMonitorResult(definition=changed, notes=tuple(notes), has_monitor=True)
+
+
+def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
+    dependencies = list(mappings(container.get("dependsOn")))
+    left = [one for one in dependencies if one.get("containerName") != monitor]
+    if left == dependencies:
+        return container
+    without = {name: value for name, value in container.items() if name != "dependsOn"}
+    return without | ({"dependsOn": left} if left else {})

@@ -1,0 +1,180 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.aggregation.run_end import (
+    OutOfMemory,
+    RunEnd,
+    StopEvidence,
+    ended,
+    out_of_memory,
+)
+from profiler.record.model import PeakSource
+from profiler.record.run_outcome import Status
+
+GIB = 2**30
+KILLED = ended(137, 1, was_stopped=False)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "asked", "status"),
+    [
+        (0, False, "success"),
+        (1, False, "failure"),
+        (137, False, "failure"),
+        (None, False, "unknown"),
+        (0, True, "stopped"),
+        (143, True, "stopped"),
+    ],
+)
+def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: bool, status: Status) -> None:
+    assert ended(exit_code, 5, was_stopped=asked) == RunEnd(
+        status=status, exit_code=exit_code, until_ns=5, finished_ns=5
+    )
+
+
+@pytest.mark.parametrize(
+    ("stop", "exit_code", "finished_ns", "explains"),
+    [
+        (StopEvidence(), 143, 5, False),
+        (StopEvidence(is_task_stopping=True), 143, 5, True),
+        (StopEvidence(is_task_stopping=True), 143, None, True),
+        # Seen only after the end: an essential batch that ends by itself stops the task.
+        (StopEvidence(is_task_stopping=True), 137, 5, False),
+        (StopEvidence(is_task_stopping=True), 0, 5, False),
+        (StopEvidence(is_task_stopping=True, signalled_ns=6, execution_stopped_ns=6, seen_ns=6), 137, 5, False),
+        (StopEvidence(signalled_ns=4), 137, 5, True),
+        (StopEvidence(signalled_ns=4), 0, 5, True),
+        (StopEvidence(execution_stopped_ns=4), 0, 5, True),
+        (StopEvidence(execution_stopped_ns=5), 0, 5, False),
+        (StopEvidence(seen_ns=4), 3, 5, True),
+        (StopEvidence(seen_ns=4), 3, None, True),
+        (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
+    ],
+)
+def test_a_stop_explains_an_end_that_followed_it(
+    *, stop: StopEvidence, exit_code: int | None, finished_ns: int | None, explains: bool
+) -> None:
+    assert stop.explains(exit_code, finished_ns) is explains
+
+
+ENDED_WITHOUT_A_CODE = ended(None, 1, was_stopped=False)
+AT_LIMIT = OutOfMemory(likely=True, evidence="exit-137-at-limit")
+UNKNOWN = OutOfMemory()
+EXCLUDED = OutOfMemory(likely=False)
+
+
+def verdict(
+    end: RunEnd,
+    share: float | None,
+    *,
+    size_bytes: float | None = GIB,
+    peak_source: PeakSource = "sampled",
+    limit_hits: int | None = None,
+    memory_kills: int | None = None,
+    may_have_missed_a_kill: bool = False,
+) -> OutOfMemory:
+    """The verdict for a peak of this share of a GiB."""
+    return out_of_memory(
+        end,
+        memory_max_bytes=None if share is None else math.ceil(share * GIB),
+        memory_size_bytes=size_bytes,
+        peak_source=peak_source,
+        limit_hits=limit_hits,
+        memory_kills=memory_kills,
+        may_have_missed_a_kill=may_have_missed_a_kill,
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "share", "hits", "found"),
+    [
+        (KILLED, 0.95, None, AT_LIMIT),
+        (KILLED, 0.90, 0, AT_LIMIT),
+        (KILLED, 0.89, 0, UNKNOWN),
+        (KILLED, 0.70, 1, AT_LIMIT),
+        (KILLED, 0.69, 12, UNKNOWN),
+        (KILLED, 0.05, 12, UNKNOWN),
+        (KILLED, 0.05, None, UNKNOWN),
+        (KILLED, None, 12, UNKNOWN),
+        (ENDED_WITHOUT_A_CODE, 0.95, None, OutOfMemory(likely=True, evidence="memory-at-limit")),
+        (ENDED_WITHOUT_A_CODE, 0.75, 1, OutOfMemory(likely=True, evidence="memory-at-limit")),
+        (ENDED_WITHOUT_A_CODE, 0.5, 1, UNKNOWN),
+        (RunEnd(status="unknown", finished_ns=1), 0.95, 3, UNKNOWN),
+        (ended(0, 1, was_stopped=False), 0.95, 5, EXCLUDED),
+        (ended(1, 1, was_stopped=False), 0.95, None, EXCLUDED),
+        (ended(143, 1, was_stopped=True), 0.95, 3, EXCLUDED),
+        (ended(137, 1, was_stopped=True), 0.95, 3, UNKNOWN),
+        (RunEnd(status="stopped", until_ns=1), 0.95, None, UNKNOWN),
+        (RunEnd(status="running", until_ns=1), 0.95, 3, UNKNOWN),
+    ],
+)
+def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_none(
+    end: RunEnd, share: float | None, hits: int | None, found: OutOfMemory
+) -> None:
+    assert verdict(end, share, limit_hits=hits) == found
+
+
+@pytest.mark.parametrize(
+    ("end", "share", "found"),
+    [
+        (KILLED, 0.89, EXCLUDED),
+        (KILLED, 0.9, AT_LIMIT),
+        (ended(137, 1, was_stopped=True), 0.2, EXCLUDED),
+        (RunEnd(status="unknown", finished_ns=1), 0.2, UNKNOWN),
+    ],
+)
+def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
+    assert verdict(end, share, peak_source="kernel") == found
+
+
+def test_without_a_known_limit_a_kill_has_no_verdict() -> None:
+    assert verdict(KILLED, 0.95, size_bytes=None, peak_source="kernel") == UNKNOWN
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 137])
+def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
+    end = ended(exit_code, 1, was_stopped=False)
+    assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
+    assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
+    assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
+
+
+def test_a_counter_of_kills_that_was_read_and_is_0_excludes_a_kill() -> None:
+    assert verdict(KILLED, 0.3, memory_kills=0) == EXCLUDED
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ended(0, 1, was_stopped=False),
+        RunEnd(status="stopped", until_ns=1),
+        RunEnd(status="running", until_ns=1),
+        RunEnd(status="unknown", finished_ns=1),
+    ],
+)
+def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> None:
+    assert verdict(end, 0.1, memory_kills=1) == OutOfMemory(likely=True, evidence="kernel-counter")
+
+
+@given(
+    st.none() | st.integers(0, 255),
+    st.booleans(),
+    st.none() | st.floats(0, 2),
+    st.none() | st.integers(1, GIB),
+    st.none() | st.integers(0, 3),
+)
+def test_a_sampled_peak_never_excludes_a_kill_and_evidence_names_only_what_was_seen(
+    exit_code: int | None,
+    stopped: bool,  # noqa: FBT001
+    share: float | None,
+    size: int | None,
+    hits: int | None,
+) -> None:
+    end = ended(exit_code, 1, was_stopped=stopped)
+    found = verdict(end, share, size_bytes=size, limit_hits=hits)
+    assert found.likely is not False or exit_code not in (None, 137)
+    assert (found.evidence is not None) is (found.likely is True)
+    assert found.evidence != "exit-137-at-limit" or exit_code == 137

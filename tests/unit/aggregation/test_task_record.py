@@ -1,0 +1,392 @@
+import pytest
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.task_record import (
+    ResourceLimits,
+    build_batch_record,
+    build_interval,
+    build_other_container,
+    container_limits,
+    usage_metrics,
+    with_peak,
+)
+from profiler.core.ecs_terms import arn_part, task_id
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
+from profiler.record.model import (
+    AverageAndMaximum,
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    OtherContainer,
+    Record,
+    TaskSize,
+)
+from tests.fakes import START_NS, sample, seconds
+
+MIB = 2**20
+GIB = 2**30
+HOST = Host(vcpu=8, memory_bytes=32 * GIB)
+UNLIMITED = 9223372036854771712
+
+
+def steady(value: float) -> Distribution:
+    """The distribution of a quantity that never changed."""
+    return Distribution(avg=value, p50=value, p95=value, p99=value, max=value)
+
+
+def usage_with(cpu_seconds: float = 0.5, **fields: int) -> ContainerUsage:
+    usage = ContainerUsage(seconds(1))
+    taken = sample(START_NS + seconds(1), cpu_seconds, 100 * MIB, **fields)
+    usage.add(taken, docker_id="b", received_ns=seconds(1), started_ns=START_NS)
+    return usage
+
+
+@pytest.mark.parametrize(
+    ("container", "task", "stats_limit", "vcpu", "memory"),
+    [
+        (
+            {"vcpu_share": 0.5, "memory_limit_bytes": GIB},
+            {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB},
+            None,
+            1.0,
+            GIB,
+        ),
+        ({"vcpu_share": 4.0}, {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}, UNLIMITED, 1.0, 2 * GIB),
+        ({"vcpu_share": 0.5}, {}, 3 * GIB, 8, 3 * GIB),
+        ({}, {}, UNLIMITED, 8, None),
+        ({}, {}, 32 * GIB, 8, 32 * GIB),
+        ({}, {}, 33 * GIB, 8, None),
+        ({}, {}, None, 8, None),
+    ],
+)
+def test_the_limits_of_a_container(
+    container: dict[str, float], task: dict[str, float], stats_limit: int | None, vcpu: float, memory: float | None
+) -> None:
+    usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
+    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST)  # type: ignore[arg-type]
+    assert sizes == ResourceLimits(vcpu=vcpu, memory_bytes=memory)
+
+
+def test_a_machine_of_unknown_size_still_has_no_unlimited_memory() -> None:
+    sizes = container_limits(
+        ContainerMetadata(name="b"), TaskMetadata(), usage_with(memory_limit_bytes=UNLIMITED), Host()
+    )
+    assert sizes == ResourceLimits(vcpu=None, memory_bytes=None)
+    limited = container_limits(
+        ContainerMetadata(name="b"), TaskMetadata(), usage_with(memory_limit_bytes=3 * GIB), Host()
+    )
+    assert limited == ResourceLimits(vcpu=None, memory_bytes=3 * GIB)
+
+
+SIZES = ResourceLimits(vcpu=2, memory_bytes=400 * MIB)
+USED = Metrics(
+    vcpu_size=2,
+    memory_size_mb=400,
+    max_memory_used_mb=100,
+    cpu_seconds=0.123457,
+    vcpu_used=steady(0.12346),
+    cpu_utilization_percent=steady(6.173),
+    memory_used_mb=steady(100.0),
+    memory_utilization_percent=steady(25.0),
+    memory_peak_source="sampled",
+    max_memory_used_at="2025-11-20T00:53:21.000Z",
+)
+
+
+def test_usage_is_relative_to_the_limits() -> None:
+    usage = usage_with(
+        0.123456789,
+        memory_cache_bytes=30 * MIB,
+        memory_usage_peak_bytes=150 * MIB,
+        network_rx_bytes=1,
+        network_tx_bytes=2,
+        block_read_bytes=3,
+        block_write_bytes=4,
+        pids=5,
+    )
+    assert usage_metrics(usage, SIZES) == replace(
+        USED,
+        memory_cache_mb=AverageAndMaximum(avg=30, max=30),
+        memory_usage_peak_mb=150,
+        network_rx_bytes=1,
+        network_tx_bytes=2,
+        block_read_bytes=3,
+        block_write_bytes=4,
+        max_pids=5,
+    )
+
+
+def test_unknown_counters_are_absent() -> None:
+    """No sample, and a sample without values."""
+    silent = ContainerUsage(seconds(1))
+    silent.add(sample(START_NS), docker_id="b", received_ns=0, started_ns=None)
+    bounds = Metrics(vcpu_size=2, memory_size_mb=400)
+    assert usage_metrics(None, SIZES) == usage_metrics(silent, SIZES) == bounds
+    empty = Interval(started_at="2025-11-20T00:53:20.000Z", finished_at="2025-11-20T00:53:20.000Z")
+    assert build_interval(silent.end_interval(), SIZES, started_ns=START_NS, finished_ns=START_NS) == empty
+
+
+def test_an_interval_has_the_numbers_since_the_last() -> None:
+    totals = usage_with(0.123456789).end_interval()
+    assert build_interval(totals, SIZES, started_ns=START_NS, finished_ns=START_NS + seconds(60)) == Interval(
+        started_at="2025-11-20T00:53:20.000Z",
+        finished_at="2025-11-20T00:54:20.000Z",
+        cpu_seconds=0.123457,
+        vcpu_used=steady(0.12346),
+        cpu_utilization_percent=steady(6.173),
+        memory_used_mb=steady(100.0),
+        memory_utilization_percent=steady(25.0),
+    )
+
+
+def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> None:
+    """123456789 bytes are 117.738 MiB and 29.434 % of 400."""
+    assert with_peak(USED, 123456789, "kernel", SIZES) == replace(
+        USED,
+        max_memory_used_mb=117.738,
+        max_memory_used_at=None,
+        memory_peak_source="kernel",
+        memory_used_mb=replace(steady(100.0), max=117.738),
+        memory_utilization_percent=replace(steady(25.0), max=29.434),
+    )
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "at"), [(100, USED.max_memory_used_at), (111, USED.max_memory_used_at), (112, None), (200, None)]
+)
+def test_a_peak_has_a_time_if_a_sample_was_near_it(peak_mib: int, at: str | None) -> None:
+    assert with_peak(USED, peak_mib * MIB, "kernel", SIZES).max_memory_used_at == at
+
+
+def test_a_peak_that_is_not_known_leaves_the_distributions_alone() -> None:
+    unknown = replace(USED, max_memory_used_mb=None, max_memory_used_at=None, memory_peak_source=None)
+    assert with_peak(USED, None, None, SIZES) == unknown
+
+
+def test_a_peak_without_a_limit_or_samples_gives_no_percentage() -> None:
+    peak = with_peak(USED, 200 * MIB, "kernel", ResourceLimits())
+    assert peak.memory_utilization_percent == steady(25.0)
+    assert peak.memory_used_mb == replace(steady(100.0), max=200.0)
+    alone = with_peak(Metrics(), 200 * MIB, "kernel", SIZES)
+    assert alone == Metrics(max_memory_used_mb=200, memory_peak_source="kernel")
+
+
+def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
+    running = ContainerMetadata(name="side", known_status="RUNNING", started_ns=START_NS, memory_limit_bytes=400 * MIB)
+    stopped = replace(running, known_status="STOPPED", exit_code=3, finished_ns=START_NS + seconds(7))
+    usage, task, now_ns = usage_with(0.123456789), TaskMetadata(vcpu_limit=2), START_NS + seconds(20)
+    assert build_other_container(running, task, usage, now_ns, HOST) == OtherContainer(
+        name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
+    )
+    shift_ns = seconds(5)
+    shifted = build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics
+    assert shifted is not None
+    assert shifted.duration_ms == 2_000
+    assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
+        name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
+    )
+
+
+def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() -> None:
+    """A batch with a share of 0.5 vCPU that uses 0.515 of the task's 2 vCPU: 26 % and not 103 %."""
+    container, task = ContainerMetadata(name="b", vcpu_share=0.5), TaskMetadata(vcpu_limit=2)
+    usage = usage_with(0.515)
+    beside = build_other_container(container, task, usage, START_NS, HOST).metrics
+    for metrics in (beside, build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics):
+        assert metrics is not None
+        assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
+        assert metrics.cpu_utilization_percent is not None
+        assert metrics.cpu_utilization_percent.max == 25.75
+
+
+def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> None:
+    container, usage = ContainerMetadata(name="b"), usage_with(memory_limit_bytes=400 * MIB)
+    beside = build_other_container(container, TaskMetadata(), usage, START_NS, HOST).metrics
+    assert beside is not None
+    batch = build_batch_record(container, TaskMetadata(), usage, RunEnd(status="unknown"), HOST).metrics
+    assert beside.memory_size_mb == batch.memory_size_mb == 400
+
+
+def test_the_record_describes_the_batch_and_its_task() -> None:
+    arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
+    task = TaskMetadata(
+        arn=arn,
+        cluster="jobs",
+        family="nightly",
+        revision="7",
+        availability_zone="eu-west-1b",
+        launch_type="FARGATE",
+        vcpu_limit=2,
+        memory_limit_bytes=400 * MIB,
+        pull_started_ns=START_NS - seconds(5),
+        ephemeral_storage_used_mib=261,
+        ephemeral_storage_size_mib=20496,
+    )
+    container = ContainerMetadata(
+        name="batch", docker_id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0", started_ns=START_NS
+    )
+    side = OtherContainer(name="side")
+    end = ended(3, START_NS + seconds(90), was_stopped=False)
+    host = replace(HOST, cpu_architecture="ARM64")
+    assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
+        task_id="0123",
+        task_arn=arn,
+        cluster="jobs",
+        family="nightly",
+        revision="7",
+        region="eu-west-1",
+        account_id="111122223333",
+        availability_zone="eu-west-1b",
+        launch_type="FARGATE",
+        cpu_architecture="ARM64",
+        container=Container(name="batch", id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0"),
+        status="failure",
+        exit_code=3,
+        likely_out_of_memory=False,
+        started_at="2025-11-20T00:53:20.000Z",
+        finished_at="2025-11-20T00:54:50.000Z",
+        metrics=replace(
+            USED,
+            duration_ms=90_000,
+            billed_duration_ms=95_000,
+            init_duration_ms=5_000,
+            ephemeral_storage_used_mb=261,
+            ephemeral_storage_size_mb=20496,
+        ),
+        containers=(side,),
+        task_size=TaskSize(vcpu=2, memory_mb=400),
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "size"),
+    [
+        (TaskMetadata(vcpu_limit=0.5), TaskSize(vcpu=0.5)),
+        (TaskMetadata(memory_limit_bytes=GIB), TaskSize(memory_mb=1024)),
+        (TaskMetadata(), None),
+    ],
+)
+def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: TaskSize | None) -> None:
+    assert (
+        build_batch_record(
+            ContainerMetadata(name="b"), task, None, RunEnd(status="running", until_ns=START_NS), HOST
+        ).task_size
+        == size
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit_bytes", "likely"),
+    [
+        ({}, 110 * MIB, True),
+        ({}, 120 * MIB, None),
+        ({}, None, None),
+        ({"memory_limit_hits": 1}, None, None),
+        ({"memory_limit_hits": 1}, 140 * MIB, True),
+        ({"memory_limit_hits": 1}, 2000 * MIB, None),  # at 5 %: the hits were page cache
+        ({}, GIB, None),
+        (None, 110 * MIB, None),
+    ],
+)
+def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
+    fields: dict[str, int] | None, limit_bytes: int | None, *, likely: bool | None
+) -> None:
+    usage = None if fields is None else usage_with(**fields)
+    container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
+    record = build_batch_record(container, TaskMetadata(), usage, ended(137, START_NS, was_stopped=False), Host())
+    assert record.likely_out_of_memory is likely
+    assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "cache_mib", "likely"),
+    [(380, 0, None), (379, 0, False), (400, 20, None), (400, 21, False), (None, 0, False)],
+)
+def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_child_was_killed(
+    peak_mib: int | None, cache_mib: int, *, likely: bool | None
+) -> None:
+    """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
+    fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
+    usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB)
+    end = ended(0, START_NS, was_stopped=False)
+    record = build_batch_record(container, TaskMetadata(), usage, end, Host())
+    assert record.likely_out_of_memory is likely
+    assert record.out_of_memory_evidence is None
+
+
+def test_the_exit_code_of_the_last_attempt_does_not_exclude_a_kill_of_an_earlier_one() -> None:
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=1)
+    end = ended(0, START_NS, was_stopped=False)
+    record = build_batch_record(container, TaskMetadata(), usage_with(), end, Host())
+    assert record.container.restarts == 1
+    assert record.likely_out_of_memory is None
+
+
+def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
+    usage = usage_with(network_rx_bytes=1000, network_tx_bytes=10)
+    task = TaskMetadata()
+    bridge = ContainerMetadata(name="b", docker_id="b", known_status="RUNNING", network_mode="bridge")
+    awsvpc = replace(bridge, network_mode="awsvpc")
+    seen = {
+        container.network_mode: build_other_container(container, task, usage, START_NS, HOST).metrics
+        for container in (bridge, awsvpc)
+    }
+    assert seen["bridge"] is not None
+    assert seen["bridge"].network_rx_bytes == 1000
+    assert seen["awsvpc"] is not None
+    assert (seen["awsvpc"].network_rx_bytes, seen["awsvpc"].network_tx_bytes) == (None, None)
+    assert build_batch_record(awsvpc, task, usage, RunEnd(status="unknown"), HOST).metrics.network_rx_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("pull", "start", "finish", "duration", "init", "billed"),
+    [
+        (0, 18, 630.345, 612345, 18000, 631000),
+        (0, 2, 10, 8000, 2000, 60000),
+        (0, 1, 60, 59000, 1000, 60000),
+        (0, 1, 60.001, 59001, 1000, 61000),
+        (None, 1, 2, 1000, None, None),
+        (5, 10, 4, None, 5000, None),
+    ],
+)
+def test_durations(
+    pull: float | None, start: float, finish: float, duration: int | None, init: int | None, billed: int | None
+) -> None:
+    container = ContainerMetadata(name="b", started_ns=START_NS + seconds(start))
+    task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
+    end = ended(0, START_NS + seconds(finish), was_stopped=False)
+    metrics = build_batch_record(container, task, None, end, HOST).metrics
+    assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (duration, init, billed)
+
+
+@pytest.mark.parametrize(
+    ("arn", "task", "region", "account"),
+    [
+        ("arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123", "0123", "eu-west-1", "111122223333"),
+        ("arn:aws-cn:ecs:cn-north-1:111122223333:task/9781c248-0edd", "9781c248-0edd", "cn-north-1", "111122223333"),
+        (None, "unknown", None, None),
+        ("nonsense", "nonsense", None, None),
+        ("arn:aws:ecs:eu-west-1:111122223333:task/jobs/a:b:c", "a:b:c", "eu-west-1", "111122223333"),
+        ("arn:aws:ecs::111122223333:task/jobs/0123", "0123", None, "111122223333"),
+    ],
+)
+def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, account: str | None) -> None:
+    assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
+    record = build_batch_record(
+        ContainerMetadata(name="b"), TaskMetadata(arn=arn), None, RunEnd(status="unknown"), HOST
+    )
+    assert (record.task_id, record.region, record.account_id) == (task, region, account)
+
+
+def test_a_cluster_has_its_name() -> None:
+    for cluster in ("jobs", "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"):
+        task = TaskMetadata(cluster=cluster)
+        assert (
+            build_batch_record(ContainerMetadata(name="b"), task, None, RunEnd(status="unknown"), HOST).cluster
+            == "jobs"
+        )

@@ -1,0 +1,201 @@
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.subscription import decode_event
+from profiler.aws_account.replay import (
+    MAX_PAYLOAD_BYTES,
+    WINDOW_MS,
+    LogEvent,
+    ReplayCounts,
+    ReplayProgressFile,
+    build_subscription_event,
+    parse_response,
+    replay,
+    split_into_payloads,
+)
+from profiler.cli.options import parse_time
+from profiler.cli.replay_command import _state_file
+from profiler.core.errors import TaskProfilerError, UsageError
+
+REPORT = '{"type":"task.report"}'
+
+
+def event(number: int, stream: str = "ecs/batch/1", message: str = REPORT) -> LogEvent:
+    return LogEvent(stream=stream, id=str(number), timestamp_ms=number, message=message)
+
+
+class FakeGroup:
+    def __init__(self, events: list[LogEvent]) -> None:
+        self.events = events
+        self.windows: list[tuple[int, int]] = []
+
+    def between(self, start_ms: int, end_ms: int) -> list[LogEvent]:
+        self.windows.append((start_ms, end_ms))
+        return [event for event in self.events if start_ms <= event.timestamp_ms < end_ms]
+
+
+class FakeFunction:
+    def __init__(self, fail_at: str | None = None) -> None:
+        self.ids: list[str] = []
+        self._fail_at = fail_at
+
+    def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
+        ids = [str(line.id) for payload in decode_event(event) for line in payload.lines]
+        if self._fail_at in ids:
+            raise TaskProfilerError("The function failed.")
+        self.ids += ids
+        return ReplayCounts(indexed=len(ids))
+
+
+class FakeProgress:
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
+        assert counts.found >= 0
+        self.done.append(done_until_ms)
+
+
+def run(
+    events: list[LogEvent], function: FakeFunction | None, end_ms: int = 3 * WINDOW_MS
+) -> tuple[ReplayCounts, FakeProgress]:
+    progress = FakeProgress()
+    counts = replay(FakeGroup(events), function, progress, group="/g", start_ms=0, end_ms=end_ms, concurrency=3)
+    return counts, progress
+
+
+def test_every_report_goes_through_the_function_once() -> None:
+    function = FakeFunction()
+    events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
+    counts, progress = run([*events, event(5, message="plain line")], function)
+    assert counts == ReplayCounts(found=500, indexed=500)
+    assert sorted(function.ids) == sorted(event.id for event in events)
+    assert progress.done == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
+
+
+def test_a_dry_run_only_counts() -> None:
+    assert run([event(1), event(2)], None)[0] == ReplayCounts(found=2)
+
+
+def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None:
+    progress = FakeProgress()
+    events = [event(1), event(WINDOW_MS + 1)]
+    with pytest.raises(TaskProfilerError):
+        replay(
+            FakeGroup(events), FakeFunction(str(WINDOW_MS + 1)), progress,
+            group="/g", start_ms=0, end_ms=3 * WINDOW_MS, concurrency=2,
+        )  # fmt: skip
+    assert progress.done == [WINDOW_MS]
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(1, 700_000)), max_size=12))
+def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, int]]) -> None:
+    events = [
+        LogEvent(stream=stream, id=str(index), timestamp_ms=at, message="x" * size)
+        for index, (at, stream, size) in enumerate(lines)
+    ]
+    packed = list(split_into_payloads(events))
+    assert sorted(one.id for payload in packed for one in payload) == sorted(one.id for one in events)
+    for payload in packed:
+        assert len({one.stream for one in payload}) == 1
+        assert [one.timestamp_ms for one in payload] == sorted(one.timestamp_ms for one in payload)
+        assert len(payload) == 1 or sum(len(one.message) for one in payload) <= MAX_PAYLOAD_BYTES
+
+
+def test_a_payload_is_what_a_subscription_sends() -> None:
+    sent: Any = build_subscription_event([event(7)], "/ecs/jobs")
+    document = json.loads(gzip.decompress(base64.b64decode(sent["awslogs"]["data"])))
+    assert document["logEvents"] == [{"id": "7", "timestamp": 7, "message": REPORT}]
+    assert (document["messageType"], document["logGroup"], document["logStream"]) == (
+        "DATA_MESSAGE",
+        "/ecs/jobs",
+        "ecs/batch/1",
+    )
+
+
+def test_answers_of_the_function() -> None:
+    assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == ReplayCounts(
+        indexed=2, skipped=1, failed=3
+    )
+    with pytest.raises(TaskProfilerError, match="no route"):
+        parse_response(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
+    for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense", b"[" * 200_000):
+        with pytest.raises(TaskProfilerError, match="--function"):
+            parse_response(answer, None)
+
+
+def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "replay"
+
+    def memory(start_ms: int, end_ms: int = 9000) -> ReplayProgressFile:
+        return ReplayProgressFile(path, start_ms, end_ms)
+
+    memory(1000).create_directory()
+    assert memory(1000).resume_ms() == 1000
+    memory(1000).save(5000)
+    assert memory(1000).resume_ms() == 5000
+    assert memory(1200).resume_ms() == 5000
+    assert memory(900).resume_ms() == 900
+    assert memory(6000).resume_ms() == 6000
+    memory(1000).clear()
+    memory(1000).clear()
+    assert memory(1000).resume_ms() == 1000
+    path.write_text("nonsense")
+    assert memory(1000).resume_ms() == 1000
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "is_done"), [(1000, 9000, True), (100, 9000, True), (6000, 9000, False), (100, 4000, False)]
+)
+def test_another_replay_forgets_only_what_it_has_done(
+    start_ms: int, end_ms: int, is_done: object, tmp_path: Path
+) -> None:
+    """An earlier replay began at 1000 and was interrupted at 5000."""
+    path = tmp_path / "replay"
+    ReplayProgressFile(path, 1000, 8000).save(5000)
+    other = ReplayProgressFile(path, start_ms, end_ms)
+    if not is_done:
+        other.save(start_ms + 1)
+    other.complete()
+    assert ReplayProgressFile(path, 1000, 8000).resume_ms() == (1000 if is_done else 5000)
+
+
+def test_the_memory_is_of_one_region_and_account() -> None:
+    environment = {"XDG_STATE_HOME": "/state"}
+    places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
+    files = {_state_file(environment, "/ecs/jobs", "forwarder", place) for place in places}
+    assert len(files) == len(places)
+
+
+@pytest.mark.parametrize("text", ["99999d", "1969-12-31T23:59:59Z"])
+def test_times_before_there_were_any_logs(text: str) -> None:
+    with pytest.raises(UsageError, match="before 1970"):
+        parse_time(text, 10**12)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0m", 10**12),
+        ("2h", 10**12 - 7_200_000),
+        ("7d", 10**12 - 604_800_000),
+        ("2001-09-09T01:46:40Z", 10**12),
+        ("2001-09-09T01:46:40", 10**12),
+    ],
+)
+def test_times(text: str, expected: int) -> None:
+    assert parse_time(text, 10**12) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "7", "7w", "-1d"])
+def test_bad_times(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        parse_time(text, 0)

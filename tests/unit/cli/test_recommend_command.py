@@ -1,0 +1,460 @@
+"""``task-profiler recommend`` from record lines and the history, and into a task definition."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.app import group
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.history.run_database import HistoryStore
+from profiler.record.model import Metrics, Report, encode
+from tests.fakes import FakeClock
+from tests.runs import checkpoint, lines, report, slowdown
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("TASK_PROFILER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return tmp_path
+
+
+def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
+    """A file with the runs. A task belongs to one family, so that its id contains the family here."""
+    named = (
+        replace(one, record=replace(one.record, task_id=f"{one.record.family}-{one.record.task_id}")) for one in reports
+    )
+    Path("runs.jsonl").write_bytes(lines(named) + more)
+    return "runs.jsonl"
+
+
+def call(*words: str) -> int:
+    """Run the command and return its exit code."""
+    return int(group.main(["recommend", *words], standalone_mode=False) or 0)
+
+
+class Printed:
+    """The output and the exit code of a call."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], *words: str) -> None:
+        self.code = call(*words)
+        self.out, self.err = capfd.readouterr()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def test_json_is_an_object_a_line_and_family(capfd: pytest.CaptureFixture[str]) -> None:
+    weekly = [replace(one, record=replace(one.record, family="weekly")) for one in (report(0), report(1))]
+    found = Printed(capfd, "--json", "--from", kept([*weekly, report()]))
+    assert found.code == 0
+    assert [(one["family"], one["runs"]) for one in found.objects] == [("nightly", 1), ("weekly", 2)]
+    assert found.objects[0]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
+    assert found.err == ""
+
+
+def test_the_table_has_sizes_saving_and_reasons(capfd: pytest.CaptureFixture[str]) -> None:
+    found = Printed(capfd, "--from", kept(report(n) for n in range(6)))
+    head, row = found.out.splitlines()[:2]
+    assert head.split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
+    assert [part.strip() for part in row.split("  ") if part.strip()] == [
+        "nightly",
+        "6",
+        "1 vCPU, 2 GB",
+        "0.25 vCPU, 512 MB",
+        "75 %",
+    ]
+    assert "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU." in found.out
+
+
+def test_names_are_made_harmless(capfd: pytest.CaptureFixture[str]) -> None:
+    found = Printed(capfd, "--from", kept([report(family="\x1b[31mnight[bold]ly")]))
+    assert "\x1b" not in found.out
+    assert "\\x1b[31mnight[bold]ly" in found.out
+
+
+def test_checkpoints_and_unreadable_lines_are_skipped_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report(), checkpoint(report()), checkpoint(report(1))], more=b'\n{"type":1}\nhello\n')
+    found = Printed(capfd, "--json", "--from", source)
+    assert [one["runs"] for one in found.objects] == [1]
+    assert found.err == (
+        "task-profiler: runs.jsonl: 2 lines are not records and are left out: 5, 6\n"
+        "task-profiler: runs.jsonl: 1 run with checkpoints but no report left out.\n"
+    )
+
+
+def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest.CaptureFixture[str]) -> None:
+    bare = report(peak_mb=None, p95=None, family="bare")
+    found = Printed(capfd, "--json", "--from", kept([bare, report()]))
+    assert [one["family"] for one in found.objects] == ["nightly"]
+    assert found.err == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
+    alone = Printed(capfd, "--json", "--from", kept([bare]))
+    assert (alone.code, alone.out) == (0, "")
+
+
+@pytest.mark.parametrize("reports", [[], [checkpoint(report())]], ids=["empty", "only a checkpoint"])
+def test_no_record_at_all_is_a_failure(reports: list[Report]) -> None:
+    with pytest.raises(TaskProfilerError, match=r"There are no runs in runs\.jsonl") as failure:
+        call("--from", kept(reports))
+    assert failure.value.exit_code == 1
+
+
+def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str]) -> None:
+    names = ("nightly-a", "nightly-b", "weekly")
+    source = kept(report(family=name) for name in names)
+    found = Printed(capfd, "weekly", "nightly-[a]", "--json", "--from", source)
+    assert [one["family"] for one in found.objects] == ["nightly-a", "weekly"]
+    missing = Printed(capfd, "weekly", "monthly", "--json", "--from", source)
+    assert [one["family"] for one in missing.objects] == ["weekly"]
+    assert missing.err == "task-profiler: There is no run of monthly in runs.jsonl.\n"
+    with pytest.raises(TaskProfilerError, match=r"There is no run of monthly in runs.jsonl"):
+        call("monthly", "--from", source)
+
+
+def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
+    local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
+    history.add(encode(local), local, (), max_runs=10)
+    (found,) = Printed(capfd, "--json").objects
+    assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
+    assert found["savingPercent"] is None
+    with pytest.raises(TaskProfilerError, match=r"There is no history file other.db: check --history."):
+        call("--history", "other.db")
+
+
+def test_margins_and_last_are_options(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report(0, peak_mb=1900), report(1, peak_mb=500, p95=0.24)])
+    words = ("--json", "--from", source)
+    (tight,) = Printed(capfd, *words, "--last", "1", "--memory-margin", "0").objects
+    assert tight["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
+    (usual,) = Printed(capfd, *words).objects
+    assert usual["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
+
+
+def slow(**more: Any) -> Report:
+    """A run that half the vCPUs would slow down by at most 40 %."""
+    metrics = {"slowdown_at_vcpu": slowdown(v0_25=(2, 3), v0_5=(1.1, 1.4)), "vcpu_saturated_percent": 12.0}
+    return report(metrics=metrics, **more)
+
+
+def test_slowdown_and_speed_are_options(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("--json", "--from", kept([slow()]))
+    (usual,) = Printed(capfd, *words).objects
+    assert usual["recommended"] == {"vcpu": 1, "memoryMB": 2048}
+    assert any("--max-slowdown 40 accepts that" in reason for reason in usual["reasons"])
+    (longer,) = Printed(capfd, *words, "--max-slowdown", "40").objects
+    assert longer["recommended"] == {"vcpu": 0.5, "memoryMB": 1024}
+    (faster,) = Printed(capfd, *words, "--faster").objects
+    assert faster["recommended"] == {"vcpu": 2, "memoryMB": 4096}
+
+
+def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFixture[str]) -> None:
+    runs = [slow(number=n, peak_mb=500) for n in range(5)]
+    found = Printed(capfd, "--sizes", "--from", kept(runs))
+    lines_of_table = [" ".join(line.split()) for line in found.out.splitlines()[4:9]]
+    assert lines_of_table == [
+        "Size Times as long Run Month Saving",
+        "0.25 vCPU, 1 GB 2.00 to 3.00 $0.0073 $0.22 12 % too slow",
+        "0.5 vCPU, 1 GB 1.10 to 1.40 $0.0058 $0.18 30 % too slow",
+        "1 vCPU, 2 GB 1.00 $0.0082 $0.25 0 % current, recommended",
+        "2 vCPU, 4 GB 0.94 to 1.00 $0.016 $0.50 -100 %",
+    ]
+    alone = Printed(capfd, "--sizes", "--from", kept([report(region="mars-1", size=(1, 512))]))
+    assert [" ".join(line.split()) for line in alone.out.splitlines()[5:8]] == [
+        "0.25 vCPU, 512 MB 1.00 - - - recommended",
+        "0.5 vCPU, 1 GB 1.00 - - -",
+        "1 vCPU, 512 MB 1.00 - - - current",
+    ]
+    killed = Printed(capfd, "--sizes", "--from", kept([report(peak_mb=2000)]))
+    assert "1 vCPU, 2 GB 1.00 $0.0082 - 0 % current, too little memory" in " ".join(killed.out.split())
+    local = Printed(capfd, "--sizes", "--from", kept([report(launch_type="LOCAL")]))
+    assert "Times as long" not in local.out
+
+
+def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """If memory costs nothing, a quarter of the vCPUs costs a quarter, in any region."""
+    source = kept([report(region="mars-1")])
+    (unknown,) = Printed(capfd, "--json", "--from", source).objects
+    assert unknown["savingPercent"] is None
+    monkeypatch.setenv("TASK_PROFILER_PRICE_VCPU_HOUR", "1")
+    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "0")
+    (known,) = Printed(capfd, "--json", "--from", source).objects
+    assert known["savingPercent"] == 75
+    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "cheap")
+    assert "TASK_PROFILER_PRICE_GB_HOUR='cheap' is not a price in USD" in Printed(capfd, "--from", source).err
+
+
+@pytest.mark.parametrize(
+    ("reports", "problem"),
+    [
+        ([report()], "nightly fails the check: the recommended size saves 75 %."),
+        ([report(peak_mb=400, size=(0.25, 512))], None),
+        ([report(peak_mb=426, size=(0.25, 512))], None),
+        ([report(peak_mb=500, size=(0.25, 512))], "a run needed 500 MB of the task's 512 MB of memory."),
+        ([report(peak_mb=200, size=(0.25, 512), likely_out_of_memory=True)], "1 run ran out of memory."),
+        ([report(p95=0.99, peak_mb=1500)], None),
+        ([report(launch_type="EC2", peak_mb=100)], None),
+        ([report(launch_type="EC2", peak_mb=2000)], "a run needed 2 GB of the task's 2 GB of memory."),
+        ([report(launch_type="LOCAL", size=None)], None),
+        ([report(peak_mb=400, size=(0.25, 512)), report(family="weekly")], "weekly fails the check"),
+    ],
+    ids=[
+        "too large",
+        "right",
+        "margin",
+        "too small",
+        "killed",
+        "busy",
+        "EC2",
+        "EC2, too small",
+        "no size",
+        "one of two",
+    ],
+)
+def test_check_ends_with_3_for_a_risk_or_a_saving(
+    reports: list[Report], problem: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = kept(reports)
+    found = Printed(capfd, "--from", source, "--check")
+    assert found.code == (0 if problem is None else 3)
+    assert (problem or "") in found.err
+    assert bool(found.err) is (problem is not None)
+    assert call("--from", source) == 0
+
+
+def test_the_saving_that_fails_the_check_is_an_option() -> None:
+    source = kept([report()])
+    assert call("--from", source, "--check", "--min-saving", "75") == 3
+    assert call("--from", source, "--check", "--min-saving", "75.1") == 0
+
+
+def test_filters_select_the_runs_that_count(capfd: pytest.CaptureFixture[str]) -> None:
+    """--family adds to FAMILY; --last counts the runs that are left."""
+    runs = [report(n, cluster="a" if n % 2 else "b", tags={"team": "x"} if n < 3 else None) for n in range(6)]
+    source = kept([*runs, report(9, family="weekly", status="failure"), report(family="hourly")])
+
+    def counts(*words: str) -> dict[str, int]:
+        return {one["family"]: one["runs"] for one in Printed(capfd, "--json", "--from", source, *words).objects}
+
+    assert counts("weekly", "--family", "night*") == {"nightly": 6, "weekly": 1}
+    assert counts("--cluster", "a") == {"nightly": 3}
+    assert counts("--cluster", "a", "--last", "2") == {"nightly": 2}
+    assert counts("--tag", "team=x") == {"nightly": 3}
+    assert counts("--status", "failure") == {"weekly": 1}
+    started = runs[2].record.started_at or ""
+    assert counts("nightly", "--since", started) == {"nightly": 4}
+    assert counts("nightly", "--until", started) == {"nightly": 2}
+    with pytest.raises(TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."):
+        call("--from", source, "--cluster", "c")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--last", "0"), "'0' is not a whole number, 1 to 10000."),
+        (("--max-slowdown", "-1"), "'-1' is not a number, 0 to 10000."),
+        (("--min-saving", "101"), "'101' is not a number, 0 to 100."),
+    ],
+)
+def test_ranges_are_in_words(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(click.BadParameter) as error:
+        call(*words)
+    assert sentence in error.value.format_message()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--from", "a", "--history", "b"),
+        ("--elasticsearch", "http://x", "--log-group", "g"),
+        ("--from", "", "--log-group", "g"),
+    ],
+)
+def test_two_sources_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="are several sources of runs"):
+        call(*words)
+
+
+def test_a_file_that_cannot_be_read_is_a_sentence() -> None:
+    with pytest.raises(TaskProfilerError, match=r"missing.jsonl cannot be read"):
+        call("--from", "missing.jsonl")
+
+
+# --- into a task definition -------------------------------------------------------------------
+
+
+def definition(**more: Any) -> dict[str, Any]:
+    return {
+        "family": "nightly",
+        "requiresCompatibilities": ["FARGATE"],
+        "cpu": "1024",
+        "memory": "2048",
+        "containerDefinitions": [{"name": "batch", "image": "etl:7"}],
+        **more,
+    }
+
+
+def applied(made: dict[str, Any], *words: str, indent: int | None = 4) -> dict[str, Any]:
+    path = Path("task.json")
+    path.write_text(json.dumps(made, indent=indent) + "\n")
+    path.chmod(0o640)
+    assert call("--apply", "task.json", *words) == 0
+    assert path.stat().st_mode & 0o777 == 0o640
+    changed: dict[str, Any] = json.loads(path.read_text())
+    return changed
+
+
+def test_apply_writes_the_size_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    """Without a FAMILY, the definition's own family is used."""
+    source = kept([report(), report(family="weekly", peak_mb=4000)])
+    made = definition(tags=[{"key": "a", "value": "ü"}], volumes=[])
+    assert applied(made, "--from", source) == {**made, "cpu": "256", "memory": "512"}
+    assert Path("task.json").read_text().startswith('{\n    "family"')
+    assert capfd.readouterr().err == "task-profiler: task.json has 0.25 vCPU, 512 MB now.\n"
+
+
+@pytest.mark.parametrize("has_size", [True, False])
+def test_apply_keeps_the_form_of_the_file(*, has_size: bool) -> None:
+    """Tabs, short lists on one line, escapes and the ends of lines."""
+    size = '\t"cpu": "1024", "memory" : "2048",\r\n' if has_size else ""
+    text = (
+        '{\r\n\t"family": "nightly",\r\n' + size + '\t"requiresCompatibilities": [ "FARGATE" ],\r\n'
+        '\t"containerDefinitions": [\r\n\t\t{"name": "batch", "image": "e", "command": ["\\u00fc", "ü"], "cpu": 0}\r\n'
+        "\t]\r\n}"
+    )
+    Path("task.json").write_bytes(text.encode())
+    assert call("--apply", "task.json", "--from", kept([report()])) == 0
+    expected = text.replace('"1024"', '"256"').replace('"2048"', '"512"')
+    if not has_size:
+        expected = text.replace("{\r\n\t", '{\r\n\t"cpu": "256",\r\n\t"memory": "512",\r\n\t', 1)
+    assert Path("task.json").read_bytes().decode() == expected
+
+
+def test_applying_again_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept([report()])
+    text = json.dumps(definition(cpu=".25 vCPU", memory="0.5 GB"))
+    Path("task.json").write_text(text)
+    assert call("--apply", "task.json", "--from", source) == 0
+    assert Path("task.json").read_text() == text
+    assert "task.json has the recommended size already." in capfd.readouterr().err
+
+
+def test_a_local_run_is_applied_as_a_size_that_fargate_has() -> None:
+    source = kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)])
+    changed = applied(definition(), "--from", source)
+    assert (changed["cpu"], changed["memory"]) == ("512", "2048")
+    windows = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE", "cpuArchitecture": "X86_64"}
+    changed = applied(definition(runtimePlatform=windows, cpu="4096", memory="8192"), "--from", kept([report()]))
+    assert (changed["cpu"], changed["memory"]) == ("1024", "2048")
+
+
+def test_another_family_can_be_applied_if_it_is_one() -> None:
+    source = kept([report(), report(family="weekly", peak_mb=4000)])
+    assert applied(definition(), "weekly", "--from", source)["memory"] == "5120"
+    with pytest.raises(UsageError, match="--apply is for one family"):
+        call("--apply", "task.json", "*", "--from", source)
+
+
+@pytest.mark.parametrize(
+    ("containers", "sentence"),
+    [
+        ([{"name": "batch", "memory": 2048}], "'batch' has a limit of 2048 MiB, above the 512 MiB"),
+        ([{"name": "batch", "memoryReservation": 400}, {"name": "b", "memory": 200}], "reserve 600 MiB, more than"),
+        ([{"name": "batch", "cpu": 200}, {"name": "b", "cpu": 57}], "reserve 257 CPU units, more than the 256"),
+    ],
+    ids=["limit", "reservations", "cpu"],
+)
+def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]], sentence: str) -> None:
+    source = kept([report()])
+    text = json.dumps(definition(containerDefinitions=containers))
+    Path("task.json").write_text(text)
+    with pytest.raises(TaskProfilerError, match=sentence):
+        call("--apply", "task.json", "--from", source)
+    assert Path("task.json").read_text() == text
+
+
+def test_cpu_that_is_reserved_within_the_new_size_is_no_obstacle() -> None:
+    containers = [{"name": "batch", "cpu": 256}, {"name": "b", "cpu": 0}]
+    assert applied(definition(containerDefinitions=containers), "--from", kept([report()]))["cpu"] == "256"
+
+
+def test_a_definition_of_another_family_is_left_alone() -> None:
+    source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
+    text = json.dumps(definition(family="weekly"))
+    Path("task.json").write_text(text)
+    with pytest.raises(TaskProfilerError, match=r"task.json was not changed: measure a run of its family first."):
+        call("--apply", "task.json", "--from", source)
+    with pytest.raises(TaskProfilerError, match=r"gone.json cannot be read"):
+        call("--apply", "gone.json", "--from", source)
+
+
+def test_what_other_containers_use_is_in_the_size() -> None:
+    side = {"task-monitor": Metrics(max_memory_used_mb=30)}
+    source = kept([report(peak_mb=410, others=side)])
+    assert applied(definition(), "--from", source)["memory"] == "1024"
+
+
+def in_accounts(*accounts: str | None) -> list[Report]:
+    return [
+        report(number, account_id=account, task_id=f"{account}-{number}", peak_mb=300 + 1000 * at)
+        for at, account in enumerate(accounts)
+        for number in range(3)
+    ]
+
+
+def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept(in_accounts("111122223333", "444455556666"))
+    found = Printed(capfd, "nightly", "--json", "--from", source)
+    assert [(one["accountId"], one["region"], one["runs"]) for one in found.objects] == [
+        ("111122223333", "us-east-1", 3),
+        ("444455556666", "us-east-1", 3),
+    ]
+    assert [one["evidence"]["peakMB"] for one in found.objects] == [300, 1300]
+    one = Printed(capfd, "--account", "444455556666", "--json", "--from", source)
+    assert [each["accountId"] for each in one.objects] == ["444455556666"]
+    with pytest.raises(TaskProfilerError, match="No run in"):
+        call("--task-region", "eu-west-1", "--from", source)
+
+
+def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
+    several = Printed(capfd, "--from", kept(in_accounts("111122223333", "444455556666", None)))
+    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
+    assert "nightly (unknown account)" in several.out
+    one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
+    assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
+    assert "1111" not in one.out
+
+
+def test_one_of_several_families_of_a_name_is_chosen_for_a_definition() -> None:
+    batch = {"name": "batch", "image": "etl", "essential": True}
+    definition = {"family": "nightly", "cpu": "1024", "memory": "2048", "containerDefinitions": [batch]}
+    Path("nightly.json").write_text(json.dumps(definition))
+    source = kept(in_accounts("1", "2"))
+    with pytest.raises(UsageError, match="--account and --task-region"):
+        call("--apply", "nightly.json", "--from", source)
+
+
+def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    runs = [report(n, launch_type="LOCAL", region=None, size=None, metrics=MACHINE) for n in range(6)]
+    source = kept(runs)
+    found = Printed(capfd, "--on-fargate", "us-east-1", "--sizes", "--from", source)
+    assert found.out.startswith("Runs outside Fargate count as if they had run on Fargate in us-east-1, on a task of")
+    assert "$" in found.out
+    unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
+    assert "Fargate's prices in mars-1 are not known" in unknown.err
+    without = Printed(capfd, "--sizes", "--from", source)
+    assert "--on-fargate REGION" in without.out
+    assert "$" not in without.out
+
+
+MACHINE: dict[str, Any] = {"vcpu_size": 4, "memory_size_mb": 16_000, "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1))}

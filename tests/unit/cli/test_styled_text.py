@@ -1,0 +1,59 @@
+"""Tables of the command line."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.cli.history_command import table_lines
+from profiler.cli.styled_text import Column, Line, Span, table, wrapped
+from tests.shown_runs import etl, failure, out_of_memory
+
+COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
+WORDS = st.text("abcXYZ019", min_size=1, max_size=30)
+ROWS = st.lists(st.tuples(WORDS, st.integers(0, 10**6).map(str), st.sampled_from(["success", "failure 137"])))
+
+
+def texts(lines: list[Line]) -> list[str]:
+    return ["".join(span.text for span in one) for one in lines]
+
+
+def test_columns_are_aligned_below_their_titles() -> None:
+    rows: list[tuple[str | Span, ...]] = [("etl", "5", Span("ok", "green")), ("load-all", "12", "failed")]
+    assert texts(table(COLUMNS, rows, gap=2)) == [
+        "Name      Count  Result",
+        "etl           5  ok    ",
+        "load-all     12  failed",
+    ]
+    assert Span("ok", "green") in table(COLUMNS, rows, gap=2)[1]
+
+
+@given(ROWS, st.integers(30, 60))
+def test_a_table_fits_into_its_width_and_loses_no_character(rows: list[tuple[str, str, str]], width: int) -> None:
+    lines = texts(table(COLUMNS, rows, gap=1, width=width))
+    assert all(len(one) <= max(width, 8 + 1 + 7 + 1 + 11) for one in lines)
+    shown = "".join("".join(lines).split())
+    assert sorted(shown) == sorted("NameCountResult" + "".join("".join(row) for row in rows).replace(" ", ""))
+
+
+def test_characters_that_a_terminal_acts_on_are_escaped_before_the_columns_are_aligned() -> None:
+    lines = texts(table(COLUMNS, [("a\x1b[31m", "1", "x")], gap=1))
+    assert lines[1].startswith("a\\x1b[31m ")
+    assert len(lines[0]) == len(lines[1])
+
+
+def test_no_word_is_broken_in_eighty_columns() -> None:
+    records = [
+        replace(report.record, family=family)
+        for report in (etl(), out_of_memory(), failure())
+        for family in ("nightly-etl-customer-reports", "customerreportsnightlyload", "x" * 20, "a/b_c", "short")
+    ]
+    narrow, whole = (texts(table_lines(records, width)) for width in (80, None))
+    assert max(map(len, narrow)) <= 80
+    words = {word for one in whole for part in one.split() for word in re.split(r"(?<=[-_/])(?=[a-z])", part)}
+    assert {word for one in narrow for part in one.split() for word in re.split(r"(?<=[-_/])(?=[a-z])", part)} == words
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    assert texts(list(wrapped("the largest has 69 MB", 20, first=""))) == ["the largest has", "69 MB"]

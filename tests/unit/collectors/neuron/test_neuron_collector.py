@@ -1,0 +1,148 @@
+"""The Neuron collector: its record, its warnings and its child process."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.collectors.collector import ThreadFailure, with_contributions
+from profiler.collectors.neuron.neuron_collector import NeuronCollector
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.local_run.sampler import UnrelatedChildren
+from profiler.record.model import Container, Monitor, Record, Sampling
+from tests.fakes import FakeLog
+from tests.neuron_documents import report, runtime
+
+RECORD = Record(
+    task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+)
+
+
+def decoded(document: object) -> NeuronReport:
+    answer = decode_report(json.dumps(document).encode())
+    assert isinstance(answer, NeuronReport)
+    return answer
+
+
+BUSY = decoded(report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0})))
+NOTHING = decoded({"neuron_runtime_data": [], "system_data": {"neuron_hw_counters": {"neuron_devices": None}}})
+
+
+class FakeSource:
+    """Replaces neuron-monitor: a test makes its reports."""
+
+    name = "neuron-monitor"
+    restarts = 2
+    pid = 4711
+    failure: ThreadFailure | None = None
+
+    def __init__(self, listener: Callable[[NeuronReport], None]) -> None:
+        self.report = listener
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self, max_seconds: float) -> None:
+        self.calls.append("stop")
+
+
+class World:
+    def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
+        self.log = FakeLog()
+        self.sources: list[FakeSource] = []
+        self.collector = NeuronCollector(self._make if installed else None, 1, self.log, is_required=is_required)
+
+    def _make(self, listener: Callable[[NeuronReport], None]) -> FakeSource:
+        self.sources.append(FakeSource(listener))
+        return self.sources[0]
+
+    def report(self, *reports: NeuronReport) -> None:
+        for one in reports:
+            self.sources[0].report(one)
+
+    def record(self) -> Record:
+        return with_contributions(RECORD, (self.collector,))
+
+
+def test_the_record_has_what_was_reported() -> None:
+    world = World()
+    world.collector.start()
+    world.report(BUSY, BUSY)
+    world.collector.final_reading(0.3)
+    record = world.record()
+    assert record.neuron is not None
+    assert [core.index for core in record.neuron.cores] == [0, 1]
+    assert record.neuron.cores[0].utilization_percent is not None
+    assert record.neuron.cores[0].utilization_percent.avg == 75
+    assert record.neuron.restarts == 2
+    assert record.sampling is not None
+    assert record.sampling.sources == ("neuron-monitor",)
+    world.collector.stop(1)
+    assert world.sources[0].calls == ["start", "stop"]
+
+
+def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
+    world = World()
+    world.collector.start()
+    world.report(*[NOTHING] * 10)
+    world.collector.final_reading(0.3)
+    assert world.record() == RECORD
+    assert world.log.lines == []
+
+
+@pytest.mark.parametrize("reports", [0, 10])
+def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record(reports: int) -> None:
+    world = World(is_required=True)
+    world.collector.start()
+    world.report(*[NOTHING] * reports)
+    world.collector.final_reading(0.3)
+    world.collector.final_reading(0.3)
+    (warning,) = world.log.events("warning")
+    assert "TASK_PROFILER_NEURON=on, but nothing can be measured" in warning
+    assert world.collector.startup_error == warning
+    assert world.record().monitor == Monitor(warnings=(warning,))
+
+
+def test_a_missing_required_program_is_reported_at_once() -> None:
+    world = World(installed=False, is_required=True)
+    world.collector.start()
+    world.collector.final_reading(0.3)
+    world.collector.stop(1)
+    assert "there is no neuron-monitor" in world.log.events("warning")[0]
+    assert len(world.log.lines) == 1
+    assert world.collector.child_pid is None
+
+
+def test_devices_that_appear_late_are_no_longer_reported_missing() -> None:
+    world = World(is_required=True)
+    world.report(*[NOTHING] * 5, BUSY)
+    world.collector.final_reading(0.3)
+    assert world.collector.startup_error is None
+    assert world.record().monitor == Monitor()
+
+
+def test_its_process_is_unrelated_to_the_command() -> None:
+    world = World()
+    unrelated_children = UnrelatedChildren([7], [lambda: world.collector.child_pid, lambda: None])
+    assert 7 in unrelated_children
+    assert 4711 in unrelated_children
+    assert 8 not in unrelated_children
+
+
+def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:
+    world = World()
+    world.collector.start()
+    world.report(BUSY)
+    world.sources[0].failure = ThreadFailure(0, "KeyError: 'cores'")
+    record = world.record()
+    assert record.neuron is not None
+    assert record.monitor is not None
+    (warning,) = record.monitor.warnings
+    assert "The collection of Neuron values stopped at 1970-" in warning
+    checkpoint = with_contributions(replace(RECORD, status="running"), (world.collector,))
+    assert checkpoint.neuron is None
+    assert checkpoint.monitor is not None
+    assert checkpoint.monitor.warnings == (warning,)
+    assert world.collector.latest() is None

@@ -1,0 +1,274 @@
+import json
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_usage import NeuronUsage
+from profiler.readers import Unavailable
+from profiler.record.model import Neuron
+from tests.neuron_documents import GIB, MIB, inf1_report, percentiles, report, runtime
+
+
+def decoded(document: object) -> NeuronReport:
+    parsed = decode_report(json.dumps(document).encode())
+    assert isinstance(parsed, NeuronReport)
+    return parsed
+
+
+def test_reads_a_report_of_runtime_2() -> None:
+    latency = percentiles(0.003, 0.004, 0.005)
+    parsed = decoded(
+        report(runtime({0: 61.5, 1: 0}, {0: 64, 1: 0}, period=0.999, total_latency=latency), ecc={0: (3, 4)})
+    )
+    (process,) = parsed.runtimes
+    assert process.utilization_percent == {0: 61.5, 1: 0.0}
+    assert (process.utilization_period_ns, process.memory_period_ns) == (999_000_000, 999_000_000)
+    assert process.core_memory_bytes == {0: 64 * MIB, 1: 0}
+    assert process.device_memory_bytes == 64 * MIB
+    assert (process.completed, process.failed) == (10, 0)
+    assert process.latency == Latency(p50_seconds=0.003, p99_seconds=0.004, p100_seconds=0.005)
+    assert parsed.ecc_uncorrected == {0: 7}
+    assert (parsed.device_count, parsed.device_memory_size_bytes) == (1, 32 * GIB)
+    assert parsed.problems == ()
+
+
+def test_reads_a_report_of_runtime_1() -> None:
+    parsed = decoded(inf1_report())
+    (daemon,) = parsed.runtimes
+    assert daemon.utilization_percent == {0: 42.0, 1: 43.0, 2: 44.0, 3: 45.0}
+    assert (daemon.core_memory_bytes, daemon.device_memory_bytes) == ({}, 2 * MIB)
+    assert (daemon.completed, daemon.failed) == (123, 2)
+    assert daemon.latency == Latency(p50_seconds=0.011, p99_seconds=0.012, p100_seconds=0.013)
+    assert parsed.ecc_uncorrected == {0: 3}
+    assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
+
+
+def test_devices_that_several_daemons_report_count_once() -> None:
+    document = inf1_report()
+    document["neuron_runtime_data"] *= 2
+    assert decoded(document).ecc_uncorrected == {0: 3}
+
+
+def test_all_ways_to_end_an_execution_but_completed_are_failures() -> None:
+    failed = {"timed_out": 1, "failed_to_queue": 20, "some_new_reason": 300}
+    (process,) = decoded(report(runtime({}, {}, completed=5, failed=failed))).runtimes
+    assert (process.completed, process.failed) == (5, 321)
+
+
+def test_the_device_latency_replaces_a_missing_total_latency() -> None:
+    device = percentiles(0.1, 0.2, 0.3)
+    for total in (None, {}, {"p50": None}, "none"):
+        (process,) = decoded(report(runtime({}, {}, total_latency=total, device_latency=device))).runtimes
+        assert process.latency == Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3)
+    (idle,) = decoded(report(runtime({}, {}))).runtimes
+    assert idle.latency is None
+
+
+@pytest.mark.parametrize("runtimes", [[], None])
+def test_no_runtime_is_a_report_all_the_same(runtimes: object) -> None:
+    assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
+
+
+def test_no_visible_device_is_no_error_count() -> None:
+    assert decoded(report()).ecc_uncorrected == {}
+
+
+def test_a_group_with_an_error_is_absent_and_the_others_stay() -> None:
+    process = runtime({0: 50.0}, {0: 8})
+    process["report"]["neuroncore_counters"]["error"] = "cannot read the counters"
+    parsed = decoded(report(process))
+    assert parsed.runtimes[0].utilization_percent is None
+    assert parsed.runtimes[0].device_memory_bytes == 8 * MIB
+    assert parsed.runtimes[0].completed == 10
+    assert parsed.problems == ("cannot read the counters",)
+
+
+def test_the_error_of_an_unused_group_is_not_reported() -> None:
+    """Without a shared pid namespace the runtimes' CPU cannot be read, in each report."""
+    process = runtime({0: 50.0}, {0: 8})
+    assert process["report"]["neuron_runtime_vcpu_usage"]["error"]
+    assert decoded(report(process)).problems == ()
+
+
+def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_field() -> None:
+    document = report(runtime({0: 50.0}, {0: 8}))
+    document["neuron_hardware_info"]["error"] = "no device"
+    document["neuron_runtime_data"][0]["error"] = "the process is gone"
+    parsed = decoded(document)
+    assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
+    assert parsed.problems == ("the process is gone", "no device")
+
+
+def test_a_runtime_of_which_nothing_was_due_is_not_counted() -> None:
+    assert decoded(report({"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"})).runtimes == ()
+
+
+@pytest.mark.parametrize(
+    ("given_percent", "percent"),
+    [(100.00001, 100.0), (104.9, 100.0), (-0.5, 0.0), (0, 0.0), ("50", None), (True, None), (None, None)],
+)
+def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, percent: float | None) -> None:
+    (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
+    assert process.utilization_percent == ({} if percent is None else {3: percent})
+
+
+@pytest.mark.parametrize(
+    ("impossible", "shown"),
+    [
+        (-2.9, "-2.9"),
+        (1e30, "1e+30"),
+        (106, "106"),
+        (10**30, "more than 2^63 - 1"),
+        (-(10**30), "less than -(2^63 - 1)"),
+    ],
+)
+def test_an_impossible_utilization_is_absent_with_a_reason(impossible: float, shown: str) -> None:
+    parsed = decoded(report(runtime({3: impossible, 4: 50.0}, {})))
+    assert parsed.runtimes[0].utilization_percent == {4: 50.0}
+    assert parsed.problems == (f"the utilization of core 3 is {shown}",)
+
+
+def test_an_invalid_index_of_a_core_has_a_reason() -> None:
+    document = report(runtime({1: 1.0}, {}))
+    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
+    cores["01"] = {"neuroncore_utilization": 5}
+    parsed = decoded(document)
+    assert parsed.runtimes[0].utilization_percent == {1: 1.0}
+    assert parsed.problems == ("the index of a core is '01'",)
+
+
+def test_a_malformed_line_has_the_position_in_its_reason() -> None:
+    reading = decode_report(b'{"neuron_runtime_data": [}')
+    assert isinstance(reading, Unavailable)
+    assert reading.reason == (
+        "it printed a line that is not a JSON object: JSON is malformed: invalid character (byte 25)"
+    )
+
+
+@pytest.mark.parametrize("index", ["-1", "1.5", "x", "", "²", "256", "99999999999999999999", "01", "00"])
+def test_a_core_with_an_invalid_index_is_skipped(index: str) -> None:
+    document = report(runtime({0: 1.0}, {0: 1}))
+    groups = document["neuron_runtime_data"][0]["report"]
+    groups["neuroncore_counters"]["neuroncores_in_use"][index] = {"neuroncore_utilization": 5}
+    breakdown = groups["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    breakdown["neuroncore_memory_usage"][index] = {"constants": 5}
+    (process,) = decoded(document).runtimes
+    assert (process.utilization_percent, process.core_memory_bytes) == ({0: 1.0}, {0: MIB})
+
+
+def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> None:
+    document = report(runtime({}, {0: 4}))
+    breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]
+    breakdown["usage_breakdown"]["neuroncore_memory_usage"] = {
+        "0": {"constants": 100, "collectives": 20, "dma_rings": 3.0, "note": "x", "tensors": -1, "odd": 2**60},
+        "1": {"note": "x"},
+        "2": None,
+    }
+    (process,) = decoded(document).runtimes
+    assert process.core_memory_bytes == {0: 123}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"usage": 1}',
+        b"\xff",
+        b"Usage of neuron-monitor:",
+        b"[" * 100_000,
+        b'{"neuron_runtime_data":' + b"[" * 100_000,
+        b'{"system_data": 1e999}',
+    ],
+)
+def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:
+    assert isinstance(decode_report(line), Unavailable)
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=2**60, max_value=2**80)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+any_json = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+
+
+@st.composite
+def mutated_report(draw: st.DrawFn) -> Any:
+    def mutate(value: Any) -> Any:
+        if draw(st.integers(0, 19)) == 0:
+            return draw(any_json)
+        if isinstance(value, dict):
+            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
+        return [mutate(child) for child in value] if isinstance(value, list) else value
+
+    latency = percentiles(0.1, 0.2, 0.3)
+    two = report(
+        runtime({0: 9.5, 1: 0}, {0: 1, 1: 0}, total_latency=latency),
+        runtime({0: 0, 1: 3}, {0: 0, 1: 2}),
+        ecc={0: (0, 1)},
+    )
+    return mutate(draw(st.sampled_from([two, inf1_report()])))
+
+
+@given(st.lists(mutated_report() | any_json, max_size=4))
+def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(documents: list[Any]) -> None:
+    usage = NeuronUsage(1)
+    for document in documents:
+        parsed = decode_report(json.dumps(document).encode())
+        assert isinstance(parsed, NeuronReport | Unavailable)
+        if isinstance(parsed, NeuronReport):
+            usage.add(parsed)
+    record = usage.record(restarts=0)
+    if record is not None:
+        for number in numbers(json.loads(msgspec.json.encode(record))):
+            assert math.isfinite(number)
+            assert number >= 0
+        assert msgspec.json.decode(msgspec.json.encode(record), type=Neuron) == record
+
+
+def numbers(value: Any) -> list[float]:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value] if isinstance(value, int | float) else [number for child in children for number in numbers(child)]
+
+
+@given(mutated_report())
+def test_an_odd_field_never_costs_another_runtime(document: Any) -> None:
+    good = runtime({0: 7.0}, {0: 5})
+    if isinstance(document, dict) and isinstance(document.get("neuron_runtime_data"), list):
+        document["neuron_runtime_data"].append(good)
+        assert decoded(document).runtimes[-1] == decoded(report(good)).runtimes[0]
+
+
+def test_memory_by_category_is_the_sum_over_the_cores_of_what_is_a_size() -> None:
+    document = report(runtime({}, {0: 4, 1: 8, 2: 0}))
+    cores = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    cores["neuroncore_memory_usage"]["1"].update(scratchpad=5, tensors="many", odd=-1)
+    (process,) = decoded(document).runtimes
+    assert process.memory_bytes_by_category == {
+        "constants": 3 * MIB,
+        "model_code": 0,
+        "tensors": 3 * MIB,
+        "scratchpad": 5,
+    }
+
+
+def test_no_more_categories_than_sixteen_are_taken() -> None:
+    document = report(runtime({}, {0: 4}))
+    cores = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    cores["neuroncore_memory_usage"]["0"].update({f"category-{n}": n for n in range(50)})
+    (process,) = decoded(document).runtimes
+    assert len(process.memory_bytes_by_category) == 16

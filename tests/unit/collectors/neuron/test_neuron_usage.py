@@ -1,0 +1,336 @@
+"""Every formula of the record's ``neuron`` part, worked out by hand."""
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_usage import NeuronReadings, NeuronUsage
+from profiler.record.json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.model import (
+    AverageAndMaximum,
+    Container,
+    Distribution,
+    Neuron,
+    NeuronCore,
+    NeuronExecutions,
+    NeuronLatency,
+    Record,
+    Report,
+    decode,
+)
+from tests.neuron_documents import GIB, MIB, inf1_report, percentiles, report, runtime
+
+
+def parsed(document: object) -> NeuronReport:
+    decoded = decode_report(json.dumps(document).encode())
+    assert isinstance(decoded, NeuronReport)
+    return decoded
+
+
+def record_of(*documents: object, period_seconds: int = 1, restarts: int = 0) -> Neuron:
+    usage = NeuronUsage(period_seconds)
+    for document in documents:
+        usage.add(parsed(document))
+    record = usage.record(restarts)
+    assert record is not None
+    return record
+
+
+def core(record: Neuron, index: int) -> NeuronCore:
+    return next(core for core in record.cores if core.index == index)
+
+
+def shown(distribution: Distribution | None) -> tuple[float | None, float | None]:
+    assert distribution is not None
+    return distribution.avg, distribution.max
+
+
+def test_a_run_of_two_runtimes_worked_out_by_hand() -> None:
+    """Runtime A owns core 0, B core 1; the second report covers 3 s."""
+    record = record_of(
+        report(
+            runtime({0: 80, 1: 0}, {0: 100, 1: 0}, completed=10),
+            runtime({0: 0, 1: 20}, {0: 0, 1: 50}, completed=3, failed={"timed_out": 1}),
+        ),
+        report(
+            runtime({0: 40, 1: 0}, {0: 200, 1: 0}, period=3, completed=7),
+            runtime({0: 0, 1: 20}, {0: 4, 1: 50}, period=3, completed=0, failed={"completed_with_err": 2}),
+        ),
+        restarts=2,
+    )
+    assert [core.index for core in record.cores] == [0, 1]
+    # (80 × 1 + 40 × 3) ÷ 4, and 20 throughout.
+    assert shown(core(record, 0).utilization_percent) == (50.0, 80.0)
+    assert shown(core(record, 1).utilization_percent) == (20.0, 20.0)
+    # (100 × 1 + (200 + 4) × 3) ÷ 4, and 50 throughout.
+    assert shown(core(record, 0).memory_used_mb) == (178.0, 204.0)
+    assert shown(core(record, 1).memory_used_mb) == (50.0, 50.0)
+    # (150 × 1 + 254 × 3) ÷ 4
+    assert shown(record.device_memory_used_mb) == (228.0, 254.0)
+    assert record.device_memory_size_mb == 32 * 1024
+    assert record.executions == NeuronExecutions(completed=20, failed=3)
+    assert (record.latency_seconds, record.ecc_uncorrected, record.restarts) == (None, None, 2)
+
+
+def test_a_run_of_runtime_1_worked_out_by_hand() -> None:
+    record = record_of(inf1_report(), inf1_report())
+    assert [shown(core.utilization_percent) for core in record.cores] == [(42, 42), (43, 43), (44, 44), (45, 45)]
+    assert [core.memory_used_mb for core in record.cores] == [None] * 4
+    assert shown(record.device_memory_used_mb) == (2.0, 2.0)
+    assert record.executions == NeuronExecutions(completed=246, failed=4)
+    assert record.latency_seconds == NeuronLatency(p50_max=0.011, p99_max=0.012, p100_max=0.013)
+    assert (record.device_memory_size_mb, record.ecc_uncorrected) == (None, 0)
+
+
+def test_the_largest_of_each_percentile_stays() -> None:
+    record = record_of(
+        report(runtime({}, {}, total_latency=percentiles(0.1, 0.5, 0.6))),
+        report(
+            runtime({}, {}, total_latency=percentiles(0.2, 0.3, 0.9)), runtime({}, {}, device_latency={"p50": 0.15})
+        ),
+        report(runtime({}, {})),
+    )
+    assert record.latency_seconds == NeuronLatency(p50_max=0.2, p99_max=0.5, p100_max=0.9)
+
+
+def test_a_latency_of_nanoseconds_is_not_rounded_away() -> None:
+    record = record_of(report(runtime({}, {}, total_latency=percentiles(0.0000953674, 0.00013184, 0.00014853))))
+    assert record.latency_seconds == NeuronLatency(p50_max=0.000095367, p99_max=0.00013184, p100_max=0.00014853)
+
+
+def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
+    busy = report(runtime({0: 60, 1: 0}, {0: 10, 1: 0}))
+    record = record_of(report(), busy, report(), report())
+    assert shown(core(record, 0).utilization_percent) == (60.0, 60.0)
+    assert shown(record.device_memory_used_mb) == (10.0, 10.0)
+
+
+def test_an_unused_core_is_shown_with_its_measured_zero() -> None:
+    record = record_of(report(runtime({0: 60, 1: 0}, {0: 10, 1: 0})))
+    assert shown(core(record, 1).utilization_percent) == (0.0, 0.0)
+    assert shown(core(record, 1).memory_used_mb) == (0.0, 0.0)
+
+
+def test_devices_without_a_runtime_give_their_size_and_no_numbers() -> None:
+    assert record_of(report(ecc={0: (0, 0)})) == Neuron(device_memory_size_mb=32768, ecc_uncorrected=0, restarts=0)
+
+
+def test_without_devices_and_runtimes_there_is_nothing_to_record() -> None:
+    usage = NeuronUsage(1)
+    assert usage.record(restarts=0) is None
+    usage.add(parsed({"neuron_runtime_data": [], "neuron_hardware_info": {"error": "no driver"}}))
+    assert usage.record(restarts=3) is None
+
+
+def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() -> None:
+    first = report(runtime({0: 89.0}, {0: 70}, period=0.062, completed=14, failed={"timed_out": 1}))
+    whole = report(runtime({0: 10.0}, {0: 60}, completed=5))
+    record = record_of(first, whole)
+    assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
+    assert record.executions == NeuronExecutions(completed=19, failed=1)
+
+
+def test_memory_of_a_short_period_is_a_reading_that_weighs_little() -> None:
+    record = record_of(report(runtime({}, {0: 70}, period=0.0625)), report(runtime({}, {0: 60})))
+    # (70 × 0.0625 + 60 × 1) ÷ 1.0625
+    assert shown(core(record, 0).memory_used_mb) == (60.588, 70.0)
+
+
+def test_half_the_period_is_not_too_short_and_what_lacks_a_period_covers_one() -> None:
+    record = record_of(report(runtime({0: 10}, {}, period=1)), period_seconds=2)
+    assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
+    unsaid = report(runtime({0: 40}, {}))
+    del unsaid["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["period"]
+    record = record_of(report(runtime({0: 10}, {}, period=2)), unsaid, period_seconds=2)
+    assert shown(core(record, 0).utilization_percent) == (25.0, 40.0)
+
+
+def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
+    """Core 1 is 0 for runtime A, and the one of B, which could not be read."""
+    owner = runtime({0: 0, 1: 90}, {})
+    silent = runtime({0: 0, 1: 90}, {})
+    silent["report"]["neuroncore_counters"]["error"] = "cannot be read"
+    other = runtime({0: 50, 1: 0}, {})
+    record = record_of(report(other, owner), report(other, silent))
+    assert shown(core(record, 1).utilization_percent) == (90.0, 90.0)
+    assert shown(core(record, 0).utilization_percent) == (50.0, 50.0)
+
+
+def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() -> None:
+    """Runtime A owns core 0, B core 1; in the second report B's memory could not be read."""
+    owner, other = runtime({0: 50, 1: 0}, {0: 100, 1: 0}), runtime({0: 0, 1: 70}, {0: 0, 1: 200})
+    silent = runtime({0: 0, 1: 70}, {0: 0, 1: 200})
+    silent["report"]["memory_used"] = {"period": 1.0, "error": "cannot read", "neuron_runtime_used_bytes": None}
+    usage = NeuronUsage(1)
+    for document in (report(owner, other), report(owner, silent)):
+        usage.add(parsed(document))
+    record, latest = usage.record(0), usage.latest()
+    assert record is not None
+    assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
+    assert shown(record.device_memory_used_mb) == (300.0, 300.0)
+    assert latest is not None
+    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({0: 100 * MIB}, None)
+    assert latest.memory_bytes_by_category == {}
+
+
+def test_a_sum_over_the_devices_needs_every_runtimes_part() -> None:
+    owner, other = runtime({}, {0: 100, 1: 0}), runtime({}, {0: 0, 1: 200})
+    other["report"]["memory_used"]["neuron_runtime_used_bytes"]["neuron_device"] = None
+    record = record_of(report(owner, other))
+    assert record.device_memory_used_mb is None
+    assert shown(core(record, 1).memory_used_mb) == (200.0, 200.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "errors"),
+    [
+        ([0, 0, 0], 0),
+        ([5, 5, 5], 0),  # running on: from before the run
+        ([5, 6, 6, 8], 3),  # running on: grew by 3
+        ([0, 1, 0, 0, 2, 0], 3),  # per period: 1 + 2
+        ([0, 3, 1, 0], 4),  # per period: 3 + 1
+        ([7, 0, 2], 2),  # running on, and the driver was loaded again
+    ],
+)
+def test_memory_errors_are_those_since_the_first_report(counts: list[int], errors: int) -> None:
+    record = record_of(*(report(ecc={0: (count, 0), 1: (0, 0)}) for count in counts))
+    assert record.ecc_uncorrected == errors
+
+
+def test_errors_of_memory_and_sram_on_all_devices_are_added() -> None:
+    record = record_of(report(ecc={0: (0, 0), 1: (1, 0)}), report(ecc={0: (0, 2), 1: (1, 4)}))
+    assert record.ecc_uncorrected == 6
+
+
+def test_the_size_is_that_of_all_visible_devices() -> None:
+    document = report()
+    document["neuron_hardware_info"].update(neuron_device_count=16, neuron_device_memory_size=96 * GIB)
+    assert record_of(document).device_memory_size_mb == 16 * 96 * 1024
+
+
+def test_128_cores_fit_in_a_line_and_more_are_cut_with_a_note() -> None:
+    for count, truncated in ((128, None), (200, True)):
+        percents = {index: 12.345678 + index / 7 for index in range(count)}
+        mebibytes = {index: 1000 + 7 * index for index in range(count)}
+        later = {index: percent / 3 for index, percent in percents.items()}
+        neuron = record_of(report(runtime(percents, mebibytes)), report(runtime(later, mebibytes, period=0.7)))
+        assert len(neuron.cores) == count
+        record = Record(task_id="t", container=Container(name="batch"), status="success", neuron=neuron)
+        line = encode_line(Report(time="2026-11-20T00:00:00.000Z", type="task.report", record=record))
+        written = decode(line).record
+        assert written.neuron is not None
+        assert [core.index for core in written.neuron.cores] == list(range(128))
+        assert (written.truncated, len(line) < MAX_LINE_BYTES / 2) == (truncated, True)
+
+
+runtimes = st.builds(
+    runtime,
+    st.dictionaries(st.integers(0, 3), st.floats(0, 100)),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 4096)),
+    period=st.sampled_from([0.01, 0.5, 1.0, 5.0]),
+    completed=st.integers(0, 1000),
+    failed=st.dictionaries(st.sampled_from(["timed_out", "incorrect_input"]), st.integers(0, 9)),
+    total_latency=st.none() | st.builds(percentiles, st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)),
+)
+
+
+@given(st.lists(runtimes, max_size=4), st.randoms())
+def test_the_order_of_the_runtimes_does_not_matter(processes: list[dict[str, Any]], random: Any) -> None:
+    shuffled = random.sample(processes, len(processes))
+    assert record_of(report(*processes)) == record_of(report(*shuffled))
+
+
+@given(st.dictionaries(st.integers(0, 7), st.floats(0, 100), min_size=1), st.lists(st.integers(0, 7)))
+def test_zeros_of_those_who_own_nothing_change_nothing(owned: Mapping[int, float], listed: list[int]) -> None:
+    owner = runtime(owned, {})
+    others = [runtime({**dict.fromkeys(owned, 0.0), **dict.fromkeys(listed, 0.0)}, {}) for _ in range(2)]
+    together = record_of(report(*others, owner, *others))
+    for index in owned:
+        assert core(together, index) == core(record_of(report(owner)), index)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from([0.5, 1.0, 1.5])), min_size=1, max_size=20))
+def test_the_mean_lies_between_the_extremes(readings: list[tuple[float, float]]) -> None:
+    record = record_of(*(report(runtime({0: percent}, {}, period=period)) for percent, period in readings))
+    average, maximum = shown(core(record, 0).utilization_percent)
+    percents = [percent for percent, _ in readings]
+    assert average is not None
+    assert min(percents) - 0.001 <= average <= max(percents) + 0.001
+    assert maximum == pytest.approx(max(percents), abs=0.0005)
+
+
+def test_reading_the_record_while_reports_arrive_gives_whole_numbers_of_reports() -> None:
+    usage = NeuronUsage(1)
+    taken = parsed(report(runtime({0: 50}, {0: 1}, completed=2, failed={"timed_out": 1})))
+    usage.add(taken)
+
+    def add_many() -> None:
+        for _ in range(2000):
+            usage.add(taken)
+
+    thread = threading.Thread(target=add_many)
+    thread.start()
+    seen: list[Neuron] = []
+    while thread.is_alive() or not seen:
+        record = usage.record(0)
+        assert record is not None
+        seen.append(record)
+    thread.join()
+    for record in seen:
+        assert record.executions is not None
+        assert record.executions.completed == 2 * (record.executions.failed or 0)
+        assert shown(record.cores[0].utilization_percent) == (50.0, 50.0)
+    assert usage.record(0) == replace(seen[-1], executions=NeuronExecutions(completed=4002, failed=2001))
+
+
+def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
+    usage = NeuronUsage(1)
+    assert usage.latest() is None
+    usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
+    last = report(
+        runtime({0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)),
+        runtime({0: 0, 1: 20}, {0: 0, 1: 60}, failed={"timed_out": 2}, total_latency=percentiles(0.05, 0.4, 0.5)),
+        ecc={0: (3, 0)},
+    )
+    usage.add(parsed(last))
+    latest = usage.latest()
+    assert latest == NeuronReadings(
+        reports=2,
+        utilization_percent={0: 30.0, 1: 20.0},
+        core_memory_bytes={0: 40 * MIB, 1: 60 * MIB},
+        device_memory_bytes=100 * MIB,
+        device_memory_size_bytes=32 * GIB,
+        memory_bytes_by_category={"constants": 25 * MIB, "model_code": 0, "tensors": 75 * MIB},
+        completed=21,
+        failed=2,
+        latency=Latency(p50_seconds=0.1, p99_seconds=0.4, p100_seconds=0.5),
+        ecc_uncorrected=2,
+    )
+
+
+def test_the_latest_report_of_unused_devices_has_only_counters() -> None:
+    usage = NeuronUsage(1)
+    usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10))))
+    usage.add(parsed(report()))
+    latest = usage.latest()
+    assert latest == NeuronReadings(reports=2, device_memory_size_bytes=32 * GIB, completed=10, failed=0)
+
+
+def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
+    usage = NeuronUsage(1)
+    usage.add(parsed(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
+    usage.add(parsed(report()))
+    readings = DeviceReadings()
+    usage.take_readings(readings)
+    assert readings.neuron_percent.summary() == AverageAndMaximum(avg=50, max=80)
+    again = DeviceReadings()
+    usage.take_readings(again)
+    assert again.neuron_percent.summary() is None

@@ -1,0 +1,532 @@
+"""The GPU collector: its thread, its warnings, and which GPUs belong to the batch."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.collectors.collector import with_contributions
+from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.gpu_driver import NvmlSource
+from profiler.collectors.nvidia.gpu_ownership import (
+    GpuScope,
+    GpuSelection,
+    own_selection,
+    parse_visible_devices,
+    resolve,
+)
+from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample
+from profiler.readers import Unavailable
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.model import Container, Monitor, Record, Sampling
+from profiler.sizing.advice import with_recommendation
+from profiler.sizing.prices import PriceOverrides
+from tests.fake_nvml import MIB, FakeGpu, FakeNvml
+from tests.fakes import FakeClock, FakeLog, seconds
+
+BATCH = ContainerMetadata(name="batch", docker_id="b" * 64)
+RECORD = Record(
+    task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+)
+
+
+class ScriptedSource:
+    """Returns the given answers; a cleared ``release`` makes a call hang like a hung driver."""
+
+    name = "nvml"
+    is_driver_missing = False
+
+    def __init__(self, *answers: GpuReading | Unavailable | Exception) -> None:
+        self._answers = list(answers)
+        self.counters_read: list[bool] = []
+        self.permanently_unavailable = False
+        self.closed = False
+        self.release = threading.Event()
+        self.release.set()
+        self.called = threading.Event()
+
+    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+        self.counters_read.append(counters)
+        self.called.set()
+        self.release.wait()
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def reading(*uuids: str, percent: float = 0.0) -> GpuReading:
+    return GpuReading(
+        samples=tuple(
+            GpuSample(facts=GpuFacts(uuid=uuid, index=index), utilization_percent=percent, memory_used_bytes=MIB)
+            for index, uuid in enumerate(uuids)
+        )
+    )
+
+
+class World:
+    def __init__(
+        self, source: ScriptedSource | NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None
+    ) -> None:
+        self.clock = FakeClock()
+        self.log = FakeLog()
+        self.totals: list[tuple[float | None, int | None]] = []
+        self.collector = GpuCollector(
+            source,
+            scope or GpuScope(()),
+            self.clock,
+            self.log,
+            seconds(1),
+            is_required=is_required,
+            listener=lambda percent, used: self.totals.append((percent, used)),
+        )
+
+    def record(self) -> Record:
+        return self.record_of(RECORD)
+
+    def record_of(self, record: Record) -> Record:
+        return with_recommendation(
+            with_contributions(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        monitor = self.record().monitor
+        assert monitor is not None
+        return monitor.warnings
+
+
+@pytest.mark.parametrize(("gpus", "at"), [(1, [0, 10, 20, 30]), (3, [0, 30])])
+def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_request(
+    gpus: int, at: list[int]
+) -> None:
+    source = ScriptedSource(reading(*(f"GPU-{index}" for index in range(gpus))))
+    world = World(source)
+    for _ in range(31):
+        world.collector.tick()
+        world.clock.advance(1)
+    assert [second for second, counters in enumerate(source.counters_read) if counters] == at
+    world.collector.tick(counters=True)
+    assert source.counters_read[-1]
+
+
+def test_the_record_has_the_gpus_the_source_and_the_scope() -> None:
+    world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
+    world.collector.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
+    assert record.gpu_scope == "instance"
+    assert record.sampling is not None
+    assert record.sampling.sources == ("nvml",)
+    assert record.recommendation is None
+    assert world.totals == [(0.0, 2 * MIB)]
+
+
+def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with_advice() -> None:
+    world = World(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
+    world.collector.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
+    assert record.gpu_scope is None
+    assert record.recommendation is not None
+    assert "never used" in record.recommendation.reasons[0]
+
+
+def test_a_checkpoint_gives_no_advice() -> None:
+    world = World(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-a",)))
+    world.collector.tick()
+    assert world.record_of(replace(RECORD, status="running")).recommendation is None
+
+
+def test_uuids_without_a_gpu_are_reported() -> None:
+    world = World(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
+    world.collector.tick()
+    assert world.record().gpus == ()
+    assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in world.warnings())
+
+
+@pytest.mark.parametrize(
+    ("value", "uuids"),
+    [
+        ("GPU-par", ["MIG-1", "MIG-2"]),
+        ("GPU-parent", ["MIG-1", "MIG-2"]),
+        ("0:1", ["MIG-2"]),
+        ("GPU-q,MIG-1", ["MIG-1", "GPU-q1"]),
+    ],
+)
+def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:
+    cut = FakeGpu("GPU-parent", instances=[FakeGpu("MIG-1"), FakeGpu("MIG-2")])
+    nvml = FakeNvml(cut, FakeGpu("GPU-q1"))
+    world = World(NvmlSource(lambda: nvml, FakeClock()), scope=GpuScope((), lambda _: value))
+    world.collector.on_batch_started(BATCH)
+    world.collector.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == uuids
+    assert (record.gpu_scope, world.warnings()) == (None, ())
+
+
+def test_a_machine_without_a_gpu_is_silent() -> None:
+    source = ScriptedSource(Unavailable("NVML Shared Library Not Found (NVML error 12)"))
+    source.is_driver_missing = True
+    world = World(source)
+    world.collector.tick()
+    assert world.record() == RECORD
+    assert (world.log.lines, world.collector.startup_error) == ([], None)
+
+
+def test_a_missing_required_gpu_is_reported_once_in_the_log_and_in_the_record() -> None:
+    source = ScriptedSource(Unavailable("no GPU is visible here"))
+    source.is_driver_missing = True
+    world = World(source, is_required=True)
+    for _ in range(3):
+        world.collector.tick()
+    assert len(world.log.events("warning")) == 1
+    assert world.warnings() == (world.log.events("warning")[0],)
+    assert world.collector.startup_error == world.warnings()[0]
+    assert "no GPU is visible here" in world.warnings()[0]
+    assert "NVIDIA_VISIBLE_DEVICES=all" in world.warnings()[0]
+
+
+def test_a_gpu_that_is_there_and_cannot_be_read_is_noted_in_the_record_alone() -> None:
+    world = World(ScriptedSource(Unavailable("fake error 999")))
+    world.collector.tick()
+    assert world.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
+    assert world.log.lines == []
+
+
+def test_a_failure_in_the_middle_is_logged_once_and_costs_no_numbers() -> None:
+    world = World(ScriptedSource(reading("GPU-a", percent=50), Unavailable("x"), Unavailable("x"), reading("GPU-a")))
+    for _ in range(4):
+        world.collector.tick()
+    assert len(world.log.events("warning")) == 1
+    assert len(world.log.events("info")) == 1
+    assert len(world.record().gpus) == 1
+
+
+def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_again() -> None:
+    mismatch = Unavailable("Driver/library version mismatch (NVML error 18)")
+    world = World(
+        ScriptedSource(reading("GPU-a"), mismatch, Unavailable("another reason"), reading("GPU-a"), reading("GPU-a"))
+    )
+    world.collector.tick()
+    assert world.warnings() == ()
+    for _ in range(2):
+        world.clock.advance(1)
+        world.collector.tick()
+    (warning,) = world.warnings()
+    assert warning == (
+        "NVML could not be read since 2025-11-20T00:53:21.000Z, and the GPUs' numbers end there: "
+        "Driver/library version mismatch (NVML error 18)."
+    )
+    world.collector.tick()
+    assert world.warnings() == ()
+
+
+def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() -> None:
+    nvml, clock = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b")), FakeClock()
+    world = World(ScriptedSource(reading()))
+    collector = world.collector = GpuCollector(
+        NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), is_required=False
+    )
+    collector.tick()
+    gone = nvml.gpus.pop()
+    nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+    for _ in range(3):
+        collector.tick()
+        clock.advance(1)
+    assert world.warnings() == ("GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",)
+    assert latest_uuids(collector) == ["GPU-a"]
+    nvml.gpus.append(gone)
+    clock.advance(30)
+    collector.tick()
+    collector.tick()
+    assert latest_uuids(collector) == ["GPU-a", "GPU-b"]
+
+
+def latest_uuids(collector: GpuCollector) -> list[str]:
+    latest = collector.latest()
+    return [] if latest is None else [gpu.sample.facts.uuid for gpu in latest.gpus]
+
+
+def start_hanging(world: World, source: ScriptedSource) -> None:
+    """Start the collector with a driver that hangs until it is released."""
+    source.release.clear()
+    source.called.clear()
+    world.collector.start()
+    assert source.called.wait(10)
+
+
+def hanging_at_the_end() -> tuple[ScriptedSource, World]:
+    """One reading, and a final reading that hangs until the driver is released."""
+    source = ScriptedSource(reading("GPU-a"))
+    world = World(source)
+    world.collector.tick()
+    start_hanging(world, source)
+    world.collector.final_reading(0.01)
+    return source, world
+
+
+def test_a_driver_that_hangs_at_the_end_is_reported_even_after_a_short_wait() -> None:
+    source, world = hanging_at_the_end()
+    (warning,) = world.warnings()
+    assert warning.startswith("The GPU driver did not answer when the batch had ended")
+    source.release.set()
+    world.collector.final_reading(10)
+    assert world.warnings() == ()
+    world.collector.stop(10)
+
+
+def test_a_hung_driver_delays_nothing_and_is_reported() -> None:
+    source, world = hanging_at_the_end()
+    world.clock.advance(35)
+    assert world.warnings() == ("The GPU driver has not answered for 35 s; the GPUs' numbers end there.",)
+    assert len(world.record().gpus) == 1
+    world.collector.stop(0.01)
+    source.release.set()
+
+
+def test_stopping_does_not_wait_for_a_driver_that_hangs() -> None:
+    """Nor for a driver that is still being opened, which takes a second or two."""
+    source = ScriptedSource(reading("GPU-a"))
+    world = World(source)
+    start_hanging(world, source)
+    world.collector.stop(600)  # the test has a timeout
+    world.clock.advance(1)
+    world.collector.stop(600)
+    assert not source.closed
+    source.release.set()
+
+
+def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
+    class HangingClose(ScriptedSource):
+        def close(self) -> None:
+            self.closing.set()
+            self.release.wait()
+
+        closing = threading.Event()
+
+    source = HangingClose(reading("GPU-a"))
+    world = World(source)
+    world.collector.start()
+    world.collector.final_reading(10)
+    source.release.clear()
+    world.collector.stop(600)  # the test has a timeout
+    assert source.closing.wait(10)
+    source.release.set()
+
+
+def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = World(source)
+    world.collector.tick()
+    world.collector.start()
+    world.collector.final_reading(10)
+    assert source.counters_read[-1]
+    world.collector.stop(10)
+    assert source.closed
+    world.collector.stop(10)
+
+
+def test_without_a_reading_there_is_no_final_reading() -> None:
+    source = ScriptedSource(Unavailable("x"))
+    world = World(source)
+    world.collector.final_reading(10)
+    source.permanently_unavailable = True
+    world.collector.start()
+    world.collector.final_reading(10)
+    world.collector.stop(10)
+    assert source.counters_read == []
+
+
+def test_a_missing_required_gpu_is_reported_even_if_the_run_ends_before_the_first_reading() -> None:
+    source = ScriptedSource(Unavailable("no GPU is visible here"))
+    world = World(source, is_required=True)
+    start_hanging(world, source)
+    threading.Timer(0.05, source.release.set).start()
+    world.collector.final_reading(10)
+    assert "no GPU can be read (no GPU is visible here)" in world.warnings()[0]
+    world.collector.stop(10)
+    assert world.log.events("warning") == [world.collector.startup_error]
+
+
+def test_a_driver_that_does_not_answer_a_short_run_is_reported_and_delays_it_no_longer_than_allowed() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = World(source, is_required=True)
+    start_hanging(world, source)
+    world.collector.final_reading(0.01)
+    world.clock.advance(35)
+    missed = "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
+    assert world.warnings() == (missed,)
+    assert world.collector.startup_error == missed
+    assert world.log.events("warning") == [missed]
+    world.collector.stop(0.01)
+    source.release.set()
+
+
+def test_a_gpu_that_is_not_required_is_not_waited_for() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = World(source)
+    start_hanging(world, source)
+    world.collector.final_reading(600)  # the test has a timeout
+    assert world.warnings() == ()
+    world.collector.stop(0.01)
+    source.release.set()
+
+
+def test_a_whole_run_on_a_driver_that_is_reloaded_in_the_middle() -> None:
+    """60 s at 40 % and 100 W with a reload after half of the time: energy is not counted twice."""
+    gpu = FakeGpu(utilization_percent=40, energy_millijoules=9_000_000)
+    nvml = FakeNvml(gpu)
+    clock = FakeClock()
+    world = World(NvmlSource(lambda: nvml, clock))
+    world.clock = clock
+    world.collector = GpuCollector(
+        NvmlSource(lambda: nvml, clock), GpuScope(()), clock, world.log, seconds(1), is_required=False
+    )
+    for second in range(61):
+        if second == 30:
+            nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+            gpu.energy_millijoules = 0
+        world.collector.tick(counters=second == 60)
+        clock.advance(1)
+        gpu.energy_millijoules += 100_000
+    (seen,) = world.record().gpus
+    assert seen.utilization_percent is not None
+    assert seen.utilization_percent.avg == 40
+    # 0 to 20 s by the old counter (2000 J), 0 at 30 s, then to 60 s by the new one (3000 J).
+    assert seen.energy_joules == 2000 + 3000
+    assert nvml.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "is_known"),
+    [
+        ("GPU-a,GPU-b", {"GPU-a", "GPU-b"}, True),
+        (" 0, 1 ", {"0", "1"}, True),
+        ("all", None, True),
+        ("none", set(), True),
+        ("void", set(), True),
+        ("", None, False),
+    ],
+)
+def test_what_the_batchs_environment_says_of_its_gpus(value: str, wanted: set[str] | None, *, is_known: bool) -> None:
+    choice = parse_visible_devices(value)
+    assert choice == GpuSelection(selectors=None if wanted is None else frozenset(wanted), is_known=is_known)
+
+
+WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in enumerate("abcd"))
+CUT = tuple(GpuFacts(uuid=f"MIG-{place}", index=0, parent_uuid="GPU-p", mig_index=place) for place in range(3))
+
+
+@pytest.mark.parametrize(
+    ("value", "visible", "meant"),
+    [
+        ("all", WHOLE, None),
+        ("2", WHOLE, {"GPU-c"}),
+        ("1,GPU-d", WHOLE, {"GPU-b", "GPU-d"}),
+        ("0,1,2,3", WHOLE, None),
+        # In a container, where the runtime assigns new indices.
+        ("3", WHOLE[:1], None),
+        ("1,2", WHOLE[:2], None),
+        ("1:2", CUT[:1], None),
+        ("1", CUT, None),
+        ("0:1", CUT, {"MIG-1"}),
+        # UUIDs do not change.
+        ("GPU-c", WHOLE[:1], "unknown"),
+        ("GPU-c,GPU-a", WHOLE[:1], {"GPU-a"}),
+        ("7,8", WHOLE[:1], "unknown"),
+        ("none", WHOLE, "unknown"),
+        ("void", WHOLE, "unknown"),
+        (" ", WHOLE, "unknown"),
+    ],
+)
+def test_what_the_own_environment_says_depends_on_what_is_visible(
+    value: str, visible: tuple[GpuFacts, ...], meant: set[str] | str | None
+) -> None:
+    choice = resolve(own_selection(value), visible)
+    if isinstance(meant, str):
+        assert choice == GpuSelection()
+    else:
+        assert (choice.is_known, choice.selectors) == (True, None if meant is None else frozenset(meant))
+
+
+def test_an_own_environment_that_matches_nothing_visible_gives_no_advice_and_no_warning() -> None:
+    world = World(ScriptedSource(reading("GPU-a")), scope=GpuScope((), default=own_selection("GPU-zz")))
+    world.collector.tick()
+    record = world.record()
+    assert ([gpu.uuid for gpu in record.gpus], record.gpu_scope) == (["GPU-a"], "instance")
+    assert (record.recommendation, world.warnings()) == (None, ())
+    latest = world.collector.latest()
+    assert latest is not None
+    assert not latest.is_known
+
+
+def asking(answers: dict[str, str | None], asked: list[str]) -> Callable[[str], str | None]:
+    def ask(docker_id: str) -> str | None:
+        asked.append(docker_id)
+        return answers.get(docker_id)
+
+    return ask
+
+
+def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
+    asked: list[str] = []
+    answers: dict[str, str | None] = {}
+    scope = GpuScope((), asking(answers, asked))
+    scope.discover(BATCH)
+    assert scope.selection_for("batch") == GpuSelection()
+    answers["b" * 64] = "GPU-a"
+    scope.discover(BATCH)
+    scope.discover(BATCH)
+    assert scope.selection_for("batch") == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
+    assert scope.selection_for("another") == GpuSelection()
+    assert len(asked) == 2
+
+
+def test_the_setting_goes_before_the_environment() -> None:
+    asked: list[str] = []
+    scope = GpuScope(("GPU-x",), asking({"b" * 64: "GPU-a"}, asked))
+    scope.discover(BATCH)
+    assert scope.selection_for("batch").selectors == frozenset({"GPU-x"})
+    assert asked == []
+
+
+def test_live_readings_have_the_gpus_of_every_batch_with_a_known_selection() -> None:
+    scope = GpuScope((), asking({"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}, []))
+    assert scope.selection_for_all() == GpuSelection()
+    scope.discover(BATCH)
+    scope.discover(ContainerMetadata(name="other", docker_id="c"))
+    assert scope.selection_for_all() == GpuSelection(selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True)
+    assert GpuScope(("GPU-x",)).selection_for_all() == GpuSelection(selectors=frozenset({"GPU-x"}), is_known=True)
+
+
+def test_one_batch_that_has_all_gpus_makes_all_of_them_seen() -> None:
+    scope = GpuScope((), asking({"b" * 64: "all", "c": "GPU-c"}, []))
+    scope.discover(BATCH)
+    scope.discover(ContainerMetadata(name="other", docker_id="c"))
+    assert scope.selection_for_all() == GpuSelection(is_known=True)
+
+
+def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:
+    """An answer of another type than the binding documents, for example."""
+    world = World(ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand")))
+    world.collector.start()
+    world.collector.final_reading(10)
+    world.collector.stop(10)
+    world.clock.advance(60)
+    assert len(world.record().gpus) == 1
+    (warning,) = world.warnings()
+    assert "The collection of GPU values stopped at 2025-" in warning
+    assert "(TypeError: unsupported operand)" in warning
+    checkpoint = world.record_of(replace(RECORD, status="running"))
+    assert checkpoint.gpus == ()
+    assert checkpoint.sampling is not None
+    assert checkpoint.sampling.sources == ()
+    assert checkpoint.monitor is not None
+    assert checkpoint.monitor.warnings == (warning,)
+    assert world.collector.latest() is None
+    world.collector.final_reading(3600)
+    assert world.warnings() == (warning,)

@@ -1,0 +1,302 @@
+"""From readings of GPUs to the record's numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage
+from profiler.record.accelerators import idle_advice, is_idle
+from profiler.record.model import AverageAndMaximum, Distribution, Gpu
+from tests.fakes import START_NS, seconds
+
+MIB = 1024 * 1024
+FACTS = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
+
+
+def at_each_second(*samples: GpuSample) -> GpuUsage:
+    usage = GpuUsage(seconds(1))
+    for second, sample in enumerate(samples):
+        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS + seconds(second))
+    return usage
+
+
+def only(usage: GpuUsage) -> Gpu:
+    (gpu,) = usage.gpus(None)
+    return gpu
+
+
+def test_a_worked_example() -> None:
+    """Five readings, a second apart: the first at the start, each other one counted for the second before it.
+
+    Utilization 0, 50, 100, 50: mean 50. Memory 1, 2, 3, 2 GiB: mean 2048 MB, most 3072. Power 100,
+    200, 300, 200 W; the driver's energy counter grew from 1,000,000 to 1,650,500 mJ: 650.5 J. The
+    power cap (bit 4) held in one of four readings, the thermal slowdown (bit 0x20) in two.
+    The first reading, 90 %, 1 GiB, 900 W and all slowed down, stands for no time.
+    """
+    gibibytes = (1, 1, 2, 3, 2)
+    gpu = only(
+        at_each_second(
+            *(
+                GpuSample(
+                    facts=FACTS,
+                    utilization_percent=percent,
+                    memory_used_bytes=gib * 1024 * MIB,
+                    memory_size_bytes=24 * 1024 * MIB,
+                    power_watts=watts,
+                    sm_clock_mhz=1000,
+                    temperature_celsius=60,
+                    throttle_reasons=bits,
+                    energy_millijoules=energy,
+                    ecc_uncorrected=ecc,
+                )
+                for percent, gib, watts, bits, energy, ecc in zip(
+                    (90.0, 0.0, 50.0, 100.0, 50.0),
+                    gibibytes,
+                    (900.0, 100.0, 200.0, 300.0, 200.0),
+                    (0x24, 1, 4, 0x20, 0x21),
+                    (1_000_000, None, None, None, 1_650_500),
+                    (7, None, None, None, 9),
+                    strict=True,
+                )
+            )
+        )
+    )
+    assert (gpu.uuid, gpu.index, gpu.name, gpu.memory_size_mb) == ("GPU-a", 0, "NVIDIA A10G", 24 * 1024)
+    assert gpu.utilization_percent is not None
+    assert (gpu.utilization_percent.avg, gpu.utilization_percent.max) == (50, 100)
+    assert gpu.memory_used_mb is not None
+    assert (gpu.memory_used_mb.avg, gpu.memory_used_mb.max) == (2048, 3072)
+    assert gpu.power_watts is not None
+    assert gpu.power_watts.avg == 200
+    assert gpu.energy_joules == 650.5
+    assert gpu.throttle_reasons == {"swPowerCap": 25, "swThermalSlowdown": 50}
+    assert gpu.ecc_uncorrected == 2
+    assert gpu.sm_clock_mhz == Distribution(avg=1000, p50=1000, p95=1000, p99=1000, max=1000)
+    assert gpu.temperature_celsius == Distribution(avg=60, p50=60, p95=60, p99=60, max=60)
+
+
+def test_what_was_never_measured_is_absent() -> None:
+    gpu = only(at_each_second(GpuSample(facts=FACTS), GpuSample(facts=FACTS)))
+    assert gpu == Gpu(uuid="GPU-a", index=0, name="NVIDIA A10G")
+
+
+def test_without_an_energy_counter_power_is_summed_over_the_time() -> None:
+    gpu = only(at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 300.0))))
+    assert gpu.energy_joules == 400
+
+
+@pytest.mark.parametrize("interval_seconds", [1, 60])
+def test_a_short_run_counts_the_time_that_passed_and_no_whole_period(interval_seconds: int) -> None:
+    """2 s between the first reading and the one at the end: 60 W, then 150 W × 2 s, and 80 % busy."""
+    usage = GpuUsage(seconds(interval_seconds))
+    for second, watts, percent in ((0, 60.0, 0.0), (2, 150.0, 80.0)):
+        sample = GpuSample(facts=FACTS, power_watts=watts, utilization_percent=percent)
+        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS)
+    gpu = only(usage)
+    assert gpu.energy_joules == 300
+    assert gpu.utilization_percent == Distribution(avg=80, p50=80, p95=80, p99=80, max=80)
+
+
+def test_a_single_reading_has_numbers_and_no_energy() -> None:
+    sample = GpuSample(facts=FACTS, utilization_percent=40.0, power_watts=150.0, throttle_reasons=4)
+    usage = at_each_second(sample)
+    gpu = only(usage)
+    assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
+    assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
+    (latest,) = usage.latest(None)
+    assert latest.energy_joules == 0
+    assert latest.throttled_seconds is not None
+    assert set(latest.throttled_seconds.values()) == {0}
+
+
+def test_a_counter_that_was_read_once_has_no_increase() -> None:
+    gpu = only(at_each_second(GpuSample(facts=FACTS, energy_millijoules=5_000_000, ecc_uncorrected=3)))
+    assert (gpu.energy_joules, gpu.ecc_uncorrected) == (None, None)
+
+
+def test_a_reloaded_driver_counts_on_from_zero() -> None:
+    energies = (5_000_000, 5_100_000, 20_000, 50_000)
+    gpu = only(at_each_second(*(GpuSample(facts=FACTS, energy_millijoules=energy) for energy in energies)))
+    assert gpu.energy_joules == 100 + 50
+
+
+def test_a_gap_without_readings_counts_for_two_steps_at_most() -> None:
+    usage = GpuUsage(seconds(1))
+    for second, percent in ((0, 0.0), (1, 0.0), (2, 0.0), (100, 100.0)):
+        sample = GpuSample(facts=FACTS, utilization_percent=percent)
+        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS)
+    assert only(usage).utilization_percent is not None
+    assert only(usage).utilization_percent == Distribution(avg=50, p50=0, p95=100, p99=100, max=100)
+
+
+def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
+    usage = at_each_second(GpuSample(facts=FACTS))
+    for code in (31, 43, 31):
+        usage.add(GpuReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
+    usage.add(GpuReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
+    assert only(usage).xids == (31, 43)
+    assert usage.notes() == ("A GPU that could not be identified had the driver errors (Xid) 79.",)
+
+
+def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_which() -> None:
+    """An instance that is not visible here is somebody else's, and so is its error."""
+    usage = GpuUsage(seconds(1))
+    parts = (
+        GpuFacts(uuid=f"MIG-{number}", index=0, parent_uuid="GPU-p", mig_index=number, instance_id=number)
+        for number in (1, 2)
+    )
+    whole = GpuFacts(uuid="GPU-q", index=1)
+    samples = tuple(GpuSample(facts=facts) for facts in (*parts, whole))
+    xids = (Xid("GPU-p", 79), Xid("GPU-p", 31, 2), Xid("GPU-p", 43, 5), Xid("GPU-q", 94, 0))
+    usage.add(GpuReading(samples=samples, xids=xids), 0, START_NS)
+    assert [gpu.xids for gpu in usage.gpus(None)] == [(79,), (79, 31), (94,)]
+    assert usage.notes() == ()
+
+
+def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
+    usage = at_each_second(GpuSample(facts=FACTS, utilization_percent=70.0))
+    usage.add(GpuReading(lost=(FACTS,)), seconds(9), START_NS)
+    usage.add(GpuReading(lost=(FACTS,)), seconds(99), START_NS + seconds(90))
+    assert only(usage).utilization_percent is not None
+    assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",)
+
+
+def test_gpus_are_chosen_by_uuid_or_index_and_listed_by_index() -> None:
+    usage = GpuUsage(seconds(1))
+    samples = tuple(GpuSample(facts=GpuFacts(uuid=f"GPU-{name}", index=index)) for index, name in ((2, "x"), (0, "y")))
+    usage.add(GpuReading(samples=samples), 0, START_NS)
+    assert [gpu.uuid for gpu in usage.gpus(None)] == ["GPU-y", "GPU-x"]
+    assert [gpu.uuid for gpu in usage.gpus({"GPU-x"})] == ["GPU-x"]
+    assert [gpu.uuid for gpu in usage.gpus({"0"})] == ["GPU-y"]
+    assert usage.gpus(frozenset()) == ()
+
+
+def test_now_is_the_mean_utilization_and_the_summed_memory_of_the_last_reading() -> None:
+    usage = GpuUsage(seconds(1))
+    assert usage.latest_totals() == (None, None)
+    samples = tuple(
+        GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
+        for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 40.0, None))
+    )
+    usage.add(GpuReading(samples=samples), 0, START_NS)
+    assert usage.latest_totals() == (30.0, 100)
+
+
+def test_a_gpu_that_is_missing_in_the_last_reading_is_not_in_the_latest_values() -> None:
+    """Lost, or gone after the driver was changed: its last numbers are not those of this moment."""
+    usage = GpuUsage(seconds(1))
+    stays, goes = (
+        GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
+        for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 90.0, 5000))
+    )
+    usage.add(GpuReading(samples=(stays, goes)), 0, START_NS)
+    usage.add(GpuReading(samples=(stays,)), seconds(1), START_NS)
+    assert usage.latest_totals() == (20.0, 100)
+    usage.add(GpuReading(lost=(stays.facts,)), seconds(2), START_NS)
+    assert usage.latest_totals() == (None, None)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.floats(0, 100)),
+            st.one_of(st.none(), st.integers(0, 2**50)),
+            st.one_of(st.none(), st.integers(0, 2**60)),
+        ),
+        min_size=1,
+        max_size=50,
+    )
+)
+def test_numbers_stay_within_what_was_read(readings: list[tuple[float | None, int | None, int | None]]) -> None:
+    gpu = only(
+        at_each_second(
+            *(
+                GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=used, energy_millijoules=energy)
+                for percent, used, energy in readings
+            )
+        )
+    )
+    percents = [percent for percent, _, _ in readings if percent is not None]
+    assert (gpu.utilization_percent is None) == (not percents)
+    if gpu.utilization_percent is not None and gpu.utilization_percent.avg is not None:
+        assert gpu.utilization_percent.max == round(max(percents), 3)
+        assert round(min(percents), 3) <= gpu.utilization_percent.avg <= round(max(percents), 3)
+    energies = [energy for _, _, energy in readings if energy is not None]
+    if len(energies) < 2:
+        assert gpu.energy_joules is None
+    elif energies == sorted(energies):
+        assert gpu.energy_joules == pytest.approx((energies[-1] - energies[0]) / 1000)
+    else:
+        assert gpu.energy_joules is not None
+        assert gpu.energy_joules >= 0
+
+
+def used(percent: float | None) -> Gpu:
+    return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
+
+
+def test_a_gpu_is_idle_only_if_it_was_read() -> None:
+    assert is_idle(used(0))
+    assert not is_idle(used(1))
+    assert not is_idle(used(None))
+
+
+def test_idle_gpus_are_named_in_the_advice() -> None:
+    assert idle_advice(()) is None
+    assert idle_advice((used(5), used(None))) is None
+    assert idle_advice((used(0),)) == (
+        "The GPU was allocated and never used: run the task without, or see why the batch did not find it."
+    )
+    assert idle_advice((used(0), used(90), used(0))) == ("2 of 3 GPUs were never used: ask for 1, or spread the work.")
+    assert (idle_advice((used(0), used(0))) or "").startswith("All 2 GPUs were allocated and never used")
+
+
+def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> None:
+    watts = GpuSample(facts=FACTS, power_watts=100.0, throttle_reasons=0x24, energy_millijoules=5_000)
+    usage = at_each_second(watts, GpuSample(facts=FACTS, utilization_percent=30.0, throttle_reasons=4))
+    (latest,) = usage.latest(None)
+    assert latest.sample.utilization_percent == 30
+    assert latest.sample.power_watts is None
+    assert latest.energy_joules == 5
+    assert latest.throttled_seconds is not None
+    assert {name: held for name, held in latest.throttled_seconds.items() if held} == {
+        "swPowerCap": 1,
+    }
+    assert set(latest.throttled_seconds) == set(THROTTLE_REASONS.values())
+
+
+def test_the_latest_energy_without_a_counter_is_power_times_time() -> None:
+    usage = at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 200.0)))
+    assert [one.energy_joules for one in usage.latest(None)] == [300]
+    unknown = at_each_second(GpuSample(facts=FACTS))
+    assert [(one.energy_joules, one.throttled_seconds) for one in unknown.latest(None)] == [(None, None)]
+
+
+def test_a_gpu_that_the_last_reading_did_not_find_is_not_among_the_latest() -> None:
+    usage = at_each_second(GpuSample(facts=FACTS))
+    usage.add(GpuReading(lost=(FACTS,)), seconds(1), START_NS)
+    assert usage.latest(None) == ()
+    assert len(usage.gpus(None)) == 1
+
+
+def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:
+    usage = GpuUsage(seconds(1))
+    other = GpuFacts(uuid="GPU-b", index=1, name="NVIDIA A10G")
+    for second, percent in enumerate((10.0, 30.0)):
+        samples = (
+            GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=int(percent)),
+            GpuSample(facts=other, utilization_percent=99.0),
+        )
+        usage.add(GpuReading(samples=samples), seconds(second), START_NS)
+    taken, again = DeviceReadings(), DeviceReadings()
+    usage.take_readings({"GPU-a"}, taken)
+    assert taken.gpu_percent.summary() == AverageAndMaximum(avg=20, max=30)
+    assert taken.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
+    usage.take_readings(None, again)
+    assert again.gpu_percent.summary() is None
+    usage.add(GpuReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
+    usage.take_readings(None, again)
+    assert again.gpu_percent.summary() == AverageAndMaximum(avg=50, max=50)
+    assert again.gpu_memory_bytes.summary() is None

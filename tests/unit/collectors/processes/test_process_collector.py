@@ -1,0 +1,685 @@
+"""The process collector on a fake clock: readings that are functions of time, and the record that they make."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.collectors.collector import with_source
+from profiler.collectors.processes.process_collector import CgroupSource, ProcessAccess, ProcessCollector
+from profiler.collectors.processes.process_reader import ProcessSnapshot
+from profiler.core.timestamps import format_ms
+from profiler.readers.cgroup.container_group import GroupReading
+from profiler.readers.cgroup.hierarchy import MemoryReading
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.model import (
+    Container,
+    Distribution,
+    Interval,
+    Metrics,
+    Monitor,
+    Record,
+    Sampling,
+    Series,
+    SlowdownBounds,
+    TaskSize,
+)
+from profiler.record.run_outcome import Status
+from tests.fakes import START_NS, FakeClock, sample, seconds
+
+MIB = 2**20
+BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", started_ns=START_NS)
+
+
+def process(
+    pid: int = 7, *, cpu: float = 0, held: int = 100, mark: int | None = None, name: str = "job"
+) -> ProcessReading:
+    return ProcessReading(
+        pid=pid,
+        started_ticks=1,
+        own_cpu_ns=seconds(cpu),
+        children_cpu_ns=0,
+        name=name,
+        rss_bytes=held * MIB,
+        share_bytes=held * MIB,
+        peak_bytes=(mark or held) * MIB,
+    )
+
+
+def group(
+    *,
+    used: int = 100,
+    cache: int = 0,
+    peak: int = 100,
+    kills: int = 0,
+    cpu: float = 0,
+    is_empty: bool | None = None,
+) -> GroupReading:
+    return GroupReading(
+        memory=MemoryReading(used_bytes=used * MIB, cache_bytes=cache * MIB),
+        peak_bytes=peak * MIB,
+        oom_kills=kills,
+        cpu_ns=seconds(cpu),
+        is_empty=is_empty,
+    )
+
+
+class FakeExitWaiter:
+    """Keeps the watched processes and counts the wake-ups; no process ends by itself."""
+
+    def __init__(self) -> None:
+        self.watched: tuple[int, ...] = ()
+        self.watched_files: tuple[int, ...] = ()
+        self.wakes = 0
+
+    def open(self) -> None: ...
+
+    def watch(self, pids: tuple[int, ...], events_descriptors: tuple[int, ...]) -> None:
+        self.watched, self.watched_files = pids, events_descriptors
+
+    def wait(self, seconds: float) -> bool:
+        raise AssertionError("the tests tick themselves")
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def close(self) -> None: ...
+
+
+class FakeSource:
+    """Reads by a function of the world."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self.read = read
+        self.closed = False
+        self.events_descriptor: int | None = 42
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    """A batch with one process that uses half a vCPU and 100 MiB."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.exit_waiter = FakeExitWaiter()
+        self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: ProcessSnapshot(
+            processes=(process(cpu=at / 2),), main_pid=7
+        )
+        self.group: Callable[[float], GroupReading | None] | None = None
+        self.host_kills: Callable[[float], int] = lambda _at: 40
+        self.cost_ns = 0
+        self.process_reads = 0
+        self.attempts: list[int] = []
+        self._cpu_ns = 0
+        machine = ProcessAccess(
+            open_processes=lambda _: FakeSource(self._read_processes),
+            open_cgroup=self._group_of,
+            oom_kills=lambda: self.host_kills(self.at),
+            own_cpu_ns=self._own_cpu_ns,
+            exit_waiter=self.exit_waiter,
+        )
+        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
+        self.collector.on_batch_started(BATCH)
+
+    @property
+    def at(self) -> float:
+        return self.clock.now_ns / 1e9
+
+    def _read_processes(self) -> ProcessSnapshot:
+        self.process_reads += 1
+        return self.snapshot(self.at)
+
+    def _group_of(self, pid: int, docker_id: str) -> CgroupSource | None:
+        self.attempts.append(pid)
+        read = self.group
+        return None if read is None else FakeSource(lambda: read(self.at))
+
+    def _own_cpu_ns(self) -> int:
+        self._cpu_ns += self.cost_ns
+        return self._cpu_ns
+
+    def run(self, until: float, step: float = 1) -> "World":
+        while self.at < until:
+            self.clock.advance(step)
+            self.collector.tick()
+        return self
+
+    def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
+        return self.collector.add_to_record(replace(base(status, exit_code), **fields))
+
+
+def base(status: Status = "success", exit_code: int | None = 0) -> Record:
+    """A record from task stats that change every ten seconds."""
+    coarse = Distribution(avg=0.4, p50=0.4, p95=0.4, p99=0.4, max=0.4)
+    return Record(
+        task_id="t",
+        container=Container(name="batch"),
+        status=status,
+        exit_code=exit_code,
+        likely_out_of_memory=False if exit_code == 0 else None,
+        sampling=Sampling(samples=6, stats_period_ms=10_000, sources=("task-metadata-v4",)),
+        metrics=Metrics(
+            vcpu_size=1,
+            memory_size_mb=1024,
+            cpu_seconds=25.0,
+            vcpu_used=coarse,
+            max_memory_used_mb=90,
+            memory_used_mb=Distribution(avg=90, p50=90, p95=90, p99=90, max=90),
+            memory_peak_source="sampled",
+            max_pids=1,
+        ),
+        monitor=Monitor(),
+    )
+
+
+def warnings(record: Record) -> tuple[str, ...]:
+    assert record.monitor is not None
+    return record.monitor.warnings
+
+
+def test_the_time_series_has_a_sample_every_second() -> None:
+    record = World().run(60).record()
+    assert record.metrics.vcpu_used is not None
+    assert (record.metrics.vcpu_used.avg, record.metrics.cpu_seconds) == (0.5, 30.0)
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 100
+    assert record.metrics.memory_utilization_percent is not None
+    assert record.metrics.memory_utilization_percent.max == pytest.approx(9.766)
+    assert record.sampling is not None
+    assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
+    (shown,) = record.processes
+    assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == ("job", 1, 30.0, 100)
+
+
+def test_stats_that_change_every_second_keep_their_time_series() -> None:
+    own = base()
+    record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
+    assert record.metrics.vcpu_used == own.metrics.vcpu_used
+    assert record.sampling == Sampling(samples=60, stats_period_ms=1000, sources=("processes",))
+    assert record.processes
+
+
+def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
+    world = World()
+    for at in range(5, 60, 10):
+        world.run(at + 1)
+        world.collector.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
+    record = world.run(60).record()
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 100
+    assert "CPU time" in warnings(record)[0]
+
+
+def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
+    world = World().run(30)
+    part = Interval(started_at="a", finished_at="b", cpu_seconds=1.0)
+    assert world.record("running", None, interval=part).interval is not None
+    interval = world.run(50).record("running", None, interval=part).interval
+    assert interval is not None
+    assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
+
+
+def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
+    bare = Metrics(vcpu_size=1, memory_size_mb=1024)
+    record = World().run(3).record(metrics=bare, sampling=Sampling(samples=0))
+    assert record.metrics.cpu_seconds == 1.5
+    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
+    assert record.sampling == Sampling(samples=3, sources=("processes",))
+
+
+def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+    )
+    metrics = world.run(60).record().metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
+    assert metrics.memory_used_mb is not None
+    assert metrics.memory_used_mb.max == 900
+
+
+def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None:
+    world = World()
+    world.group = lambda at: group(peak=800 if at >= 60 else 100, cpu=at / 2) if at <= 60 else None
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    metrics = world.run(62).record().metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (800, "kernel")
+    assert metrics.memory_usage_peak_mb == 800
+    assert metrics.cpu_seconds == 30.0
+
+
+def test_after_an_end_that_was_not_observed_the_mark_counts_as_sampled() -> None:
+    world = World()
+    world.group = lambda at: group(peak=500) if at < 60 else None
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    metrics = world.run(62).record().metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
+
+
+def test_a_reading_without_the_mark_is_not_the_end() -> None:
+    """The kernel removes the files of a group one after the other."""
+    world = World()
+    torn = GroupReading(memory=MemoryReading(used_bytes=0, cache_bytes=0), cpu_ns=seconds(30), is_empty=True)
+    world.group = lambda at: group(peak=746) if at < 60 else torn if at < 61 else None
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    for until in (60, 61, 62):
+        metrics = world.run(until).record().metrics
+        assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 746)
+
+
+def test_a_mark_without_the_page_cache_at_the_end_is_not_the_processes_peak() -> None:
+    world = World()
+    torn = GroupReading(peak_bytes=807 * MIB, is_empty=True)
+    world.group = lambda at: group(peak=746) if at < 60 else torn
+    metrics = world.run(60).record().metrics
+    assert (metrics.memory_peak_source, metrics.memory_usage_peak_mb) == ("sampled", 807)
+
+
+def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
+    """The kernel may remove the group while the processes are listed."""
+    world = World()
+    reads = 0
+
+    def read(at: float) -> GroupReading | None:
+        nonlocal reads
+        reads += at == 60
+        if at < 60:
+            return group(peak=746, is_empty=False)
+        return group(used=0, peak=807, is_empty=True) if reads == 1 else None
+
+    world.group = read
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    world.clock.advance(1)
+    world.collector.tick(force=True)
+    metrics = world.run(62).record().metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
+    assert metrics.memory_used_mb is not None
+    assert metrics.memory_used_mb.max == 807
+    assert metrics.memory_used_mb.avg == 100
+
+
+def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
+    world = World()
+    world.group = lambda _: group(peak=500, is_empty=False)
+    world.run(59)
+    world.snapshot = lambda _: ProcessSnapshot()
+    assert world.run(60).record().metrics.memory_peak_source == "sampled"
+
+
+def test_the_mark_of_a_running_batch_is_the_kernels_peak_so_far() -> None:
+    world = World()
+    world.group = lambda _: group(peak=500)
+    world.run(60)
+    assert world.record("running", None).metrics.memory_peak_source == "kernel"
+    assert world.record("stopped", None).metrics.memory_peak_source == "sampled"
+
+
+def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
+    world = World()
+    world.group = lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)
+    world.run(19)
+    world.collector.on_batch_started(replace(BATCH, docker_id="c"))
+    metrics = world.run(40).record().metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
+
+
+class RestartingBatch:
+    """A batch that is restarted in place at 25 s: each attempt has a process and a group of its own.
+
+    It uses one vCPU from its start to 24 s, and from 25.5 s to 50 s. The kernel kills a process in each attempt.
+    """
+
+    def __init__(self, world: World, *, has_group: bool, gap: bool = True) -> None:
+        self.world, self.gap = world, gap
+        world.snapshot = self.snapshot
+        world.collector._machine = ProcessAccess(
+            open_processes=lambda _: FakeSource(lambda: self.snapshot(world.at)),
+            open_cgroup=lambda pid, _: self.open_group(pid) if has_group else None,
+            oom_kills=lambda: 40,
+            own_cpu_ns=lambda: 0,
+            exit_waiter=world.exit_waiter,
+        )
+
+    def snapshot(self, at: float) -> ProcessSnapshot:
+        if at < 25:
+            return ProcessSnapshot(processes=(process(7, cpu=min(at, 24)),), main_pid=7)
+        if at < 26 and self.gap:
+            return ProcessSnapshot()
+        return ProcessSnapshot(processes=(process(8, cpu=max(min(at, 50) - 25.5, 0)),), main_pid=8)
+
+    def open_group(self, pid: int) -> FakeSource:
+        begin, end = (0.0, 25.0) if pid == 7 else (25.5, 99.0)
+
+        def read() -> GroupReading | None:
+            at = self.world.at
+            cpu = min(at, 24 if pid == 7 else 50) - begin
+            return group(cpu=max(cpu, 0), kills=int(at > begin + 10)) if at < end else None
+
+        return FakeSource(read)
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("noticed", [26, 34])
+def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, gap: bool, noticed: float) -> None:
+    """The restart shows in the metadata up to ten seconds later."""
+    world = World()
+    RestartingBatch(world, has_group=has_group, gap=gap)
+    world.run(noticed)
+    world.collector.on_batch_started(replace(BATCH, restart_count=1, attempt_started_ns=START_NS + seconds(25.5)))
+    record = world.run(60).record(metrics=Metrics())
+    # A process that nobody was seen to wait for counts with what is left after rounding.
+    assert record.metrics.cpu_seconds == pytest.approx(24 + 24.5, abs=0.03)
+    assert record.series is not None
+    assert sum(value or 0 for value in record.series.vcpu_used or ()) * record.series.step_ms / 1000 == pytest.approx(
+        48.5, abs=0.3
+    )
+    assert record.series.started_at == format_ms(START_NS)
+    kills = None if record.memory_kills is None else record.memory_kills.count
+    assert kills == (2 if has_group else None)
+
+
+def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
+    """The last process has ended: the group is read first, and is gone after the processes were read."""
+    world = World()
+    at_end = iter([group(kills=1, is_empty=True)])
+    world.group = lambda at: group() if at < 10 else next(at_end, None)
+    world.run(9)
+    world.clock.advance(1)
+    world.snapshot = lambda _: ProcessSnapshot(ended=(process(),))
+    world.collector.tick(force=True)
+    record = world.record("failure", 137)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+
+
+@pytest.mark.parametrize("jump", [7, -3600])
+def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) -> None:
+    world = World().run(20)
+    world.clock.wall_offset_ns += seconds(jump)
+    record = world.run(40).record(metrics=Metrics())
+    assert record.metrics.vcpu_used is not None
+    assert (record.metrics.vcpu_used.p50, record.metrics.vcpu_used.max) == (0.5, 0.5)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
+    """The readings of a group, whether a process was seen alive before each, and the true peak.
+
+    The mark grows while processes are alive. After the end, the group loses counters and disappears.
+    """
+    peaks = sorted(draw(st.lists(st.integers(1, 900), min_size=1, max_size=6)))
+    is_v2 = draw(st.booleans())
+    readings: list[GroupReading | None] = []
+    alive = []
+    for peak in peaks[: draw(st.integers(0, len(peaks)))]:
+        whole = group(peak=peak, is_empty=False if is_v2 else None)
+        readings.append(draw(st.sampled_from([whole, None, replace(whole, peak_bytes=None)])))
+        alive.append(True)
+    after = group(used=0, peak=peaks[-1], is_empty=True if is_v2 else None)
+    for _ in range(draw(st.integers(0, 3))):
+        torn = st.sampled_from(
+            [after, None, replace(after, peak_bytes=None), replace(after, memory=None), GroupReading(cpu_ns=1)]
+        )
+        readings.append(draw(torn))
+        alive.append(False)
+    return readings, alive, peaks[-1]
+
+
+@given(lives(), st.sampled_from(["success", "failure", "stopped", "unknown"]))
+def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
+    life: tuple[list[GroupReading | None], list[bool], int], status: Status
+) -> None:
+    readings, alive, true_peak = life
+    world = World()
+    world.group = lambda at: readings[round(at) - 2] if at >= 2 else None
+    alive_processes = ProcessSnapshot(processes=(process(held=1),), main_pid=7)
+    world.snapshot = lambda at: alive_processes if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
+    metrics = world.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
+    was_read = any(
+        reading is not None and reading.has_mark and not is_alive
+        for reading, is_alive in zip(readings, alive, strict=True)
+    )
+    assert (metrics.memory_peak_source == "kernel") == was_read
+    if was_read:
+        assert metrics.max_memory_used_mb == true_peak
+
+
+def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=700),), main_pid=7)
+    world.group = lambda _: group(used=120, cache=50, peak=600)
+    metrics = world.run(60).record().metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
+    assert metrics.memory_usage_peak_mb == 600
+
+
+def stats_with_mark(at: float, mark: int) -> ContainerSample:
+    return sample(START_NS + seconds(at), 0.0, 100 * MIB, memory_usage_peak_bytes=mark * MIB)
+
+
+def test_the_stats_mark_bounds_the_marks_of_processes_that_map_files_of_others() -> None:
+    """As another user the collector cannot read the group's mark itself."""
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, held=100, mark=188),), main_pid=7)
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(61, 183))
+    assert world.record().metrics.max_memory_used_mb == 183
+
+
+def test_a_mark_of_the_stats_from_before_the_rise_is_no_bound() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+    )
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(30, 150))
+    assert world.record().metrics.max_memory_used_mb == 900
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_the_mark_of_a_new_group_is_no_bound_for_what_ran_before(*, is_noticed: bool) -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=600),), main_pid=7)
+    world.run(30)
+    world.collector.on_sample("batch", stats_with_mark(31, 590))
+    if is_noticed:
+        world.collector.on_batch_started(replace(BATCH, restart_count=1))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(9, cpu=at / 2, mark=100),), main_pid=9)
+    world.run(60)
+    world.collector.on_sample("batch", stats_with_mark(61, 90))
+    assert world.record().metrics.max_memory_used_mb == 600
+
+
+def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
+    world = World()
+    workers = tuple(process(pid, held=200) for pid in range(10, 18))
+    world.snapshot = lambda _: ProcessSnapshot(processes=workers, main_pid=10)
+    for at in range(5, 60, 10):
+        world.run(at + 1)
+        world.collector.on_sample("batch", sample(START_NS + seconds(at), 0.0, 230 * MIB))
+    record = world.run(60).record()
+    assert record.metrics.max_memory_used_mb == 200
+    assert record.metrics.memory_used_mb is not None
+    assert "memory that the processes share" in warnings(record)[0]
+
+
+def test_a_kill_in_a_batch_that_succeeds_is_reported() -> None:
+    world = World()
+    world.group = lambda at: group(kills=int(at > 30))
+    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, held=400, name="worker"),), main_pid=7)
+    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
+    record = world.run(60).record()
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    assert record.memory_kills is not None
+    assert record.memory_kills.count == 1
+    assert [(killed.name, killed.max_memory_used_mb) for killed in record.memory_kills.processes] == [("worker", 400)]
+
+
+def test_the_hosts_counter_is_used_if_the_groups_cannot_be_read() -> None:
+    world = World()
+    world.host_kills = lambda at: 41 if at > 30 else 40
+    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, name="worker"),), main_pid=7)
+    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
+    record = world.run(60).record()
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+
+
+def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=980),), main_pid=7)
+    record = world.run(60).record("failure", 137)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
+
+
+@pytest.mark.parametrize("ends", [60.5, 64.0])
+def test_low_memory_in_readings_of_the_processes_does_not_exclude_a_memory_kill(ends: float) -> None:
+    record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+    assert record.likely_out_of_memory is None
+
+
+def test_hits_of_the_limit_that_only_the_task_stats_have_stay_evidence() -> None:
+    found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
+    record = World().run(60).record("unknown", None, **found)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "memory-at-limit")
+
+
+def test_a_low_mark_of_the_whole_batch_excludes_a_memory_kill() -> None:
+    world = World()
+    world.group = lambda at: group(used=100, peak=120, is_empty=at >= 2)
+    record = world.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
+    assert record.metrics.memory_peak_source == "kernel"
+    assert record.likely_out_of_memory is False
+
+
+def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
+    world = World()
+    world.cost_ns = 20_000_000
+    world.group = lambda at: group(used=round(100 + at), peak=round(100 + at))
+    record = world.run(60).record()
+    assert 10 <= world.process_reads <= 16
+    assert record.sampling is not None
+    assert record.sampling.samples == 60
+
+
+def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
+    world = World()
+    world.cost_ns = 20_000_000
+    world.run(1)
+    world.collector.tick(force=True)
+    assert world.process_reads == 2
+    assert world.exit_waiter.watched == (7,)
+
+
+def test_the_thread_waits_for_the_groups_events() -> None:
+    world = World()
+    world.group = lambda _: group()
+    world.run(1)
+    assert world.exit_waiter.watched_files == (42,)
+    assert World().run(1).exit_waiter.watched_files == ()
+
+
+def test_an_unreadable_group_is_tried_a_few_times() -> None:
+    world = World().run(60)
+    assert world.attempts == [7] * 5
+
+
+def test_a_replaced_container_continues_the_totals() -> None:
+    world = World().run(20)
+    world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 20) / 2, held=50),), main_pid=8)
+    record = world.run(40).record(metrics=Metrics())
+    assert record.metrics.cpu_seconds == pytest.approx(20.0)
+    assert record.metrics.max_memory_used_mb == 100
+    assert [(shown.count, shown.max_memory_used_mb) for shown in record.processes] == [(2, 100)]
+
+
+def test_where_no_process_is_visible_the_record_is_as_before() -> None:
+    world = World()
+    world.snapshot = lambda _: ProcessSnapshot()
+    assert world.run(30).record() == base()
+
+
+def test_the_record_of_another_container_gets_no_numbers() -> None:
+    world = World().run(10)
+    other = replace(base(), container=Container(name="other"))
+    assert world.collector.add_to_record(other) == with_source(other, "processes")
+
+
+def test_the_same_container_wakes_the_thread_once() -> None:
+    world = World()
+    for _ in range(3):
+        world.collector.on_batch_started(BATCH)
+    assert world.exit_waiter.wakes == 1
+
+
+def test_the_aggregates_take_constant_memory() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2), process(round(at), held=round(at) % 900, name=f"job-{round(at) % 700}")),
+        ended=(process(round(at) - 1, name="job"),),
+        missed_pids=1,
+        main_pid=7,
+    )
+    world.host_kills = lambda at: 40 + round(at) // 100
+    sizes_bytes = []
+    tracemalloc.start()
+    try:
+        for hours in (1, 3):
+            world.run(hours * 3600)
+            sizes_bytes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes_bytes[1] - sizes_bytes[0] < 100_000
+
+
+def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
+    coarse = Series(
+        started_at="2025-11-20T00:53:20.000Z",
+        step_ms=1000,
+        vcpu_used=(0.4,) * 60,
+        memory_used_mb=(90.0,) * 60,
+        gpu_utilization_percent=(7.0,) * 60,
+    )
+    record = World().run(60).record(series=coarse)
+    assert record.series == replace(coarse, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
+    assert record.metrics.max_memory_used_at == "2025-11-20T00:53:21.000Z"
+
+
+def test_a_checkpoint_has_no_series() -> None:
+    assert World().run(60).record("running", None).series is None
+
+
+def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> None:
+    record = World().run(5).record(task_size=TaskSize(vcpu=0.5), sampling=Sampling(samples=0))
+    assert record.series is not None
+    assert record.series.vcpu_used == (0.5,) * 5
+    assert record.metrics.vcpu_saturated_percent == 100
+    assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
+
+
+def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> None:
+    world = World().run(30)
+    world.collector.start()  # the fake waiter refuses to wait, which ends the thread
+    world.collector.stop(10)
+    record = world.record()
+    assert [shown.name for shown in record.processes] == ["job"]
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.memory_used_mb.avg == 90
+    (warning,) = warnings(record)
+    assert "The collection of process values stopped at 2025-" in warning
+    checkpoint = world.record("running", None)
+    assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))

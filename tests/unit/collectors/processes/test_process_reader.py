@@ -1,0 +1,319 @@
+"""The process source on folders that look like /proc, with texts recorded from Linux 5.10 and 6.18."""
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.collectors.processes.discovery import is_in_container
+from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
+from profiler.readers.linux import proc
+from tests.fakes import FakeClock
+
+KIB_PER_MIB = 1024
+BATCH, OTHER = "c0ffee" * 10 + "abcd", "deadbe" * 10 + "abcd"
+V1 = "12:pids:/ecs/0123/{id}\n4:memory:/ecs/0123/{id}\n1:name=systemd:/ecs/0123/{id}\n0::/\n"
+V2_PRIVATE = "0::/../{id}\n"
+V2_SYSTEMD = "0::/ecstasks.slice/ecstasks-0123.slice/docker-{id}.scope\n"
+FARGATE = "9:memory:/ecs/aa11/{id}\n"
+
+
+class FakeProc:
+    """A folder like /proc whose processes come, change and go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.cpu_ns: dict[int, int] = {}
+        self.newest_id = 1
+        self.given(1)
+
+    def given(self, pid: int) -> None:
+        self.newest_id = pid
+        (self.folder / "loadavg").write_text(f"0.02 0.10 0.09 2/184 {pid}\n")
+
+    def process(
+        self,
+        pid: int,
+        *,
+        name: str = "python3",
+        docker_id: str = BATCH,
+        cgroup: str = V1,
+        parent: int = 0,
+        state: str = "S",
+        started: int = 1000,
+        faults: int = 10,
+        rss: int = 100,
+        anonymous: int | None = None,
+        mark: int | None = None,
+        cpu_ticks: int = 0,
+        children_ticks: int = 0,
+        threads: int = 1,
+        arguments: tuple[str, ...] = (),
+        ending: bool = False,
+    ) -> None:
+        """Sizes are in MiB."""
+        folder = self.folder / str(pid)
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup").write_text(cgroup.format(id=docker_id))
+        (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in (name, *arguments)))
+        flags = 4194304 | 4 * ending
+        fields = [state, parent, 7, 7, 0, -1, flags, faults, 0, 0, 0, cpu_ticks, 0, children_ticks, 0, 20, 0, threads]
+        fields += [0, started, 3133440, rss * 256, 18446744073709551615, *[0] * 27]
+        (folder / "stat").write_text(f"{pid} ({name}) " + " ".join(map(str, fields)) + "\n")
+        status = f"Name:\t{name}\nState:\t{state}\nPid:\t{pid}\n"
+        if state != "Z":
+            anonymous = rss if anonymous is None else anonymous
+            status += f"VmHWM:\t{(mark or rss) * KIB_PER_MIB} kB\nVmRSS:\t{rss * KIB_PER_MIB} kB\n"
+            status += f"RssAnon:\t{anonymous * KIB_PER_MIB} kB\n"
+        (folder / "status").write_text(status + f"Threads:\t{threads}\nSigIgn:\t0000000000000000\n")
+
+    def gone(self, pid: int) -> None:
+        for path in (self.folder / str(pid)).iterdir():
+            path.write_text("")  # who has it open can read nothing any more, as in /proc
+            path.unlink()
+        (self.folder / str(pid)).rmdir()
+
+    def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
+        return ContainerProcesses(
+            docker_id,
+            self.clock.monotonic_ns,
+            str(self.folder),
+            self.cpu_ns.get,
+            with_arguments=with_arguments,
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def pids(snapshot: ProcessSnapshot) -> list[int]:
+    return [process.pid for process in snapshot.processes]
+
+
+@pytest.mark.parametrize("cgroup", [V1, V2_PRIVATE, V2_SYSTEMD])
+def test_a_containers_processes_are_those_in_its_control_group(machine: FakeProc, cgroup: str) -> None:
+    machine.process(1, name="pause", docker_id=OTHER, cgroup=cgroup)
+    machine.process(7, cgroup=cgroup)
+    machine.process(8, cgroup=cgroup, parent=7, started=1001)
+    machine.process(30, name="task-profiler", docker_id=OTHER, cgroup=cgroup)
+    snapshot = machine.source().read()
+    assert (pids(snapshot), snapshot.main_pid, snapshot.ended) == ([7, 8], 7, ())
+
+
+def test_an_id_that_begins_like_another_is_not_taken_for_it(machine: FakeProc) -> None:
+    machine.process(7, docker_id="aa11-123", cgroup=FARGATE)
+    machine.process(8, docker_id="aa11-1234567890", cgroup=FARGATE)
+    assert pids(machine.source("aa11-123").read()) == [7]
+    assert is_in_container(str(machine.folder / "8"), "aa11-1234567890")
+
+
+def test_processes_below_the_containers_own_group_are_its_processes(machine: FakeProc) -> None:
+    machine.process(7, cgroup="0::/../{id}/worker\n")
+    assert pids(machine.source().read()) == [7]
+
+
+def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
+    machine.process(7, rss=100, anonymous=80, mark=900, cpu_ticks=150, children_ticks=20, threads=3)
+    machine.cpu_ns[7] = 1_503_000_000
+    (process,) = machine.source().read().processes
+    assert (process.name, process.own_cpu_ns, process.children_cpu_ns) == ("python3", 1_503_000_000, 200_000_000)
+    mib = 2**20
+    assert (process.rss_bytes, process.share_bytes, process.peak_bytes) == (100 * mib, 100 * mib, 900 * mib)
+    assert process.threads == 3
+
+
+def test_among_several_a_share_is_the_anonymous_memory(machine: FakeProc) -> None:
+    machine.process(7, rss=100, anonymous=80)
+    source = machine.source()
+    assert [process.share_bytes for process in source.read().processes] == [100 * 2**20]
+    machine.process(8, rss=50, anonymous=20, parent=7)
+    machine.given(8)
+    assert [process.share_bytes for process in source.read().processes] == [80 * 2**20, 20 * 2**20]
+    machine.gone(8)
+    assert pids(source.read()) == [7]
+    assert [process.share_bytes for process in source.read().processes] == [100 * 2**20]
+
+
+def test_cpu_time_between_two_ticks_of_the_kernel_is_seen(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.cpu_ns[7] = 1_000
+    source = machine.source()
+    source.read()
+    machine.cpu_ns[7] = 4_000
+    assert [process.own_cpu_ns for process in source.read().processes] == [4_000]
+
+
+def test_a_risen_mark_is_read_because_memory_faults(machine: FakeProc) -> None:
+    machine.process(7, faults=10, rss=100)
+    source = machine.source()
+    source.read()
+    machine.process(7, faults=900, rss=100, mark=700)
+    assert [process.peak_bytes for process in source.read().processes] == [700 * 2**20]
+
+
+def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.process(8, rss=300, parent=7, name="worker")
+    machine.given(8)
+    source = machine.source()
+    source.read()
+    machine.process(8, state="Z", rss=0, parent=7, name="worker")
+    snapshot = source.read()
+    assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [("worker", 300 * 2**20)]
+    assert [process.rss_bytes for process in snapshot.processes] == [100 * 2**20, None]
+    machine.gone(8)
+    snapshot = source.read()
+    assert (snapshot.ended, pids(snapshot)) == ((), [7])
+
+
+def test_a_process_that_vanishes_at_once_is_reported_too(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.process(8, rss=300, parent=7)
+    source = machine.source()
+    source.read()
+    machine.gone(8)
+    assert [process.pid for process in source.read().ended] == [8]
+    assert source.read().ended == ()
+
+
+def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.given(7)
+    source = machine.source()
+    assert source.read().missed_pids == 0
+    machine.process(10, parent=7)
+    machine.given(12)
+    assert source.read().missed_pids == 4
+    assert source.read().missed_pids == 0
+
+
+@pytest.mark.parametrize("cgroup", [V1, "4:memory:/\n0::/\n"])
+def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup: str) -> None:
+    """Giving back much memory takes a while; cgroup v1 shows the process in no container meanwhile."""
+    machine.process(7)
+    machine.given(7)
+    source = machine.source()
+    source.read()
+    machine.process(8, parent=7, state="R", rss=0, ending=True, cgroup=cgroup)
+    machine.given(8)
+    snapshot = source.read()
+    assert (snapshot.ended, snapshot.missed_pids) == ((), 1)
+    machine.process(8, parent=7, state="Z", rss=0, ending=True, cgroup=cgroup)
+    snapshot = source.read()
+    assert (snapshot.ended, snapshot.missed_pids) == ((), 0)
+
+
+def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.process(8, rss=300, parent=7)
+    source = machine.source()
+    source.read()
+    machine.process(8, rss=0, parent=7, state="R", ending=True)
+    assert [process.rss_bytes for process in source.read().ended] == [300 * 2**20]
+    machine.process(8, rss=0, parent=7, state="Z", ending=True)
+    assert source.read().ended == ()
+
+
+def test_a_new_process_of_another_container_does_not_count_as_missed(machine: FakeProc) -> None:
+    machine.process(7)
+    machine.given(7)
+    source = machine.source()
+    source.read()
+    machine.process(8, docker_id=OTHER)
+    machine.given(8)
+    assert source.read().missed_pids == 0
+
+
+def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
+    machine.process(7)
+    source = machine.source()
+    source.read()
+    machine.process(8, parent=7)
+    assert pids(source.read()) == [7]
+    machine.clock.advance(61)
+    assert pids(source.read()) == [7, 8]
+
+
+def test_without_the_kernels_last_id_every_reading_scans(machine: FakeProc) -> None:
+    (machine.folder / "loadavg").unlink()
+    machine.process(7)
+    source = machine.source()
+    source.read()
+    machine.process(8, parent=7)
+    snapshot = source.read()
+    assert (pids(snapshot), snapshot.missed_pids) == ([7, 8], 0)
+
+
+def test_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
+    machine.process(7, rss=100, cpu_ticks=500)
+    source = machine.source()
+    source.read()
+    machine.gone(7)
+    machine.process(7, rss=5, started=9000)
+    snapshot = source.read()
+    assert [process.started_ticks for process in snapshot.ended] == [1000]
+    machine.clock.advance(61)
+    assert [process.started_ticks for process in source.read().processes] == [9000]
+
+
+def test_the_first_process_is_the_eldest_that_came_from_outside(machine: FakeProc) -> None:
+    machine.process(20, started=500, parent=0)
+    machine.process(7, started=900, parent=0)
+    machine.process(21, started=400, parent=20)
+    assert machine.source().read().main_pid == 20
+
+
+def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
+    machine.process(7, arguments=("job.py", "--day", "1"))
+    assert [process.arguments for process in machine.source().read().processes] == [()]
+    source = machine.source(with_arguments=True)
+    assert [process.arguments for process in source.read().processes] == [("job.py", "--day", "1")]
+
+
+def test_the_name_has_the_script_and_no_arguments(machine: FakeProc) -> None:
+    machine.process(7, name="bash", arguments=("run.sh", "secret"), faults=1)
+    source = machine.source()
+    assert [process.name for process in source.read().processes] == ["bash run.sh"]
+    machine.process(7, name="python3", arguments=("job.py", "--token", "secret"), faults=2)
+    assert [process.name for process in source.read().processes] == ["python3 job.py"]
+    with_arguments = machine.source(with_arguments=True)
+    assert [process.name for process in with_arguments.read().processes] == ["python3"]
+
+
+def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> None:
+    machine.process(1, docker_id=OTHER)
+    assert machine.source().read() == ProcessSnapshot()
+    assert (
+        ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere")).read()
+        == ProcessSnapshot()
+    )
+
+
+def test_many_processes_are_followed_without_keeping_all_their_files_open(machine: FakeProc) -> None:
+    for pid in range(2, 302):
+        machine.process(pid, started=pid)
+    before = len(proc.all_pids("/proc/self/fd"))
+    source = machine.source()
+    assert len(source.read().processes) == 300
+    assert len(source.read().processes) == 300
+    assert len(proc.all_pids("/proc/self/fd")) - before == 200
+    source.close()
+    assert len(proc.all_pids("/proc/self/fd")) == before
+
+
+@given(st.text(string.printable, max_size=30), st.integers(1, 2**22), st.integers(0, 2**40))
+def test_any_name_of_a_command_can_be_read(name: str, pid: int, ticks: int) -> None:
+    fields = ["R", 1, *[0] * 9, ticks, 0, 0, 0, 20, 0, 1, 0, 77, 0, 5, *[0] * 28]
+    stat = proc.parse_stat(f"{pid} ({name}) {' '.join(map(str, fields))}\n".encode())
+    assert stat is not None
+    assert (stat.name, stat.state, stat.cpu_ticks, stat.started_ticks, stat.resident_pages) == (name, "R", ticks, 77, 5)
+
+
+@given(st.binary())
+def test_any_command_line_can_be_read(text: bytes) -> None:
+    assert all(isinstance(word, str) for word in proc.parse_arguments(text))

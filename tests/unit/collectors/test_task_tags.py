@@ -1,0 +1,62 @@
+"""The tags of the task: one request in the background, and its result in the record."""
+
+import threading
+from collections.abc import Mapping
+
+from profiler.collectors.task_tags import TaskTags
+from profiler.core.background import BackgroundCall
+from profiler.core.clock import SystemClock
+from profiler.readers import Unavailable
+from profiler.record.model import Container, Monitor, Record
+from tests.waiting import wait_until
+
+CHECKPOINT = Record(task_id="1", container=Container(name="batch"), status="running", monitor=Monitor(warnings=("a.",)))
+REPORT = Record(task_id="1", container=Container(name="batch"), status="success", monitor=Monitor(warnings=("a.",)))
+
+
+def after_answer(answer: Mapping[str, str] | Unavailable, record: Record = REPORT) -> Record:
+    request: BackgroundCall[Mapping[str, str] | Unavailable] = BackgroundCall(lambda: answer, SystemClock(), 10)
+    assert request.result() == answer
+    return TaskTags(request).add_to_record(record)
+
+
+def warnings(record: Record) -> tuple[str, ...]:
+    assert record.monitor is not None
+    return record.monitor.warnings
+
+
+def test_the_tags_are_in_reports_and_checkpoints() -> None:
+    for record in (CHECKPOINT, REPORT):
+        found = after_answer({"team": "data"}, record)
+        assert (found.tags, warnings(found)) == ({"team": "data"}, ("a.",))
+
+
+def test_a_task_without_tags_has_neither_tags_nor_a_warning() -> None:
+    for record in (CHECKPOINT, REPORT):
+        assert after_answer({}, record) == record
+
+
+def test_a_failure_is_one_warning() -> None:
+    found = after_answer(Unavailable("/taskWithTags answered HTTP 429"))
+    assert found.tags is None
+    assert warnings(found) == ("a.", "The task's tags are missing: /taskWithTags answered HTTP 429.")
+
+
+def test_nothing_waits_for_a_request_that_hangs() -> None:
+    over, sent = threading.Event(), []
+
+    def hang() -> Mapping[str, str] | Unavailable:
+        sent.append(threading.current_thread())
+        over.wait(30)
+        return {}
+
+    tags = TaskTags(BackgroundCall(hang, SystemClock(), 0))
+    assert tags.add_to_record(CHECKPOINT) == CHECKPOINT
+    assert warnings(tags.add_to_record(REPORT))[1:] == (
+        "The task's tags are missing: /taskWithTags had not answered when the run ended.",
+    )
+    assert not over.is_set()
+    wait_until(lambda: sent, 10, "the request")
+    assert len(sent) == 1
+    assert sent[0].daemon
+    over.set()

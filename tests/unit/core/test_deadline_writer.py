@@ -1,0 +1,122 @@
+"""Output that may not be read."""
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from profiler.core.deadline_writer import Output
+from tests.pipes import Pipe
+from tests.waiting import wait_until
+
+LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    with Pipe() as opened:
+        yield opened
+
+
+def read_all(pipe: Pipe, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        found += os.read(pipe.read_end, size - len(found))
+    return found
+
+
+def test_a_full_pipe_drops_lines_and_counts_them(pipe: Pipe) -> None:
+    pipe.fill()
+    output = Output(pipe.write_end, patience_seconds=0)
+    assert [output.write(b"%d\n" % number) for number in range(4)] == [
+        "takes no more bytes because nothing reads it"
+    ] * 4
+    assert not output.is_idle
+    assert output.drain(0), "nothing has to be kept"
+    pipe.drop_filling()
+    wait_until(lambda: output.is_idle, 60, "the output")
+    output.write(b"after\n")
+    wait_until(lambda: output.is_idle, 60, "the output")
+    assert pipe.read_lines() == [b"0", b"after"]
+    assert output.dropped == 3
+
+
+def test_a_line_that_was_begun_is_completed_before_the_next(pipe: Pipe) -> None:
+    output = Output(pipe.write_end, patience_seconds=0)
+    output.write(LONG)
+    assert select.select([pipe.read_end], [], [], 60)[0], "a part of the line is in the pipe"
+    assert output.write(b"dropped\n") is not None
+    output.keep(b"kept\n")
+    assert not output.drain(0)
+    assert read_all(pipe, len(LONG)) == LONG
+    assert output.drain(60)
+    assert pipe.read_lines() == [b"kept"]
+    assert output.write(b"taken\n") in (None, "takes no more bytes because nothing reads it")
+    wait_until(lambda: output.is_idle, 60, "the output")
+    assert pipe.read_lines() == [b"taken"]
+
+
+def test_lines_of_many_threads_do_not_mix(pipe: Pipe) -> None:
+    output = Output(pipe.write_end, patience_seconds=60)
+    lines = [b"%d" % number * 9000 + b"\n" for number in range(9)]
+    threads = [threading.Thread(target=output.write, args=(line,)) for line in lines]
+    for thread in threads:
+        thread.start()
+    found = read_all(pipe, sum(map(len, lines)))
+    for thread in threads:
+        thread.join()
+    assert sorted(found.splitlines(keepends=True)) == lines
+    assert output.dropped == 0
+
+
+def test_a_descriptor_that_is_not_blocking_is_waited_for(pipe: Pipe) -> None:
+    os.set_blocking(pipe.write_end, False)
+    output = Output(pipe.write_end, patience_seconds=0)
+    output.write(LONG)
+    assert read_all(pipe, len(LONG)) == LONG
+    wait_until(lambda: output.is_idle, 60, "the output")
+
+
+def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
+    ours, theirs = os.pipe()
+    output = Output(theirs, patience_seconds=0)
+    output.write(LONG)
+    assert select.select([ours], [], [], 60)[0]
+    os.close(ours)  # the write fails in the middle of the line
+    wait_until(lambda: output.is_idle, 60, "the output")
+    with Pipe() as pipe:
+        os.dup2(pipe.write_end, theirs)
+        output.keep(b"next\n")
+        wait_until(lambda: output.is_idle, 60, "the output")
+        assert pipe.read_lines() == [b"", b"next"]
+    os.close(theirs)
+
+
+def test_an_output_that_is_closed_is_a_reason() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    assert Output(write, 60).write(b"line\n") == "cannot be written (Broken pipe)"
+    os.close(write)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_lines_are_written_if_no_thread_can_be_started(pipe: Pipe) -> None:
+    output = Output(pipe.write_end)
+    assert output.write(b"one\n") is None
+    assert output.keep(b"two\n") is None
+    assert output.drain(0)
+    assert pipe.read_lines() == [b"one", b"two"]
+
+
+def test_nobody_waits_for_an_output_that_is_known_not_to_be_read(pipe: Pipe) -> None:
+    """Only the first line waits: for each of them it would take longer than a test may."""
+    pipe.fill()
+    output = Output(pipe.write_end, patience_seconds=0.5)
+    lines = [b"%d" % number for number in range(1000)]
+    for line in lines:
+        assert output.keep(line + b"\n") is not None
+    pipe.drop_filling()
+    assert output.drain(60)
+    assert pipe.read_lines() == lines

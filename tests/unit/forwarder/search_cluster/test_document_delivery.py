@@ -1,0 +1,354 @@
+"""Delivery to a cluster with the failures that real clusters have."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.delivery_errors import DeliveryError, SearchClusterError
+from forwarder.documents import Document
+from forwarder.function_settings import ForwarderSettings
+from forwarder.invocation import RESERVED_SECONDS
+from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, Delivery, DeliveryResult
+from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, SqsFailureStore, message_body
+from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from forwarder.subscription import Counts, LogEvent, Payload, forward
+from tests.fakes import FakeInvocationTime
+
+Answer = Callable[[Sequence[Document]], list[ItemResult]]
+
+
+class FakeCluster:
+    """Answers each request with the next item of its script, and repeats the last one; keeps the written documents."""
+
+    def __init__(self, *script: Answer) -> None:
+        self._script = list(script)
+        self.requests: list[list[str]] = []
+        self.taken: dict[str, Document] = {}
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        raise NotImplementedError
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        assert timeout_seconds >= 1
+        self.requests.append([document.id for document in documents])
+        answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        results = answer(documents)
+        for document, result in zip(documents, results, strict=True):
+            if not result.is_failed:
+                self.taken[document.id] = document
+        return results
+
+
+def documents(count: int) -> list[Document]:
+    return [Document(index="task-reports-2026.03", id=str(number), fields={"n": number}) for number in range(count)]
+
+
+def takes_all(batch: Sequence[Document]) -> list[ItemResult]:
+    return [ItemResult(status=200) for _ in batch]
+
+
+def fails(status: int | None) -> Answer:
+    def answer(_batch: Sequence[Document]) -> list[ItemResult]:
+        raise SearchClusterError(f"HTTP {status}", status=status)
+
+    return answer
+
+
+def items(**statuses: int) -> Answer:
+    """Return a script item with a status for each document id, and 200 for all others."""
+    return lambda batch: [
+        ItemResult(status=status, reason="because" if status >= 300 else None)
+        for status in (statuses.get(f"n{document.id}", 200) for document in batch)
+    ]
+
+
+def deliver(cluster: FakeCluster, count: int = 3, seconds: float = 60) -> tuple[DeliveryResult, FakeInvocationTime]:
+    time = FakeInvocationTime(seconds)
+    return Delivery(cluster, time, lambda: 1.0).deliver(documents(count)), time
+
+
+def test_documents_go_in_bounded_requests() -> None:
+    cluster = FakeCluster(takes_all)
+    delivered, time = deliver(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
+    assert delivered == DeliveryResult(indexed=MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
+    assert sorted(len(request) for request in cluster.requests) == [
+        5,
+        MAX_DOCUMENTS_PER_REQUEST,
+        MAX_DOCUMENTS_PER_REQUEST,
+    ]
+    assert time.pauses == []
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504, None])
+def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) -> None:
+    cluster = FakeCluster(fails(status), fails(status), fails(status), takes_all)
+    delivered, time = deliver(cluster)
+    assert delivered.indexed == 3
+    assert time.pauses == [0.4, 0.8, 1.6]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 0, 500])
+def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
+    cluster = FakeCluster(fails(status))
+    with pytest.raises(SearchClusterError, match=f"HTTP {status}"):
+        deliver(cluster)
+    assert len(cluster.requests) == 1
+
+
+def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
+    time = FakeInvocationTime(20)
+    with pytest.raises(DeliveryError, match="accepted no documents until the end"):
+        Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
+    assert time.left > RESERVED_SECONDS
+
+
+def test_without_time_no_request_is_begun() -> None:
+    cluster = FakeCluster(takes_all)
+    with pytest.raises(DeliveryError, match="time was used up"):
+        deliver(cluster, seconds=3.5)
+    assert cluster.requests == []
+
+
+def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() -> None:
+    def too_large_with_two(batch: Sequence[Document]) -> list[ItemResult]:
+        if any(document.id == "2" for document in batch):
+            raise SearchClusterError("HTTP 413", status=413)
+        return takes_all(batch)
+
+    cluster = FakeCluster(too_large_with_two)
+    delivered, _ = deliver(cluster, 5)
+    assert delivered.indexed == 4
+    (rejected,) = delivered.rejected
+    assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, None),
+        (403, "cluster_block_exception"),
+        (404, "index_not_found_exception"),
+        (400, "validation_exception"),
+        (400, "index_closed_exception"),
+        (500, None),
+    ],
+)
+def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(status: int, error: str | None) -> None:
+    def answer(batch: Sequence[Document]) -> list[ItemResult]:
+        failed = ItemResult(status=status, reason="because", error=error)
+        return [failed if document.id == "1" else ItemResult(status=200) for document in batch]
+
+    cluster = FakeCluster(answer)
+    with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
+        deliver(cluster)
+    assert sorted(cluster.taken) == ["0", "2"]
+
+
+def test_of_a_poison_document_all_that_is_known_is_put_aside() -> None:
+    document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
+    cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
+    (rejected,) = Delivery(cluster, FakeInvocationTime(), lambda: 0.5).deliver([document]).rejected
+    assert rejected.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
+
+
+def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
+    cluster = FakeCluster(items(n1=400))
+    delivered, time = deliver(cluster)
+    assert delivered.indexed == 2
+    assert [failure.reason for failure in delivered.rejected] == ["because"]
+    assert time.pauses == []
+
+
+def test_busy_items_are_tried_again_alone() -> None:
+    cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
+    delivered, _ = deliver(cluster)
+    assert delivered == DeliveryResult(indexed=3)
+    assert cluster.requests == [["0", "1", "2"], ["0", "2"], ["2"]]
+
+
+statuses = st.sampled_from([200, 201, 400, 409, 429, 503])
+
+
+@given(st.integers(1, 40), st.data())
+def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.DataObject) -> None:
+    refused: set[str] = set()
+
+    def any_answer(batch: Sequence[Document]) -> list[ItemResult]:
+        status = data.draw(st.sampled_from([None, 429, 413, 0]))
+        if status != 0 and data.draw(st.booleans()):
+            raise SearchClusterError("whole", status=status)
+        results = [ItemResult(status=data.draw(statuses), reason="r") for _ in batch]
+        refused.update(document.id for document, result in zip(batch, results, strict=True) if result.status == 400)
+        return results
+
+    cluster = FakeCluster(any_answer)
+    try:
+        delivered, _ = deliver(cluster, count, seconds=40)
+    except DeliveryError:
+        return
+    assert delivered.indexed == len(cluster.taken)
+    assert delivered.indexed + len(delivered.rejected) == count
+    assert refused.isdisjoint(cluster.taken)
+
+
+def test_the_bulk_lines_are_upserts_without_scripts() -> None:
+    action, body = (json.loads(line) for line in bulk_lines(documents(1)))
+    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
+    assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
+
+
+def test_a_bulk_answer_is_read_item_by_item() -> None:
+    error = {
+        "type": "mapper_parsing_exception",
+        "reason": "failed to parse field [x]",
+        "caused_by": {"type": "illegal_argument_exception", "reason": "bad"},
+    }
+    answer = {"errors": True, "items": [{"update": {"status": 201}}, {"update": {"status": 400, "error": error}}]}
+    first, second = bulk_results(answer, 2)
+    assert not first.is_failed
+    assert (
+        second.reason == "mapper_parsing_exception: failed to parse field [x], because illegal_argument_exception: bad"
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, {}, {"items": []}, {"items": [{"update": {}}]}, {"items": [5]}, {"items": [{"update": {"status": "201"}}]}],
+)
+def test_an_answer_that_does_not_fit_is_refused(answer: object) -> None:
+    with pytest.raises(ValueError, match="the response"):
+        bulk_results(answer, 1)
+
+
+class KeepingStore:
+    def __init__(self) -> None:
+        self.kept: list[Failure] = []
+
+    def keep(self, failures: list[Failure]) -> None:
+        self.kept += failures
+
+
+def test_one_payload_from_its_lines_to_the_counts() -> None:
+    record = '{"taskId":"1","container":{"name":"b"},"status":"success"}'
+    good = f'{{"time":"2026-03-01T10:00:03Z","type":"task.report","record":{record}}}'
+    broken = good.replace('"status":"success"', '"status":7')
+    rejected = good.replace('"taskId":"1"', '"taskId":"9"')
+    payload = Payload(
+        message_type="DATA_MESSAGE",
+        log_stream="ecs/b/1",
+        log_events=tuple(
+            LogEvent(str(number), 1, text) for number, text in enumerate(["hi", good, broken, rejected, "bye"])
+        ),
+    )
+    store = KeepingStore()
+    cluster = FakeCluster(
+        lambda batch: [ItemResult(status=400 if document.id == "9/b" else 200, reason="no") for document in batch]
+    )
+    counts = forward([payload], ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    assert counts == Counts(indexed=1, skipped=2, failed=2)
+    assert [failure.reason for failure in store.kept][1] == "no"
+    assert store.kept[0].document == broken
+    assert counts.as_response() == {"indexed": 1, "skipped": 2, "failed": 2}
+
+
+def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
+    payload = Payload(log_stream="ecs/b/1", log_events=(LogEvent("e1", 1, "hi"), LogEvent("", 1, "no id")))
+    cluster = FakeCluster(takes_all)
+    settings = ForwarderSettings(forward_log_lines=True)
+    store = KeepingStore()
+    counts = forward([payload], settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    assert counts == Counts(indexed=1, failed=1)
+    assert set(cluster.taken) == {"e1"}
+    assert store.kept == [Failure("no id", "The log event has no id of at most 512 bytes.")]
+
+
+MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON
+
+
+@given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
+def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason: str, some: str, length: int) -> None:
+    for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
+        body = message_body(Failure(document, reason))
+        size = len(body.encode())
+        assert size <= MAX_MESSAGE_BYTES
+        kept = json.loads(body)
+        assert set(kept) == {"document", "reason"}
+        if kept != {"document": document, "reason": reason}:
+            text = document if isinstance(document, str) else msgspec.json.encode(document).decode()
+            assert text.startswith(kept["document"])
+            assert kept["reason"] == f"{reason[:1000]} (the document is truncated)"
+            is_whole = kept["document"] == text  # the reason alone was too long
+            assert is_whole or size > MAX_MESSAGE_BYTES - MAX_BYTES_PER_CHARACTER
+
+
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("\ufffe\uffff\x00\x1f\x7f\\u")))
+def test_a_message_to_the_queue_holds_no_character_that_sqs_refuses(text: str) -> None:
+    body = message_body(Failure(text, text))
+    assert json.loads(body) == {"document": text, "reason": text}
+    assert re.fullmatch("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*", body)
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "\uffff", "😀"])
+def test_a_document_is_cut_between_two_characters(character: str) -> None:
+    body = message_body(Failure(character * 300_000, "too large"))
+    assert MAX_MESSAGE_BYTES - MAX_BYTES_PER_CHARACTER < len(body.encode()) <= MAX_MESSAGE_BYTES
+    assert set(json.loads(body)["document"]) == {character}
+
+
+class FakeQueue:
+    """Accepts batches as SQS does: ten messages, one mebibyte together. Refuses single messages with this code."""
+
+    def __init__(self, refuses: str | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self._refuses = refuses
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+        bodies = [entry["MessageBody"] for entry in Entries]
+        assert 1 <= len({entry["Id"] for entry in Entries}) == len(Entries) <= 10
+        assert sum(len(body.encode()) for body in bodies) <= 1024 * 1024
+        self.batches.append(bodies)
+        return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
+
+
+def test_failures_go_to_the_queue_ten_at_a_time() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([Failure(f"line {number}", "why") for number in range(25)])
+    assert [len(batch) for batch in queue.batches] == [10, 10, 5]
+    assert json.loads(queue.batches[2][-1]) == {"document": "line 24", "reason": "why"}
+
+
+def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([Failure("é" * 300_000, "too large")] * 9)
+    assert [len(batch) for batch in queue.batches] == [4, 4, 1]
+
+
+def test_no_failures_need_no_request() -> None:
+    queue = FakeQueue()
+    SqsFailureStore("https://queue", queue).keep([])
+    assert queue.batches == []
+
+
+def test_a_message_that_the_queue_does_not_take_is_an_error() -> None:
+    with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
+        SqsFailureStore("https://queue", FakeQueue("InternalError")).keep([Failure("x", "y")])
+
+
+def test_a_queue_that_takes_nothing_is_an_error() -> None:
+    import botocore.exceptions  # noqa: PLC0415  only this test needs it
+
+    class Broken:
+        def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+            raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
+
+    with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
+        SqsFailureStore("https://queue", Broken()).keep([Failure("x", "y")])

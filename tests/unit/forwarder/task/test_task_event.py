@@ -1,0 +1,561 @@
+"""Events of stopped tasks: parsing, outcome, and the choice of the batch. The events have the shape of real ones."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.task.batch_log_stream import LogStream, batch_container, identify_containers
+from forwarder.task.task_event import EventContainer, StoppedTask, parse_stopped_task
+from forwarder.task.task_outcome import determine_outcome, judge
+from profiler.record.run_outcome import EndStatus, StopCategory
+
+ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
+EVENT: dict[str, Any] = {
+    "version": "0",
+    "id": "ee44ff40",
+    "detail-type": "ECS Task State Change",
+    "source": "aws.ecs",
+    "account": "111122223333",
+    "time": "2026-03-01T10:12:56Z",
+    "region": "us-west-2",
+    "detail": {
+        "taskArn": ARN,
+        "clusterArn": "arn:aws:ecs:us-west-2:111122223333:cluster/jobs",
+        "taskDefinitionArn": "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly:5",
+        "availabilityZone": "us-west-2b",
+        "containers": [
+            {"name": "log_router", "exitCode": 0, "lastStatus": "STOPPED", "image": "aws-for-fluent-bit:2", "cpu": "0"},
+            {
+                "containerArn": "arn:aws:ecs:us-west-2:111122223333:container/jobs/4dd5/0fee",
+                "exitCode": 1,
+                "lastStatus": "STOPPED",
+                "name": "batch",
+                "image": "etl:7",
+                "imageDigest": "sha256:59",
+                "runtimeId": "4dd5-119",
+                "cpu": "0",
+            },
+        ],
+        "cpu": "2048",
+        "createdAt": "2026-03-01T10:11:07.314Z",
+        "desiredStatus": "STOPPED",
+        "executionStoppedAt": "2026-03-01T10:12:32.316Z",
+        "group": "family:nightly",
+        "launchType": "FARGATE",
+        "lastStatus": "STOPPED",
+        "pullStartedAt": "2026-03-01T10:11:19.058Z",
+        "startedAt": "2026-03-01T10:11:29.1Z",
+        "stoppedAt": "2026-03-01T10:12:56.341Z",
+        "startedBy": "chronos-schedule/nightly",
+        "stoppedReason": "Essential container in task exited",
+        "stopCode": "EssentialContainerExited",
+        "version": 5,
+    },
+}
+
+
+def event(**detail: Any) -> dict[str, Any]:
+    return {**EVENT, "detail": {**EVENT["detail"], **detail}}
+
+
+def task(**detail: Any) -> StoppedTask:
+    parsed = parse_stopped_task(event(**detail))
+    assert parsed is not None
+    return parsed
+
+
+def test_reads_an_ended_task() -> None:
+    parsed = task()
+    assert (parsed.id, parsed.cluster, parsed.family, parsed.revision) == (
+        ARN.rsplit("/", 1)[-1],
+        "jobs",
+        "nightly",
+        "5",
+    )
+    assert (parsed.region, parsed.account_id, parsed.launch_type) == ("us-west-2", "111122223333", "FARGATE")
+    assert parsed.duration_ms == 63216
+    assert not parsed.is_service_task
+    assert parsed.containers[1] == EventContainer(
+        name="batch",
+        arn="arn:aws:ecs:us-west-2:111122223333:container/jobs/4dd5/0fee",
+        image="etl:7",
+        image_digest="sha256:59",
+        runtime_id="4dd5-119",
+        exit_code=1,
+    )
+
+
+@pytest.mark.parametrize("status", ["PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING", None])
+def test_only_an_ended_task_counts(status: str | None) -> None:
+    assert parse_stopped_task(event(lastStatus=status)) is None
+
+
+@pytest.mark.parametrize("other", [None, {}, [], {"detail": None}, {"detail": {"lastStatus": "STOPPED"}}, "text"])
+def test_other_events_are_none(other: object) -> None:
+    assert parse_stopped_task(other) is None
+
+
+def test_an_end_before_the_start_gives_no_duration() -> None:
+    """startedAt is when the control plane saw the task running; a task that crashes at once ends before that."""
+    assert task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms is None
+    assert task(startedAt=None).duration_ms is None
+
+
+def test_the_time_in_which_ecs_puts_a_task_away_is_no_duration() -> None:
+    assert task(executionStoppedAt=None).duration_ms is None
+
+
+@pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
+def test_tasks_of_services_are_known(field: dict[str, str]) -> None:
+    assert task(**field).is_service_task
+
+
+odd = st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.lists(st.text(max_size=3), max_size=2)
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(EVENT["detail"])), odd), st.sets(st.sampled_from(sorted(EVENT["detail"])))
+)
+def test_any_subset_of_odd_fields_is_read_or_refused(changes: dict[str, Any], missing: set[str]) -> None:
+    detail = {key: value for key, value in {**EVENT["detail"], **changes}.items() if key not in missing}
+    parsed = parse_stopped_task({**EVENT, "detail": detail})
+    if parsed is not None:
+        chosen = identify_containers(None, parsed)
+        outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
+        assert outcome.verdict in {"success", "failure", "stopped", "unknown"}
+        assert parsed.duration_ms is None or parsed.duration_ms >= 0
+
+
+CASES: list[tuple[dict[str, Any], int | None, str | None, EndStatus, StopCategory, bool]] = [
+    ({}, 0, None, "success", "exit", False),
+    ({}, 1, None, "failure", "exit", False),
+    ({}, 137, "OutOfMemoryError: Container killed due to memory usage", "failure", "oom", True),
+    ({}, 137, "OutOfMemoryError: container killed due to memory usage", "failure", "oom", True),
+    ({}, 0, "OutOfMemoryError: Container killed due to memory usage", "success", "oom", True),
+    ({}, None, "OutOfMemoryError: Container killed due to memory usage", "failure", "oom", True),
+    ({}, 137, None, "failure", "exit", False),
+    ({}, None, None, "unknown", "unknown", False),
+    ({"stopCode": "UserInitiated", "stoppedReason": "Task stopped by user"}, 143, None, "stopped", "user", False),
+    ({"stopCode": None, "stoppedReason": "TASK STOPPED BY USER"}, 0, None, "stopped", "user", False),
+    ({"stopCode": "SpotInterruption", "stoppedReason": None}, 143, None, "stopped", "spot", False),
+    (
+        {"stopCode": "TerminationNotice", "stoppedReason": "Your Spot Task was interrupted."},
+        None,
+        None,
+        "stopped",
+        "spot",
+        False,
+    ),
+    ({"stopCode": None, "stoppedReason": "Your Spot Task was interrupted."}, None, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "SpotInterruption"}, 0, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "TerminationNotice"}, 143, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "Received a TERMINATION NOTICE"}, None, None, "stopped", "spot", False),
+    ({"stopCode": None, "stoppedReason": "UserInitiated"}, 143, None, "stopped", "user", False),
+    ({"stopCode": None, "stoppedReason": "userinitiated: deploy"}, 0, None, "stopped", "user", False),
+    (
+        {"stopCode": None, "stoppedReason": "Host EC2 (instance i-1) terminated."},
+        137,
+        None,
+        "stopped",
+        "infrastructure",
+        False,
+    ),
+    (
+        {
+            "stopCode": "ServiceSchedulerInitiated",
+            "stoppedReason": "Scaling activity initiated by (deployment ecs-svc/1)",
+        },
+        143,
+        None,
+        "stopped",
+        "scheduler",
+        False,
+    ),
+    (
+        {
+            "stopCode": "TaskFailedToStart",
+            "stoppedReason": "CannotPullContainerError: pull image manifest has been retried",
+        },
+        None,
+        None,
+        "failure",
+        "image",
+        False,
+    ),
+    (
+        {
+            "stopCode": "TaskFailedToStart",
+            "stoppedReason": "ResourceInitializationError: unable to pull secrets or registry auth",
+        },
+        None,
+        None,
+        "failure",
+        "resources",
+        False,
+    ),
+    (
+        {"stopCode": None, "stoppedReason": "Timeout waiting for network interface provisioning to complete."},
+        None,
+        None,
+        "failure",
+        "resources",
+        False,
+    ),
+    ({"stopCode": "TaskFailedToStart", "stoppedReason": "Something new"}, None, None, "failure", "unknown", False),
+    ({"stopCode": "InfrastructureHealth", "stoppedReason": None}, 0, None, "stopped", "infrastructure", False),
+    ({"stopCode": "infrastructurehealth"}, None, None, "stopped", "infrastructure", False),
+    (
+        {"stopCode": None, "stoppedReason": "ECS is performing maintenance on the underlying infrastructure."},
+        143,
+        None,
+        "stopped",
+        "infrastructure",
+        False,
+    ),
+    (
+        {"stopCode": None, "stoppedReason": "Task failed ELB health checks in (target-group arn:aws:x)"},
+        0,
+        None,
+        "stopped",
+        "scheduler",
+        False,
+    ),
+    (
+        {"stopCode": "ServiceSchedulerInitiated"},
+        137,
+        "OutOfMemoryError: Container killed due to memory usage",
+        "stopped",
+        "scheduler",
+        True,
+    ),
+    *(
+        ({"stopCode": None, "stoppedReason": stated}, None, own, "failure", "resources", False)
+        for stated, own in (
+            ("Essential container in task exited", "CannotCreateContainerError: Error response from daemon: x"),
+            (None, "DockerTimeoutError: Could not transition to started; timed out after waiting 3m0s"),
+            (None, "ContainerRuntimeError: failed to create container task"),
+            ("Fetching secret data from SSM Parameter Store in us-west-2: invalid parameters: /db", None),
+            ("Unexpected EC2 error while attempting to Create Network Interface in subnet 'subnet-0'", None),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("detail", "exit_code", "reason", "verdict", "category", "oom"), CASES)
+def test_verdicts(
+    detail: dict[str, Any],
+    exit_code: int | None,
+    reason: str | None,
+    verdict: EndStatus,
+    category: StopCategory,
+    *,
+    oom: bool,
+) -> None:
+    batch = EventContainer(name="batch", exit_code=exit_code, reason=reason)
+    outcome = determine_outcome(task(**detail), batch)
+    assert (outcome.verdict, outcome.category, outcome.out_of_memory) == (verdict, category, oom)
+    assert outcome.exit_code == exit_code
+
+
+GENERIC = "Essential container in task exited"
+OOM = "OutOfMemoryError: Container killed due to memory usage"
+CANNOT_PULL = "CannotPullContainerError: pull image manifest has been retried 5 time(s)"
+
+
+@pytest.mark.parametrize(
+    ("stated", "batch", "others", "expected"),
+    [
+        (GENERIC, None, {}, None),
+        (f"{GENERIC}.", None, {}, None),
+        (None, GENERIC, {}, None),
+        (GENERIC, OOM, {"proxy": CANNOT_PULL}, OOM),
+        ("Task stopped by user", OOM, {}, OOM),
+        ("Task stopped by user", None, {"proxy": OOM}, "Task stopped by user"),
+        (GENERIC, None, {"proxy": CANNOT_PULL}, f"proxy: {CANNOT_PULL}"),
+        ("Task failed to start", None, {"proxy": CANNOT_PULL}, f"proxy: {CANNOT_PULL}"),
+        ("Task failed to start", None, {}, "Task failed to start"),
+        (GENERIC, None, {"task-monitor": OOM}, None),
+    ],
+)
+def test_the_most_specific_reason(
+    stated: str | None, batch: str | None, others: dict[str, str], expected: str | None
+) -> None:
+    listed = [{"name": "batch", "exitCode": 1, "reason": batch}]
+    listed += [{"name": name, "reason": reason} for name, reason in others.items()]
+    parsed = task(stoppedReason=stated, containers=listed)
+    outcome = determine_outcome(parsed, batch_container(parsed, "batch"), monitor="task-monitor")
+    assert outcome.reason == expected
+
+
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time of the years 1970 to 2200"),
+    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time of the years 1970 to 2200"),
+    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time of the years 1970 to 2200"),
+    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time of the years 1970 to 2200"),
+    ({"createdAt": 5}, "createdAt is not a text"),
+    (
+        {"stoppedReason": "half \ud800 a pair"},
+        "stoppedReason is not valid Unicode: half of a surrogate pair is replaced by U+FFFD",
+    ),
+    (
+        {"containers": [{"name": "batch", "exitCode": 2**70}]},
+        "container batch: exitCode is not an integer of 32 bits",
+    ),
+    ({"containers": [{"name": 5}]}, "containers[].name is not a text"),
+]
+
+
+@pytest.mark.parametrize(("detail", "flaw"), UNUSABLE)
+def test_a_value_that_cannot_be_used_is_absent_and_named(detail: dict[str, Any], flaw: str) -> None:
+    parsed = task(**detail)
+    assert parsed.flaws == (flaw,)
+    assert (parsed.family, parsed.pull_started_at) == ("nightly", task().pull_started_at)
+    for name in ("startedAt", "stoppedAt", "createdAt"):
+        if name in detail:
+            assert getattr(parsed, f"{name.removesuffix('At')}_at") is None
+
+
+def test_the_rest_of_a_text_with_a_lone_surrogate_is_kept() -> None:
+    assert task(stoppedReason="half \ud800 a pair").stopped_reason == "half \ufffd a pair"
+
+
+def test_an_ordinary_event_has_no_flaws() -> None:
+    assert task().flaws == ()
+    assert task(startedAt=None, stopCode=None).flaws == ()
+
+
+def test_an_injected_container_that_fails_is_not_the_batch() -> None:
+    failing = {"name": "aws-guardduty-agent-x1", "exitCode": 2, "reason": "CannotPullContainerError: x"}
+    parsed = task(containers=[failing, {"name": "batch", "exitCode": 0}])
+    chosen = identify_containers(None, parsed)
+    assert chosen.batch == "batch"
+    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).verdict == "success"
+
+
+def definition(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {"family": "nightly", "containerDefinitions": list(containers)}
+
+
+def container(name: str, **more: Any) -> dict[str, Any]:
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"}
+    return {"name": name, "image": "x", "logConfiguration": {"logDriver": "awslogs", "options": options}, **more}
+
+
+@pytest.mark.parametrize(
+    "monitor",
+    [
+        container("task-monitor", essential=False),
+        container("watch", essential=False, image="registry/task-profiler:1"),
+        container("watch", essential=False, command=["task-profiler", "monitor"]),
+    ],
+)
+def test_the_batch_is_the_essential_container_beside_the_monitor(monitor: dict[str, Any]) -> None:
+    parsed = task()
+    side = container("proxy", essential=False)
+    router = {"name": "log_router", "essential": True, "firelensConfiguration": {"type": "fluentbit"}}
+    chosen = identify_containers(definition(side, router, monitor, container("batch")), parsed)
+    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert chosen.batch_log == LogStream(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
+    assert chosen.monitor_log is not None
+    assert chosen.monitor_log.stream == f"ecs/{monitor['name']}/{parsed.id}"
+
+
+def test_the_monitors_own_setting_wins() -> None:
+    environment = [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
+    monitor = container("task-monitor", essential=False, environment=environment)
+    assert identify_containers(definition(container("first"), container("second"), monitor), task()).batch == "second"
+
+
+@pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
+def test_a_wanted_container_that_is_not_there_is_ignored(wanted: str) -> None:
+    environment = [{"name": "TASK_PROFILER_CONTAINER", "value": wanted}]
+    monitor = container("task-monitor", essential=False, environment=environment)
+    chosen = identify_containers(definition(container("proxy", essential=False), monitor, container("batch")), task())
+    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert chosen.batch_log is not None
+
+
+def test_a_wrapper_entrypoint_is_the_batch_itself() -> None:
+    wrapped = container("batch", command=["task-profiler", "run", "--", "python", "etl.py"])
+    chosen = identify_containers(definition(wrapped), task())
+    assert (chosen.batch, chosen.has_monitor) == ("batch", False)
+
+
+ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
+OWN = f"{ECR}/task-profiler:0.1.0"
+NAMED = container("task-monitor", image=OWN, command=["monitor"], essential=False)
+AS_BATCH: dict[str, dict[str, Any]] = {
+    "an ECR namespace": {"image": f"{ECR}/task-profiler/nightly-etl:7"},
+    "a longer name": {"image": "acme/task-profiler-demo:1"},
+    "another name that ends alike": {"image": "acme/my-task-profiler@sha256:59"},
+    "a registry's port": {"image": "task-profiler:5000/etl"},
+    "the wrapper as entry point, in our image": {
+        "image": OWN,
+        "entryPoint": ["task-profiler", "run", "--no-history", "--"],
+        "command": ["python", "etl.py"],
+    },
+    "the wrapper as command of our image": {"image": OWN, "command": ["run", "--", "python", "etl.py"]},
+    "the wrapper over both": {"entryPoint": ["/opt/bin/task-profiler"], "command": ["run", "--", "python", "etl.py"]},
+    "the wrapper in a shell": {"image": OWN, "command": ["sh", "-c", "exec task-profiler run -- python etl.py"]},
+    "the wrapper as a module": {"image": OWN, "entryPoint": ["python", "-m", "profiler", "run", "--"]},
+    "something in our image, alone": {"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]},
+    "a word of the command": {"command": ["etl", "--from", "my-task-profiler", "monitor"]},
+}
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("batch", AS_BATCH.values(), ids=AS_BATCH)
+def test_a_batch_that_only_reminds_of_the_monitor_is_the_batch(batch: dict[str, Any], *, named: bool) -> None:
+    parsed = task()
+    chosen = identify_containers(definition(container("batch", **batch), *([NAMED] if named else [])), parsed)
+    assert (chosen.batch, chosen.has_monitor) == ("batch", named)
+    assert chosen.batch_log is not None
+    assert chosen.batch_log.stream == f"ecs/batch/{parsed.id}"
+    assert (chosen.monitor_log is not None) == named
+
+
+AS_MONITOR: dict[str, dict[str, Any]] = {
+    "our image": {"image": OWN},
+    "our image by its digest": {"image": "task-profiler@sha256:59", "command": ["monitor"]},
+    "entry point and command": {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
+    "a path": {"image": "acme/base", "command": ["/opt/bin/task-profiler", "monitor"]},
+    "a module": {"image": "acme/base", "entryPoint": ["python", "-m", "profiler"], "command": ["monitor"]},
+    "a shell": {"image": "acme/base", "command": ["sh", "-c", "exec task-profiler monitor"]},
+}
+
+
+@pytest.mark.parametrize("essential", [False, True])
+@pytest.mark.parametrize("monitor", AS_MONITOR.values(), ids=AS_MONITOR)
+def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essential: bool) -> None:
+    parsed = task()
+    watch = container("watch", essential=essential, **monitor)
+    chosen = identify_containers(definition(watch, container("batch")), parsed)
+    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert chosen.monitor_log is not None
+    assert chosen.monitor_log.stream == f"ecs/watch/{parsed.id}"
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        {"image": OWN, "command": ["monitor"]},
+        {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
+    ],
+)
+def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
+    """Not even if no other container is essential; the batch is unknown then."""
+    chosen = identify_containers(definition(container("watch", **started), container("batch", essential=False)), task())
+    assert (chosen.batch, chosen.has_monitor) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "has_monitor"),
+    [
+        ({"batch": f"{ECR}/task-profiler/nightly-etl:7", "task-monitor": OWN}, "batch", True),
+        ({"batch": "acme/task-profiler-demo:1"}, "batch", False),
+        ({"batch": OWN, "task-monitor": OWN}, "batch", True),
+        ({"batch": OWN}, "batch", False),
+        ({"batch": "etl:7", "watch": OWN}, "batch", True),
+        ({"one": OWN, "two": OWN}, None, False),
+    ],
+)
+def test_without_a_definition_an_images_own_name_counts(
+    images: dict[str, str], batch: str | None, *, has_monitor: bool
+) -> None:
+    parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
+    chosen = identify_containers(None, parsed)
+    assert (chosen.batch, chosen.has_monitor) == (batch, has_monitor)
+
+
+def test_without_awslogs_the_stream_is_not_known() -> None:
+    firelens = {"name": "batch", "logConfiguration": {"logDriver": "awsfirelens"}}
+    assert identify_containers(definition(firelens), task()).batch_log is None
+
+
+@pytest.mark.parametrize("broken", [None, {}, {"containerDefinitions": None}, {"containerDefinitions": [5, "x"]}])
+def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[str, Any] | None) -> None:
+    assert identify_containers(broken, task()).batch == "batch"
+    two = task(containers=[{"name": "a"}, {"name": "b"}])
+    assert identify_containers(broken, two).batch is None
+    assert identify_containers(broken, task(containers=[])).batch is None
+
+
+OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
+# What the essential containers ended with, by name; the verdict, the batch and the exit code. The definition lists the
+# sidecar first.
+TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]] = {
+    "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
+    "the batch failed, its sidecar was stopped": (
+        {"xray": {"exitCode": 143}, "batch": {"exitCode": 1}},
+        "failure",
+        "batch",
+        1,
+    ),
+    "the sidecar crashed": ({"xray": {"exitCode": 2}, "batch": {"exitCode": 143}}, "failure", "xray", 2),
+    "the batch ran out of memory": ({"xray": {"exitCode": 143}, "batch": OOM_CONTAINER}, "failure", "batch", 137),
+    "all succeeded": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 0}}, "success", "xray", 0),
+    "the batch succeeded, ECS stopped its sidecar": (
+        {"xray": {"exitCode": 143}, "batch": {"exitCode": 0}},
+        "success",
+        "batch",
+        0,
+    ),
+    "the batch succeeded, ECS killed its sidecar": (
+        {"xray": {"exitCode": 137}, "batch": {"exitCode": 0}},
+        "success",
+        "batch",
+        0,
+    ),
+    "the sidecar ran out of memory": ({"xray": OOM_CONTAINER, "batch": {"exitCode": 0}}, "failure", "xray", 137),
+    "the end of the batch is unknown": ({"xray": {"exitCode": 0}, "batch": {}}, "unknown", "xray", None),
+    "both were killed": ({"xray": {"exitCode": 137}, "batch": {"exitCode": 143}}, "failure", "xray", 137),
+    "one was killed, the other is unknown": ({"xray": {}, "batch": {"exitCode": 137}}, "failure", "batch", 137),
+    "nothing is known": ({}, "unknown", "xray", None),
+}
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(("ends", "verdict", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
+def test_containers_that_could_all_be_the_batch_are_judged_together(
+    ends: dict[str, dict[str, Any]], verdict: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
+) -> None:
+    listed = [{"name": name, **end} for name, end in ends.items()]
+    parsed = task(containers=listed[::-1] if is_reversed else listed)
+    monitor = container("task-monitor", essential=False)
+    judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))
+    assert judged.batch is not None
+    assert (judged.outcome.verdict, judged.batch.name, judged.outcome.exit_code) == (verdict, batch, exit_code)
+    assert judged.warning is not None
+    assert "xray, batch" in judged.warning
+
+
+def test_a_stop_from_outside_takes_precedence_over_all_candidates() -> None:
+    listed = [{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]
+    parsed = task(containers=listed, stopCode="UserInitiated", stoppedReason="by user")
+    assert judge(parsed, identify_containers(None, parsed)).outcome.verdict == "stopped"
+
+
+def test_without_a_definition_candidates_that_ended_alike_have_no_batch() -> None:
+    """The order of the event has no meaning."""
+    parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
+    judged = judge(parsed, identify_containers(None, parsed))
+    assert (judged.batch, judged.outcome.verdict) == (None, "success")
+
+
+FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
+
+
+@pytest.mark.skipif(not FOLDER, reason="TASK_PROFILER_RECORDINGS names no folder of recorded documents")
+def test_recorded_events() -> None:
+    verdicts = {}
+    for path in sorted((Path(FOLDER).parent / "events").glob("*.json")):
+        parsed = parse_stopped_task(json.loads(path.read_text()))
+        if parsed is not None:
+            batch = batch_container(parsed, identify_containers(None, parsed).batch)
+            verdicts[path.stem] = determine_outcome(parsed, batch).verdict
+    assert verdicts == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}

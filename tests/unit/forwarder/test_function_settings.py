@@ -1,0 +1,103 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from forwarder import function_settings
+from forwarder.delivery_errors import SettingsError
+from forwarder.function_settings import Credentials, ForwarderSettings, read_credentials, read_settings
+
+SECRET = "hunter2-hunter2"
+
+
+def test_defaults() -> None:
+    assert read_settings({}) == ForwarderSettings()
+
+
+def test_all_settings() -> None:
+    environment = {
+        "ELASTICSEARCH_URL": "https://search:9200",
+        "SEARCH_ENGINE": "opensearch",
+        "ELASTICSEARCH_USERNAME": "me",
+        "ELASTICSEARCH_PASSWORD": SECRET,
+        "ELASTICSEARCH_SECRET_ID": "ssm:/x",
+        "OPENSEARCH_AWS_AUTH": "TRUE",
+        "INDEX_PREFIX": "team-a",
+        "INDEX_PERIOD": "Day",
+        "FORWARD_LOG_LINES": "true",
+        "FAILED_ITEMS_QUEUE_URL": "https://sqs/q",
+        "AWS_REGION": "eu-west-1",
+    }
+    assert read_settings(environment) == ForwarderSettings(
+        url="https://search:9200",
+        engine="opensearch",
+        credentials=Credentials(username="me", password=SECRET, aws=True),
+        secret_id="ssm:/x",
+        region="eu-west-1",
+        index_prefix="team-a",
+        index_period="day",
+        forward_log_lines=True,
+        failed_items_queue_url="https://sqs/q",
+    )
+
+
+def test_an_empty_value_counts_as_unset() -> None:
+    assert read_settings({"SEARCH_ENGINE": "", "INDEX_PREFIX": " ", "FORWARD_LOG_LINES": ""}) == ForwarderSettings()
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SEARCH_ENGINE": SECRET}, "SEARCH_ENGINE"),
+        ({"FORWARD_LOG_LINES": SECRET}, "FORWARD_LOG_LINES"),
+        ({"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX"),
+        ({"INDEX_PERIOD": SECRET}, "neither month nor day"),
+        ({"ELASTICSEARCH_PASSWORD": SECRET}, "set both or neither"),
+        ({"OPENSEARCH_AWS_AUTH": "true"}, "SEARCH_ENGINE=opensearch"),
+    ],
+)
+def test_a_bad_value_is_named_and_never_shown(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as error:
+        read_settings(environment)
+    assert SECRET not in str(error.value)
+
+
+def test_credentials_never_show_themselves() -> None:
+    for credentials in (Credentials(api_key=SECRET), Credentials(username="me", password=SECRET)):
+        assert SECRET not in f"{credentials} {credentials!r} {ForwarderSettings(credentials=credentials)!r}"
+
+
+@pytest.mark.parametrize(
+    ("secret", "credentials"),
+    [
+        ('{"api_key": "k"}', Credentials(api_key="k")),
+        ('{"username": "u", "password": "p", "more": 1}', Credentials(username="u", password="p")),
+        ('{"username": "u", "password": "p", "api_key": ""}', Credentials(username="u", password="p")),
+        ('{"username": "", "password": "", "api_key": "k"}', Credentials(api_key="k")),
+    ],
+)
+def test_a_secret_holds_a_key_or_a_user(secret: str, credentials: Credentials) -> None:
+    assert read_credentials("name", lambda _name: secret) == credentials
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [SECRET, "{}", '{"api_key": ""}', f'{{"username": "{SECRET}"}}', f'["{SECRET}"]', f'{{"api_key": ["{SECRET}"]}}'],
+)
+def test_a_secret_of_another_shape_is_named_and_not_shown(secret: str) -> None:
+    with pytest.raises(SettingsError, match="The secret /my/secret") as error:
+        read_credentials("/my/secret", lambda _name: secret)
+    assert SECRET not in str(error.value)
+    assert error.value.__cause__ is None
+
+
+def test_every_setting_is_documented() -> None:
+    folder = Path(function_settings.__file__).parent
+    sources = (folder / "function_settings.py").read_text() + (folder / "notices" / "slack_settings.py").read_text()
+    names = set(
+        re.findall(r'"((?:ELASTICSEARCH|SLACK|NOTIFY|OPENSEARCH|SEARCH|INDEX|FORWARD|FAILED|AWS)[A-Z_]*)"', sources)
+    )
+    names |= {"REPORT_WAIT_SECONDS", "KIBANA_URL", "IDEMPOTENCY_TABLE"}
+    assert len(names) >= 22
+    page = (Path(__file__).parents[3] / "docs" / "forwarder.md").read_text()
+    assert {name for name in names if name not in page} == set()

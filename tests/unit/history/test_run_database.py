@@ -1,0 +1,385 @@
+"""The history file."""
+
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.cli.history_command import table_lines
+from profiler.cli.printing import printable
+from profiler.cli.styled_text import render_lines
+from profiler.core.errors import TaskProfilerError
+from profiler.history.run_database import MIGRATIONS, HistoryStore
+from profiler.history.timeline import Point
+from profiler.record.model import Container, Distribution, Metrics, Record, Report, encode
+from profiler.record.run_outcome import Status
+from tests.fakes import FakeClock
+
+POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
+NEXT_VERSION = (*MIGRATIONS, ("ALTER TABLE run ADD COLUMN host TEXT", "UPDATE run SET host = 'here'"))
+
+
+class ImpatientClock(FakeClock):
+    """A clock that advances far with every reading, so that no wait lasts."""
+
+    def monotonic_ns(self) -> int:
+        self.advance(60)
+        return super().monotonic_ns()
+
+
+def report(task_id: str, *, day: int = 1, family: str | None = "etl", status: Status = "success") -> Report:
+    started_at = f"2026-11-{day:02d}T06:00:00.000Z"
+    record = Record(
+        task_id=task_id, family=family, container=Container(name="batch"), status=status, started_at=started_at
+    )
+    return Report(time="2026-11-30T00:00:00.000Z", type="task.report", record=record)
+
+
+def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
+    for one in reports:
+        assert history.add(encode(one), one, (POINT,), max_runs=max_runs) is None
+
+
+def ids(history: HistoryStore, families: tuple[str, ...] = (), statuses: tuple[Status, ...] = ()) -> list[str]:
+    return [run.report.record.task_id for run in history.runs(families=families, statuses=statuses)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "some" / "folder" / "history.sqlite3"
+
+
+@pytest.fixture
+def history(file: Path) -> HistoryStore:
+    return HistoryStore(file, FakeClock())
+
+
+def asked(file: Path, question: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(question).fetchall()
+
+
+def change(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+# --- runs and points -----------------------------------------------------------------------------
+
+
+def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
+    one = report("a")
+    keep(history, one)
+    (run,) = history.runs()
+    assert (run.line, run.report) == (encode(one), one)
+    assert history.points(one) == (POINT,)
+
+
+def test_a_missing_file_has_no_runs_and_is_not_created(history: HistoryStore, file: Path) -> None:
+    assert ids(history) == []
+    assert history.points(report("a")) == ()
+    assert not file.parent.exists()
+
+
+def test_adding_twice_is_adding_once(history: HistoryStore) -> None:
+    keep(history, report("a"), report("a"))
+    assert ids(history) == ["a"]
+
+
+def test_runs_in_one_task_are_several(history: HistoryStore) -> None:
+    keep(history, report("a", day=1), report("a", day=2))
+    assert ids(history) == ["a", "a"]
+
+
+def test_the_newest_start_is_first_whenever_it_was_added(history: HistoryStore) -> None:
+    keep(history, report("b", day=2), report("c", day=3), report("a", day=1), report("c2", day=3))
+    assert ids(history) == ["c2", "c", "b", "a"]
+
+
+def test_more_runs_than_fit_on_one_page(history: HistoryStore) -> None:
+    keep(history, *(report(str(number), day=1 + number % 3) for number in range(450)), max_runs=1000)
+    assert len(set(ids(history))) == 450
+
+
+def test_a_run_that_is_read_does_not_lock_the_file(history: HistoryStore, file: Path) -> None:
+    keep(history, *(report(str(number)) for number in range(450)), max_runs=1000)
+    reading = history.runs()
+    next(reading)
+    assert HistoryStore(file, ImpatientClock()).add(encode(report("new")), report("new"), (), max_runs=1000) is None
+
+
+@pytest.mark.parametrize(
+    ("families", "statuses", "expected"),
+    [
+        (("etl-*",), (), ["c", "a"]),
+        (("etl-?", "load"), (), ["d", "c", "a"]),
+        (("etl-[!a]",), (), ["c"]),
+        (("ETL-*",), (), []),
+        ((), ("failure",), ["d", "c"]),
+        ((), ("failure", "stopped"), ["d", "c", "b"]),
+        (("etl-*",), ("failure",), ["c"]),
+        (("%", "'; DROP TABLE run; --"), (), []),
+    ],
+)
+def test_filters(
+    history: HistoryStore, families: tuple[str, ...], statuses: tuple[Status, ...], expected: list[str]
+) -> None:
+    keep(
+        history,
+        report("a", day=1, family="etl-a"),
+        report("b", day=2, family=None, status="stopped"),
+        report("c", day=3, family="etl-b", status="failure"),
+        report("d", day=4, family="load", status="failure"),
+    )
+    assert ids(history, families, statuses) == expected
+
+
+def test_the_oldest_runs_beyond_the_limit_are_deleted(history: HistoryStore) -> None:
+    keep(history, *(report(str(day), day=day) for day in (3, 1, 2, 5)), max_runs=3)
+    assert ids(history) == ["5", "3", "2"]
+    keep(history, report("6", day=6), max_runs=1)
+    assert ids(history) == ["6"]
+
+
+def test_a_run_with_an_early_start_time_is_not_deleted_at_once(history: HistoryStore) -> None:
+    keep(history, report("b", day=8), report("a", day=1), max_runs=1)
+    assert ids(history) == ["a"]
+
+
+TOO_DEEP = "'{\"more\":' || replace(hex(zeroblob(100000)), '00', '[')"
+
+
+@pytest.mark.parametrize("damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1", TOO_DEEP])
+def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore, file: Path, damage: str) -> None:
+    keep(history, report("a"), report("b"))
+    change(file, f"UPDATE run SET record = {damage} WHERE task_id = 'a'")
+    assert ids(history) == ["b"]
+    assert history.unreadable_count == 1
+
+
+@pytest.mark.parametrize("damage", ["'{}'", "'[[1]]'", "CAST(x'ff00' AS TEXT)", "''"])
+def test_unreadable_points_are_omitted(history: HistoryStore, file: Path, damage: str) -> None:
+    keep(history, report("a"))
+    change(file, f"UPDATE run SET points = {damage}")
+    assert history.points(report("a")) == ()
+
+
+@given(
+    st.lists(st.builds(Point, elapsed_ms=st.integers(0, 2**53), vcpu_used=st.none() | st.floats(0, 1e4),
+                       memory_used_bytes=st.none() | st.integers(0, 2**53),
+                       block_read_bytes=st.none() | st.integers(0, 2**53),
+                       block_write_bytes=st.none() | st.integers(0, 2**53),
+                       gpu_percent=st.none() | st.floats(0, 100),
+                       gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
+)  # fmt: skip
+def test_any_points_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, points: list[Point]
+) -> None:
+    history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
+    assert history.add(encode(report("a")), report("a"), points, max_runs=1) is None
+    assert history.points(report("a")) == tuple(points)
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_a_new_file_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        keep(history, report("a"))
+    finally:
+        os.umask(previous)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parent.parent)]
+    assert modes == [0o600, 0o700, 0o700]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_permissions_of_an_existing_file_do_not_change(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    file.touch()
+    file.chmod(0o640)
+    tmp_path.chmod(0o755)
+    keep(HistoryStore(file, FakeClock()), report("a"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_link_to_a_history_is_followed(history: HistoryStore, file: Path, tmp_path: Path) -> None:
+    keep(history, report("a"))
+    (tmp_path / "link").symlink_to(file)
+    assert ids(HistoryStore(tmp_path / "link", FakeClock())) == ["a"]
+
+
+def test_an_unusual_name_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (":memory:", "file:x?mode=memory", "a b%20\udcff"):
+        keep(HistoryStore(Path(name), FakeClock()), report("a"))
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_writing_migrates_an_older_file(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    newer = HistoryStore(file, FakeClock(), NEXT_VERSION)
+    keep(newer, report("b", day=2))
+    assert asked(file, "PRAGMA user_version") == [(2,)]
+    assert asked(file, "SELECT task_id, host FROM run ORDER BY id") == [("a", "here"), ("b", None)]
+    assert ids(newer) == ["b", "a"]
+
+
+def test_reading_migrates_an_older_file(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    assert ids(HistoryStore(file, FakeClock(), NEXT_VERSION)) == ["a"]
+    assert asked(file, "SELECT host FROM run") == [("here",)]
+
+
+def test_a_migration_that_fails_changes_nothing(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    before = file.read_bytes()
+    broken = HistoryStore(file, FakeClock(), (*NEXT_VERSION, ("SELECT no_such_function()",)))
+    refused = broken.add(encode(report("b")), report("b"), (), max_runs=1)
+    assert refused is not None
+    assert file.read_bytes() == before
+
+
+def refused(file: Path, clock: FakeClock | None = None) -> str:
+    """The sentence for writing; reading raises one too, and nothing changes in the file."""
+    history = HistoryStore(file, clock or FakeClock())
+    before = file.read_bytes() if file.is_file() else None
+    answer = history.add(encode(report("b")), report("b"), (), max_runs=1)
+    assert answer is not None
+    assert "\n" not in answer.reason
+    assert answer.reason.startswith(str(file))
+    with pytest.raises(TaskProfilerError) as raised:
+        list(history.runs())
+    assert str(raised.value).startswith(str(file))
+    assert (file.read_bytes() if file.is_file() else None) == before
+    return answer.reason
+
+
+def test_a_file_of_a_newer_version_is_not_changed(history: HistoryStore, file: Path) -> None:
+    keep(HistoryStore(file, FakeClock(), NEXT_VERSION), report("a"))
+    assert "newer Task Profiler" in refused(file)
+
+
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    change(file, "CREATE TABLE bookmark (name TEXT)")
+    assert "another program's" in refused(file)
+    change(file, "PRAGMA user_version = 1")
+    assert "another program's" in refused(file)
+
+
+@pytest.mark.parametrize("content", [b"x", b"hello\n" * 1000, bytes(5000)], ids=["byte", "text", "zeros"])
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "h"
+    file.write_bytes(content)
+    assert "move it away" in refused(file)
+
+
+@pytest.mark.parametrize("kept", [50, 100, 4096, 9000, 12288, -1])
+def test_a_truncated_file_is_not_changed(history: HistoryStore, file: Path, kept: int) -> None:
+    keep(history, report("a"))
+    file.write_bytes(file.read_bytes()[:kept])
+    assert "move it away" in refused(file)
+
+
+def test_a_file_with_an_overwritten_page_is_not_changed(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    content = bytearray(file.read_bytes())
+    content[4096:8192] = b"\xaa" * 4096
+    file.write_bytes(content)
+    assert "move it away" in refused(file)
+
+
+@contextmanager
+def locked(file: Path, how: str) -> Iterator[None]:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute(how)
+        connection.execute("SELECT * FROM run").fetchall()
+        yield
+
+
+def test_a_locked_file(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    with locked(file, "BEGIN EXCLUSIVE"):
+        assert "locked" in refused(file, ImpatientClock())
+    keep(history, report("b"))
+
+
+def test_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    with locked(file, "BEGIN"):
+        answer = HistoryStore(file, ImpatientClock()).add(encode(report("b")), report("b"), (), max_runs=9)
+        assert answer is not None
+        assert "locked" in answer.reason
+        assert ids(history) == ["a"]
+    keep(history, report("b"))
+
+
+def test_places_where_no_file_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/no/such/folder/h")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("", "link", "pipe"):
+        refused(tmp_path / name)
+    for place in (tmp_path / "file" / "h", Path("/proc/no/h"), tmp_path / ("x" * 300)):
+        answer = HistoryStore(place, FakeClock()).add(encode(report("a")), report("a"), (), max_runs=1)
+        assert answer is not None
+        assert answer.reason.startswith(str(place))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    for path, mode in ((file, 0o400), (file.parent, 0o500), (file.parent, 0o000)):
+        path.chmod(mode)
+        answer = history.add(encode(report("b")), report("b"), (), max_runs=9)
+        file.parent.chmod(0o700)
+        file.chmod(0o600)
+        assert answer is not None
+        assert "writable" in answer.reason
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def shown(record: Record, width: int | None = None) -> list[str]:
+    rendered = render_lines(table_lines([record], width), is_coloured=False, encoding="utf-8")
+    return rendered.decode().splitlines()
+
+
+def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
+    record = Record(task_id="t", container=Container(name="batch"), status="unknown", metrics=Metrics())
+    _, row = shown(record)
+    assert row.split() == ["t", "-", "-", "unknown", "-", "-", "-"]
+
+
+def test_the_table_fits_into_eighty_columns() -> None:
+    metrics = Metrics(duration_ms=1e9, max_memory_used_mb=1000, memory_size_mb=1001, memory_peak_source="sampled",
+                      cpu_utilization_percent=Distribution(avg=100))  # fmt: skip
+    record = Record(
+        task_id="0123456789", family="a-family-with-a-long-name", container=Container(name="batch"), status="failure",
+        exit_code=137, likely_out_of_memory=True, started_at="2026-11-20T03:12:45.000Z", metrics=metrics,
+    )  # fmt: skip
+    rows = shown(record, width=80)
+    assert max(map(len, rows)) <= 80
+    words = [word for row in rows[1:] for word in row.split()]
+    assert {"2026-11-20", "failure", "137", "OOM", "11d", "13h", "≥1000", "MB"} <= set(words)
+    assert "".join(word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*-?", word) and word != "failure") == (
+        "a-family-with-a-long-name"
+    )
+
+
+@given(st.text())
+def test_nothing_invisible_reaches_a_terminal(text: str) -> None:
+    assert printable(text).isprintable()
+    if text.isprintable():
+        assert printable(text) == text

@@ -1,0 +1,379 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
+from profiler.local_run.launch import restore_caller_environment
+from profiler.local_run.local_record import (
+    MemoryPeak,
+    RunIdentity,
+    RunObservation,
+    RunSpan,
+    build_run_record,
+    build_sampling,
+    effective_sizes,
+    resolve_peak,
+)
+from profiler.readers.cgroup.hierarchy import Limits
+from profiler.readers.linux import proc
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.process_tree import ProcessReading, TreeBlocks, TreeCpu, TreeMemory
+from profiler.record.model import MemoryKills, Metrics, Monitor, Record, Sampling
+
+_MIB = 2**20
+_MS = 1_000_000
+
+_STAT = (
+    b"4242 (a (strange) name) S 17 4242 17 34816 4242 4194304 1021 77 3 1 150 50 20 10 20 0 5 0 128978 3133440 415 "
+    b"18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
+)
+_STATUS = (
+    b"Name:\tpython\nState:\tS (sleeping)\nVmHWM:\t  819200 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    4096 kB\n"
+    b"RssFile:\t    6144 kB\nThreads:\t5\nSigIgn:\t0000000000011000\n"
+)
+_ZOMBIE_STATUS = b"Name:\tsh\nState:\tZ (zombie)\nThreads:\t1\nSigIgn:\t0000000000000000\n"
+
+
+def _process(
+    pid: int, *, own_ms: int = 0, children_ms: int = 0, held: int | None = None, mark: int = 0
+) -> ProcessReading:
+    size_bytes = None if held is None else held * _MIB
+    return ProcessReading(
+        pid=pid,
+        started_ticks=1,
+        own_cpu_ns=own_ms * _MS,
+        children_cpu_ns=children_ms * _MS,
+        rss_bytes=size_bytes,
+        share_bytes=size_bytes,
+        peak_bytes=max(mark, held or 0) * _MIB,
+    )
+
+
+def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
+    stat = proc.parse_stat(_STAT)
+    assert stat == proc.ProcessStat(
+        name="a (strange) name",
+        state="S",
+        parent_pid=17,
+        cpu_ticks=200,
+        children_cpu_ticks=30,
+        faults=1024,
+        children_faults=78,
+        threads=5,
+        started_ticks=128978,
+        resident_pages=415,
+        is_exiting=False,
+    )
+
+
+def test_status() -> None:
+    assert proc.parse_status(_STATUS) == proc.ProcessStatus(
+        rss_bytes=10 * _MIB, anonymous_bytes=4 * _MIB, peak_bytes=800 * _MIB, ignored_signals=0x11000
+    )
+
+
+def test_a_zombie_has_no_memory() -> None:
+    assert proc.parse_status(_ZOMBIE_STATUS) == proc.ProcessStatus()
+
+
+def test_an_unreadable_file_gives_none() -> None:
+    assert proc.read("/proc/0/stat") is None
+
+
+@given(st.binary())
+def test_parsers_survive_anything(text: bytes) -> None:
+    proc.parse_stat(text)
+    proc.parse_status(text)
+    proc.parse_pss(text)
+    proc.parse_pids(text)
+    proc.parse_io(text)
+
+
+def test_time_handed_to_the_parent_is_counted_once() -> None:
+    cpu = TreeCpu()
+    assert cpu.add([_process(1, own_ms=100), _process(2, own_ms=500)], 0) == 600 * _MS
+    assert cpu.add([_process(1, own_ms=100, children_ms=520)], 0) == 620 * _MS
+
+
+def test_time_of_a_child_without_a_wait_is_kept() -> None:
+    cpu = TreeCpu()
+    cpu.add([_process(1), _process(2, own_ms=1000)], 0)
+    assert cpu.add([_process(1)], 0) == 1000 * _MS
+    assert cpu.add([_process(1, own_ms=400)], 0) >= 1380 * _MS
+
+
+def test_an_orphan_is_counted_where_it_was_reaped() -> None:
+    cpu = TreeCpu()
+    cpu.add([_process(1), _process(2, own_ms=700)], 0)
+    assert cpu.add([_process(1)], 750 * _MS) == 750 * _MS
+
+
+_processes = st.lists(
+    st.builds(
+        ProcessReading,
+        pid=st.integers(1, 4),
+        started_ticks=st.integers(0, 1),
+        own_cpu_ns=st.integers(0, 10**12),
+        children_cpu_ns=st.integers(0, 10**12),
+        threads=st.integers(1, 3),
+        rss_bytes=st.none() | st.integers(0, 2**40),
+        share_bytes=st.none() | st.integers(0, 2**40),
+        peak_bytes=st.none() | st.integers(0, 2**40),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(st.tuples(_processes, st.integers(0, 10**12))))
+def test_cpu_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
+    cpu = TreeCpu()
+    last = 0
+    for processes, reaped_ns in steps:
+        total = cpu.add(processes, reaped_ns)
+        assert total >= last
+        last = total
+
+
+@given(st.lists(_processes))
+def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
+    steps: Sequence[Sequence[ProcessReading]],
+) -> None:
+    memory = TreeMemory()
+    for processes in steps:
+        held = memory.add(processes)
+        if held is not None:
+            assert held >= 0
+            assert memory.peak_bytes is not None
+            assert memory.peak_bytes >= held
+
+
+def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
+    return proc.BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
+
+
+def _io(pid: int, blocks: proc.BlockBytes | None) -> ProcessReading:
+    return replace(_process(pid), blocks=blocks)
+
+
+def test_io_of_a_process() -> None:
+    text = b"rchar: 9\nwchar: 8\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 12288\ncancelled_write_bytes: 1\n"
+    assert proc.parse_io(text) == _blocks(4096, 12288)
+    assert proc.parse_io(b"") is None
+    assert proc.parse_io(b"rchar: 9\nread_bytes: 4096\n") is None
+
+
+def test_what_a_tree_has_read_and_written() -> None:
+    blocks = TreeBlocks()
+    assert blocks.add([_io(1, _blocks(100, 1)), _io(2, _blocks(20, 2))], _blocks(0)) == _blocks(120, 3)
+    # The second has ended, and the first has waited for it; an orphan was waited for here.
+    assert blocks.add([_io(1, _blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
+
+
+def test_bytes_of_a_child_without_a_wait_are_kept() -> None:
+    blocks = TreeBlocks()
+    blocks.add([_io(1, _blocks(10)), _io(2, _blocks(500, 50))], _blocks(0))
+    assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
+    assert blocks.add([_io(1, _blocks(13))], _blocks(0)) == _blocks(513, 50)
+
+
+def test_the_sum_is_not_known_while_one_of_the_tree_cannot_be_read() -> None:
+    blocks = TreeBlocks()
+    assert blocks.add([_io(1, _blocks(100)), _io(2, None)], _blocks(0)) is None
+    assert blocks.add([_io(1, _blocks(130))], _blocks(0)) == _blocks(130)
+
+
+_counted = st.none() | st.builds(_blocks, st.integers(0, 2**40), st.integers(0, 2**40))
+
+
+@given(st.lists(st.tuples(st.lists(_counted, max_size=4), st.integers(0, 2**40))))
+def test_what_was_read_and_written_never_falls(steps: Sequence[tuple[Sequence[proc.BlockBytes | None], int]]) -> None:
+    blocks = TreeBlocks()
+    last = _blocks(0)
+    for processes, reaped_bytes in steps:
+        total = blocks.add([_io(pid, one) for pid, one in enumerate(processes)], _blocks(reaped_bytes))
+        if total is not None:
+            assert (total.read_bytes >= last.read_bytes, total.write_bytes >= last.write_bytes) == (True, True)
+            last = total
+
+
+def test_a_spike_between_readings_shows_in_the_peak() -> None:
+    memory = TreeMemory()
+    memory.add([_process(1, held=10), _process(2, held=50)])
+    memory.add([_process(1, held=10, mark=800), _process(2, held=40)])
+    assert memory.peak_bytes == 840 * _MIB
+
+
+def test_two_rises_are_never_added() -> None:
+    memory = TreeMemory()
+    memory.add([_process(1, held=10), _process(2, held=10)])
+    memory.add([_process(1, held=10, mark=300), _process(2, held=10, mark=300)])
+    assert memory.peak_bytes == 310 * _MIB
+
+
+def test_pages_counted_at_others_are_taken_off_a_mark() -> None:
+    memory = TreeMemory()
+    shared = ProcessReading(
+        pid=2,
+        started_ticks=1,
+        own_cpu_ns=0,
+        children_cpu_ns=0,
+        rss_bytes=400 * _MIB,
+        share_bytes=100 * _MIB,
+        peak_bytes=400 * _MIB,
+    )
+    memory.add([_process(1, held=300)])
+    memory.add([_process(1, held=300), shared])
+    assert memory.peak_bytes == 400 * _MIB, "and not 700"
+
+
+def _ending(largest_rss: int, *, was_only_process: bool = True) -> CommandExit:
+    reaped = ReapedUsage(max_rss_bytes=largest_rss * _MIB)
+    return CommandExit(
+        exit_code=0, is_stop_requested=False, was_only_process=was_only_process, ignored_sigchld=False, reaped=reaped
+    )
+
+
+def test_the_kernels_mark_is_the_peak_of_a_single_process() -> None:
+    peak = resolve_peak(10 * _MIB, _ending(800), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=800 * _MIB, source="kernel")
+
+
+def test_the_kernels_mark_is_ignored_up_to_the_profilers_own_memory() -> None:
+    peak = resolve_peak(10 * _MIB, _ending(20), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=10 * _MIB, source="sampled")
+    assert resolve_peak(None, _ending(20), had_several_processes=False, floor_bytes=20 * _MIB) == MemoryPeak()
+    assert resolve_peak(None, _ending(800), had_several_processes=False, floor_bytes=None) == MemoryPeak()
+
+
+def test_of_several_processes_the_mark_is_a_lower_bound_only() -> None:
+    expected = MemoryPeak(size_bytes=800 * _MIB, source="sampled")
+    assert (
+        resolve_peak(10 * _MIB, _ending(800, was_only_process=False), had_several_processes=False, floor_bytes=0)
+        == expected
+    )
+    assert resolve_peak(10 * _MIB, _ending(800), had_several_processes=True, floor_bytes=0) == expected
+
+
+def test_bounds_are_the_smaller_of_limit_and_machine() -> None:
+    host = Host(vcpu=8.0, memory_bytes=100, cpu_architecture="ARM64")
+    assert effective_sizes(Limits(vcpu=0.5, memory_bytes=50), host, 8) == ResourceLimits(vcpu=0.5, memory_bytes=50)
+    assert effective_sizes(Limits(memory_bytes=500), host, 2) == ResourceLimits(vcpu=2.0, memory_bytes=100)
+    assert effective_sizes(Limits(), Host(), 4) == ResourceLimits(vcpu=4.0, memory_bytes=None)
+
+
+def test_what_python_adds_to_the_environment_is_taken_out() -> None:
+    own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
+    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
+    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
+    assert restore_caller_environment(own, None) == own
+
+
+def _observed(
+    *, exit_code: int = 0, shared_oom_kills: int = 0, memory_kills: int | None = None, is_stop_requested: bool = False
+) -> RunObservation:
+    ending = CommandExit(
+        exit_code=exit_code,
+        is_stop_requested=is_stop_requested,
+        was_only_process=True,
+        ignored_sigchld=False,
+        reaped=ReapedUsage(),
+    )
+    return RunObservation(
+        span=RunSpan(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
+        ending=ending,
+        usage=ContainerUsage(10**9),
+        demand=CpuDemand(),
+        cpu_ns=1_234_567_000,
+        peak=MemoryPeak(),
+        shared_oom_kills=shared_oom_kills,
+        memory_kills=memory_kills,
+        has_block_io=False,
+    )
+
+
+def _record(observed: RunObservation) -> Record:
+    identity = RunIdentity(task_id="1", family="etl", host=Host(vcpu=4.0, memory_bytes=1024 * _MIB))
+    sizes = ResourceLimits(vcpu=4.0, memory_bytes=1024 * _MIB)
+    sampling = build_sampling(observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0)
+    return build_run_record(identity, observed, sizes, sampling, monitor=Monitor(version="1"))
+
+
+def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
+    record = _record(_observed())
+    assert record.metrics == Metrics(duration_ms=2500.25, cpu_seconds=1.234567, vcpu_size=4, memory_size_mb=1024)
+    assert record.sampling == Sampling(
+        interval_ms=20, samples=0, duplicates=0, failures=0, missed_ticks=0, sources=("processes",)
+    )
+    assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
+
+
+@pytest.mark.parametrize("exit_code", [1, 3, 137, 143])
+@pytest.mark.parametrize("is_stop_requested", [False, True])
+def test_a_kill_in_a_shared_group_explains_a_command_that_failed(exit_code: int, *, is_stop_requested: bool) -> None:
+    record = _record(_observed(exit_code=exit_code, shared_oom_kills=1, is_stop_requested=is_stop_requested))
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    assert record.memory_kills is None
+
+
+@pytest.mark.parametrize("is_stop_requested", [False, True])
+def test_the_victim_of_a_kill_in_a_shared_group_is_unknown_if_the_command_succeeds(*, is_stop_requested: bool) -> None:
+    record = _record(_observed(shared_oom_kills=1, is_stop_requested=is_stop_requested))
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "likely"),
+    [
+        ({}, None),
+        ({"memory_kills": 0}, False),
+        ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
+    ],
+)
+def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
+    facts: dict[str, Any], *, likely: bool | None
+) -> None:
+    sampled = MemoryPeak(size_bytes=10 * _MIB, source="sampled")
+    observed = replace(_observed(exit_code=137), **{"peak": sampled, **facts})
+    assert _record(observed).likely_out_of_memory is likely
+
+
+def test_a_command_that_fails_without_a_kill_did_not_run_out_of_memory() -> None:
+    assert _record(_observed(exit_code=1)).likely_out_of_memory is False
+    assert _record(_observed(exit_code=1, memory_kills=0)).likely_out_of_memory is False
+
+
+@given(
+    st.integers(0, 255),
+    st.booleans(),
+    st.none() | st.integers(0, 3),
+    st.integers(0, 3),
+)
+def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int | None, shared: int) -> None:  # noqa: FBT001
+    observed = _observed(
+        exit_code=exit_code, is_stop_requested=stopped, memory_kills=own, shared_oom_kills=0 if own else shared
+    )
+    if own or shared:
+        assert _record(observed).likely_out_of_memory is not False
+    if own:
+        assert _record(observed).likely_out_of_memory is True
+
+
+@pytest.mark.parametrize(("exit_code", "is_stop_requested"), [(0, False), (0, True), (3, False), (143, True)])
+def test_a_kill_in_the_commands_own_group_is_reported_for_every_outcome(
+    exit_code: int, *, is_stop_requested: bool
+) -> None:
+    record = _record(_observed(exit_code=exit_code, memory_kills=1, is_stop_requested=is_stop_requested))
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    assert record.memory_kills == MemoryKills(count=1)
+    assert _record(_observed(memory_kills=0)).memory_kills is None
+
+
+def test_a_run_that_was_asked_to_stop() -> None:
+    assert _record(_observed(exit_code=143, is_stop_requested=True)).status == "stopped"

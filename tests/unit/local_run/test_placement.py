@@ -1,0 +1,114 @@
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.local_run.local_record import (
+    Placement,
+    RunFacts,
+    RunIdentity,
+    RunSoFar,
+    apply_placement,
+    apply_placement_limits,
+    build_unfinished_record,
+)
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
+from profiler.record.model import Container, Metrics, Monitor, Record, Sampling, TaskSize
+from tests.fakes import START_NS, seconds
+
+GIB = 2**30
+OWN = ContainerMetadata(
+    name="batch",
+    docker_id="b",
+    image="etl:7",
+    log_driver="awslogs",
+    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123"},
+)
+TASK = TaskMetadata(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    family="nightly",
+    revision="7",
+    launch_type="FARGATE",
+    vcpu_limit=0.5,
+    memory_limit_bytes=2 * GIB,
+    pull_started_ns=START_NS - seconds(20),
+    containers=(OWN,),
+)
+LOCAL = Record(
+    task_id="local",
+    family="etl.py",
+    launch_type="LOCAL",
+    container=Container(name="etl.py"),
+    status="success",
+    exit_code=0,
+    metrics=Metrics(duration_ms=100_000, cpu_seconds=5.0),
+)
+
+
+def place(placement: Placement, *, is_named: bool = False) -> Record:
+    return apply_placement(
+        LOCAL, placement, is_named=is_named, started_ns=START_NS, finished_ns=START_NS + seconds(100)
+    )
+
+
+def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
+    record = place(Placement(task=TASK, container=OWN))
+    assert (record.task_id, record.family, record.launch_type, record.region) == (
+        "0123",
+        "nightly",
+        "FARGATE",
+        "eu-west-1",
+    )
+    assert record.container == Container(name="batch", id="b", image="etl:7")
+    assert (record.log_group, record.log_stream) == ("/ecs/jobs", "ecs/batch/0123")
+    assert record.task_size == TaskSize(vcpu=0.5, memory_mb=2048)
+    assert record.metrics == Metrics(
+        duration_ms=100_000, cpu_seconds=5.0, init_duration_ms=20_000, billed_duration_ms=120_000
+    )
+    assert (record.status, record.exit_code) == ("success", 0)
+
+
+def test_the_share_of_the_container_is_recorded_and_limits_nothing() -> None:
+    placement = Placement(task=TASK, container=replace(OWN, vcpu_share=0.25))
+    assert place(placement).metrics.vcpu_share == 0.25
+    assert apply_placement_limits(ResourceLimits(vcpu=2), placement, Host(vcpu=4)).vcpu == 0.5
+
+
+def test_a_given_name_stays_the_family() -> None:
+    assert place(Placement(task=TASK, container=OWN), is_named=True).family == "etl.py"
+
+
+def test_what_ecs_does_not_say_stays_as_it_was() -> None:
+    record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
+    assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
+    assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
+
+
+def test_the_tasks_limits_bound_the_command() -> None:
+    cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
+    assert apply_placement_limits(cgroup, Placement(task=TASK, container=OWN), Host(vcpu=4)) == ResourceLimits(
+        vcpu=0.5, memory_bytes=2 * GIB
+    )
+    assert apply_placement_limits(cgroup, Placement(task=TaskMetadata(), container=OWN), Host(vcpu=4)) == cgroup
+
+
+def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
+    so_far = RunSoFar(
+        started_ns=START_NS,
+        read_ns=START_NS + seconds(5),
+        usage=ContainerUsage(seconds(1)),
+        cpu_ns=seconds(2),
+        peak_bytes=GIB,
+        facts=RunFacts(placement=Placement(task=TASK, container=OWN)),
+    )
+    identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4))
+    record = build_unfinished_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), Monitor(version="1"))
+    assert (record.task_id, record.family, record.launch_type, record.status) == (
+        "0123",
+        "nightly",
+        "FARGATE",
+        "unknown",
+    )
+    assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)
+    assert record.metrics.init_duration_ms == 20_000
+    assert (record.metrics.duration_ms, record.metrics.billed_duration_ms) == (None, None)

@@ -1,0 +1,121 @@
+"""The memory of a command's control group: the readings, and the peak that the record gets from them."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
+from profiler.local_run.local_record import MemoryPeak, resolve_peak
+from profiler.local_run.sampler import GroupMemory
+from profiler.readers.cgroup.command_group import CommandCgroup
+from profiler.readers.cgroup.hierarchy import GroupPeak, MemoryReading
+from profiler.readers.linux.process_tree import ProcessReading
+
+_MIB = 2**20
+
+
+class _Cgroup(CommandCgroup):
+    """A fake group with given readings."""
+
+    def __init__(self, readings: Sequence[MemoryReading | None], *, outside: Sequence[int] = ()) -> None:
+        super().__init__()
+        self._readings = list(readings)
+        self._outside = outside
+
+    def memory(self) -> MemoryReading | None:
+        return self._readings.pop(0)
+
+    def memory_peak_bytes(self) -> int | None:
+        return 100 * _MIB
+
+    def contains(self, pid: int) -> bool:
+        return pid not in self._outside
+
+
+def _process(pid: int) -> ProcessReading:
+    return ProcessReading(pid=pid, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0)
+
+
+def _reading(used: int, cache: int) -> MemoryReading:
+    return MemoryReading(used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB)
+
+
+def test_the_most_cache_seen_and_the_most_memory_are_kept() -> None:
+    memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
+    assert memory.read([_process(1)]) == _reading(10, 1)
+    assert memory.read([_process(1)]) == _reading(30, 5)
+    assert memory.read([_process(1)]) is None
+    assert memory.used_peak_bytes == 30 * _MIB
+    assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
+
+
+def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
+    memory = GroupMemory(_Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2]))
+    assert memory.read([_process(1)]) == _reading(10, 0)
+    assert memory.read([_process(1), _process(2)]) is None
+    assert memory.read([_process(1)]) is None
+    assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
+
+
+def _ending(largest_rss: int, *, was_only_process: bool = True, written: int = 0) -> CommandExit:
+    reaped = ReapedUsage(max_rss_bytes=largest_rss * _MIB, block_write_bytes=written * _MIB)
+    return CommandExit(
+        exit_code=0, is_stop_requested=False, was_only_process=was_only_process, ignored_sigchld=False, reaped=reaped
+    )
+
+
+def _group_peak(size: int, cache_bytes: int = 0, *, includes_all_processes: bool = True) -> GroupPeak:
+    return GroupPeak(size_bytes=size * _MIB, cache_bytes=cache_bytes, includes_all_processes=includes_all_processes)
+
+
+def test_the_groups_mark_is_the_peak_of_several_processes() -> None:
+    peak = resolve_peak(
+        50 * _MIB, _ending(40, was_only_process=False), _group_peak(800), had_several_processes=True, floor_bytes=0
+    )
+    assert peak == MemoryPeak(size_bytes=800 * _MIB, source="kernel")
+
+
+def test_the_groups_mark_is_known_below_our_own_memory() -> None:
+    peak = resolve_peak(None, _ending(20), _group_peak(3), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=3 * _MIB, source="kernel")
+
+
+def test_of_one_process_the_larger_mark_counts() -> None:
+    peak = resolve_peak(None, _ending(60), _group_peak(55), had_several_processes=False, floor_bytes=20 * _MIB)
+    assert peak == MemoryPeak(size_bytes=60 * _MIB, source="kernel")
+
+
+@pytest.mark.parametrize(
+    ("group", "written"),
+    [
+        (_group_peak(800, 8 * _MIB), 0),
+        (_group_peak(800), 8),
+        (_group_peak(800, includes_all_processes=False), 0),
+        (GroupPeak(), 0),
+    ],
+    ids=["cache", "a deleted file", "a process outside", "no mark"],
+)
+def test_a_mark_that_is_not_the_commands_memory_is_not_its_peak(group: GroupPeak, written: int) -> None:
+    ending = _ending(40, was_only_process=False, written=written)
+    peak = resolve_peak(50 * _MIB, ending, group, had_several_processes=True, floor_bytes=0)
+    assert peak == MemoryPeak(size_bytes=50 * _MIB, source="sampled")
+
+
+def test_cache_below_the_unit_of_the_kernel_does_not_count() -> None:
+    ending = _ending(20)
+    assert (
+        resolve_peak(None, ending, _group_peak(1, 200_000), had_several_processes=False, floor_bytes=2**40).source
+        == "kernel"
+    )
+    assert (
+        resolve_peak(None, ending, _group_peak(1, 300_000), had_several_processes=False, floor_bytes=2**40)
+        == MemoryPeak()
+    )
+
+
+def test_a_sample_above_the_processs_own_mark_is_sampled() -> None:
+    """The working set of a group counts files in use; a process's mark does not."""
+    peak = resolve_peak(
+        900 * _MIB, _ending(800), _group_peak(950, 100 * _MIB), had_several_processes=False, floor_bytes=0
+    )
+    assert peak == MemoryPeak(size_bytes=900 * _MIB, source="sampled")

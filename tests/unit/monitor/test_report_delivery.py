@@ -1,0 +1,184 @@
+import pytest
+
+from profiler.monitor.report_delivery import Delivery, OwnStream, log_target
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.settings import MonitorSettings
+from profiler.sinks import DeliveryFailure
+from profiler.sinks.cloudwatch_logs import LogTarget
+from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
+
+TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
+AWSLOGS = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/batch/0123"}
+SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_region="us-west-2")
+
+
+class Parts:
+    def __init__(
+        self, streams: FakeLogsSink | None = None, output: FakeStdout | None = None, *, slow: bool = False
+    ) -> None:
+        self.streams = streams or FakeLogsSink()
+        self.output = output or FakeStdout()
+        self.log = FakeLog()
+        self.budget = FakeCalls(last_seconds=1000 if slow else 0)
+        self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
+
+
+def test_a_line_that_arrives_is_not_printed() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.finish()
+    assert parts.streams.lines == [(TARGET, b"line")]
+    assert parts.output.lines == []
+    assert parts.log.lines == []
+    assert parts.budget.seconds == [24]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
+        (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
+        (Parts(slow=True), "did not accept the line within 24 s, the rest of the stop budget: it throttles."),
+    ],
+)
+def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
+    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.finish()
+    assert parts.output.lines == [b"line"]
+    (error,) = parts.log.events("error")
+    assert said in error
+
+
+def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
+    parts = Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write.")))
+    parts.budget.last_seconds = 3
+    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.print_failed()
+    assert (parts.output.lines, parts.log.lines) == ([], [])
+    parts.budget.clock.advance(3)
+    parts.delivery.print_failed()
+    parts.delivery.finish()
+    assert parts.output.lines == [b"line"]
+    assert len(parts.log.events("error")) == 1
+
+
+def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", TARGET, 0)
+    assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
+    (error,) = parts.log.events("error")
+    assert "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS)" in error
+
+
+def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", DeliveryFailure("Set the log group."), 24)
+    assert parts.output.lines == [b"line"]
+    assert parts.budget.seconds == []
+
+
+def test_when_even_the_output_is_gone_that_is_logged() -> None:
+    parts = Parts(output=FakeStdout(failure=DeliveryFailure("Disk full.")))
+    parts.delivery.print(b"line")
+    parts.delivery.print(b"line")
+    parts.output.failure = None
+    parts.delivery.print(b"line")
+    parts.delivery.print(b"line")
+    assert parts.log.events("error") == ["Lines of the monitor are lost: Disk full."]
+    assert parts.log.events("info") == ["Standard output takes lines again."]
+
+
+def container(**fields: object) -> ContainerMetadata:
+    return ContainerMetadata(name="batch", **fields)  # type: ignore[arg-type]
+
+
+def settings(**fields: object) -> MonitorSettings:
+    return MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_region="us-west-2", **fields)  # type: ignore[arg-type]
+
+
+def test_the_stream_comes_from_the_containers_awslogs_options() -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    assert log_target(batch, TASK, SETTINGS, None) == LogTarget(
+        group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1"
+    )
+
+
+def test_settings_win_over_the_options() -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    wanted = settings(log_group="/mine", log_stream="s")
+    assert log_target(batch, TASK, wanted, None) == LogTarget(group="/mine", stream="s", region="us-west-2")
+
+
+def test_a_prefix_alone_is_resolved_as_the_agent_does() -> None:
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
+    assert log_target(container(log_driver="awslogs", log_options=options), TASK, SETTINGS, None) == LogTarget(
+        group="/ecs/jobs", stream="ecs/batch/0123", region="us-west-2"
+    )
+
+
+def test_without_any_region_the_tasks_own_is_used() -> None:
+    plain = MonitorSettings(endpoint_address="http://x", endpoint_version=4, log_group="/mine", log_stream="s")
+    target = log_target(container(), TASK, plain, None)
+    assert isinstance(target, LogTarget)
+    assert target.region == "us-east-1"
+
+
+@pytest.mark.parametrize(
+    "batch", [container(), container(log_driver="awsfirelens", log_options=AWSLOGS), container(log_driver="awslogs")]
+)
+def test_an_unknown_stream_names_the_settings(batch: ContainerMetadata) -> None:
+    target = log_target(batch, TASK, SETTINGS, None)
+    assert isinstance(target, DeliveryFailure)
+    assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in target.reason
+
+
+OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
+
+
+def with_monitor(**options: str) -> TaskMetadata:
+    monitor = ContainerMetadata(name="task-monitor", log_driver="awslogs", log_options={**OWN_LOG, **options})
+    return TaskMetadata(arn=TASK.arn, containers=(container(), monitor))
+
+
+@pytest.mark.parametrize("batch", [container(), container(log_driver="awslogs", log_options=AWSLOGS)])
+def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadata) -> None:
+    target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"), None)
+    assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123", region="eu-west-1")
+
+
+def test_the_monitors_own_stream_is_that_of_its_container_whatever_its_name() -> None:
+    watcher = ContainerMetadata(
+        name="watcher", log_driver="awslogs", log_options={**OWN_LOG, "awslogs-stream": "ecs/watcher/0123"}
+    )
+    task = TaskMetadata(arn=TASK.arn, containers=(container(log_driver="awslogs", log_options=AWSLOGS), watcher))
+    batch = task.containers[0]
+    target = log_target(batch, task, settings(log_group="/ecs/own"), watcher)
+    assert target == OwnStream(group="/ecs/own", stream="ecs/watcher/0123", region="eu-west-1")
+
+
+def test_a_container_of_the_usual_name_is_not_the_monitor_if_that_is_another() -> None:
+    own = ContainerMetadata(name="watcher")
+    target = log_target(
+        container(log_driver="awslogs", log_options=AWSLOGS), with_monitor(), settings(log_group="/ecs/own"), own
+    )
+    assert not isinstance(target, OwnStream)
+
+
+def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    for task, given in (
+        (with_monitor(), settings(log_group="/ecs/other")),
+        (with_monitor(), settings(log_group="/ecs/own", log_stream="s")),
+        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"])),
+        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings()),
+    ):
+        target = log_target(batch, task, given, None)
+        assert isinstance(target, LogTarget)
+        assert not isinstance(target, OwnStream)
+
+
+def test_a_line_for_the_own_stream_is_printed_without_an_error() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", OwnStream(group="/ecs/own", stream="s"), 0)
+    assert (parts.output.lines, parts.log.lines, parts.streams.lines) == ([b"line"], [], [])

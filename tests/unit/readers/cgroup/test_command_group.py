@@ -1,0 +1,300 @@
+"""The control group of a command: where it is created, how it is entered and removed, and delegation."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
+from profiler.readers.cgroup.created_group import delegate_controller, try_lock
+from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
+from profiler.readers.linux import proc
+from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
+
+_MIB = 2**20
+_OWN_PID = os.getpid()
+_RUN = "0123456789ab"
+_NAME = f"task-profiler-{_OWN_PID}-01234567"
+_sleeps: list[float] = []
+
+_V1 = (
+    "4:memory:/job\n2:cpuacct:/\n",
+    "1 0 0:1 / /m rw - cgroup cgroup rw,memory\n2 0 0:2 / /c rw - cgroup c rw,cpuacct\n",
+)
+_HYBRID = (_V1[0] + "0::/\n", _V1[1] + "3 0 0:3 / /u rw - cgroup2 cgroup2 rw\n")
+_V2 = ("0::/user/job.scope\n", "3 0 0:3 / /u rw - cgroup2 cgroup2 rw\n")
+
+
+class FakeCgroupFilesystem:
+    """A kernel that creates its files in every new group."""
+
+    def __init__(self, child: dict[str, str], *, refuses: Callable[[Path], bool] = lambda _: False) -> None:
+        self._child = child
+        self._refuses = refuses
+        self.made: list[Path] = []
+        self.removed: list[Path] = []
+
+    def make(self, folder: str) -> None:
+        self._make(Path(folder))
+
+    def _make(self, folder: Path) -> None:
+        if self._refuses(folder):
+            raise OSError(30, "Read-only file system")
+        folder.mkdir()
+        self.made.append(folder)
+        for name, text in self._child.items():
+            (folder / name).write_text(text)
+
+    def remove(self, folder: str) -> None:
+        self._remove(Path(folder))
+
+    def _remove(self, folder: Path) -> None:
+        if (folder / "cgroup.procs").exists() and (folder / "cgroup.procs").read_text().strip():
+            raise OSError(16, "Device or resource busy")
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+        self.removed.append(folder)
+
+
+def _machine(root: Path, kind: tuple[str, str], *groups: str, files: dict[str, str] | None = None) -> Path:
+    """A tree with /proc, and with the groups of this process in the mounts m, c and u."""
+    texts = {"proc/self/cgroup": kind[0], "proc/self/mountinfo": kind[1], **(files or {})}
+    texts.update(
+        {f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups if f"{group}/cgroup.procs" not in texts}
+    )
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def _made(root: Path, filesystem: FakeCgroupFilesystem) -> CommandCgroup:
+    return make_command_cgroup(read_own_cgroups(str(root)), _OWN_PID, _RUN, filesystem)
+
+
+def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V1_FILES)
+    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
+    assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
+    own.enter()
+    answer = own.start_counting()
+    assert answer == b"99208 11"
+    assert (tmp_path / "c" / _NAME / "cgroup.procs").read_text() == "0"
+    own.on_started(answer)
+    (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
+    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
+    assert own.memory() == MemoryReading(
+        used_bytes=860_000_000 - 10_485_760, cache_bytes=10_485_760, unmapped_bytes=10_485_760
+    )
+
+
+def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
+    mounts = _HYBRID[1].replace("rw,cpuacct", "rw,cpu,cpuacct")
+    kind = (_HYBRID[0].replace("cpuacct", "cpu,cpuacct"), mounts)
+    filesystem = FakeCgroupFilesystem({**V1_FILES, **V2_FILES})
+    _made(_machine(tmp_path, kind, "m/job", "c", "u"), filesystem)
+    assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
+
+
+def test_a_group_that_cannot_be_entered_leaves_no_open_file(tmp_path: Path) -> None:
+    """The kernel creates the folder before it refuses the group's files, such as under some security modules."""
+    filesystem = FakeCgroupFilesystem({name: text for name, text in V2_FILES.items() if name != "cgroup.procs"})
+    root = _machine(tmp_path, _V2, "u/user/job.scope")
+    before = len(proc.all_pids("/proc/self/fd"))
+    own = _made(root, filesystem)
+    assert (own.is_used, filesystem.removed) == (False, filesystem.made)
+    assert len(proc.all_pids("/proc/self/fd")) == before
+
+
+def test_a_memory_limit_is_repeated_in_the_new_group(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem({**V1_FILES, "memory.limit_in_bytes": ""})
+    files = {"m/job/memory.limit_in_bytes": f"{512 * _MIB}\n"}
+    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), filesystem)
+    assert (tmp_path / "m/job" / _NAME / "memory.limit_in_bytes").read_text() == str(512 * _MIB)
+
+
+@pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])
+def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: tuple[str, str]) -> None:
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    name, value = limit
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), filesystem)
+    assert not own.is_used
+    assert filesystem.removed == filesystem.made
+
+
+def test_no_group_is_created_where_limits_would_not_hold_below(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V1_FILES)
+    files = {"m/job/memory.use_hierarchy": "0\n"}
+    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), filesystem)
+    assert filesystem.made == [tmp_path / "c" / _NAME]
+
+
+def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path: Path) -> None:
+    scope = "u/user/job.scope"
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    own = _made(_machine(tmp_path / "cpu", _V2, scope), filesystem)
+    own.enter()
+    own.on_started(own.start_counting())
+    assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (True, 0, None, None)
+    files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
+    own = _made(
+        _machine(tmp_path / "memory", _V2, scope, files=files), FakeCgroupFilesystem({**V2_FILES, **V2_MEMORY_FILES})
+    )
+    assert own.memory_peak_bytes() == 870_000_000
+    assert own.memory() is not None
+
+
+@pytest.mark.parametrize("handed_down", ["cpu memory", "io"])
+def test_version_2_is_not_used_where_it_distributes_cpu_or_io(tmp_path: Path, handed_down: str) -> None:
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    scope = "u/user/job.scope"
+    own = _made(_machine(tmp_path, _V2, scope, files={f"{scope}/cgroup.subtree_control": handed_down}), filesystem)
+    assert (own.is_used, filesystem.made) == (False, [])
+
+
+def test_a_folder_that_does_not_list_this_process_is_not_changed(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    scope = "u/user/job.scope"
+    own = _made(_machine(tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}), filesystem)
+    assert (own.is_used, filesystem.made) == (False, [])
+    for group in ("/../other", "/user/gone.scope"):
+        root = _machine(tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u")
+        assert not _made(root, filesystem).is_used
+    mounted_elsewhere = (_V2[0], _V2[1].replace(" / /u", " /docker/abc /u"))
+    assert not _made(_machine(tmp_path / "4", mounted_elsewhere, "u", scope), filesystem).is_used
+    assert filesystem.made == []
+
+
+def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V1_FILES, refuses=lambda _: True)
+    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
+    own.enter()
+    own.on_started(own.start_counting())
+    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.oom_kills()) == (
+        False,
+        False,
+        None,
+        None,
+        None,
+    )
+    assert own.memory_peak_bytes() is None
+    own.remove(_sleeps.append)
+
+
+def test_a_group_without_an_entrance_is_removed_again(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem({})
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
+    assert not own.is_used
+    assert filesystem.removed == filesystem.made != []
+
+
+def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V1_FILES)
+    own = _made(_machine(tmp_path, _V1, "m/job", "c"), filesystem)
+    own.on_started(b"5 01")
+    assert filesystem.removed == [tmp_path / "m/job" / _NAME]
+    assert (own.has_cpu_accounting, own.memory(), own.contains(_OWN_PID)) == (True, None, False)
+
+
+@given(st.binary(max_size=10))
+def test_an_incomplete_message_raises_nothing(answer: bytes) -> None:
+    own = CommandCgroup()
+    own.on_started(answer)
+    assert not own.is_used
+
+
+def test_groups_of_killed_profilers_are_removed_and_those_of_running_ones_are_not(tmp_path: Path) -> None:
+    old, living, foreign = ("task-profiler-1-aa", "task-profiler-2-bb", "job-x")
+    files = {f"u/user/job.scope/{name}/cgroup.procs": "" for name in (old, living, foreign)}
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    root = _machine(tmp_path, _V2, "u/user/job.scope", files=files)
+    claim = try_lock(str(root / "u/user/job.scope" / living))
+    assert claim is not None
+    _made(root, filesystem)
+    os.close(claim)
+    assert [folder.name for folder in filesystem.removed] == [old]
+
+
+def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
+    entrance = tmp_path / "u/user/job.scope" / _NAME / "cgroup.procs"
+    entrance.write_text("0\n")  # cannot be moved
+    naps = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            entrance.write_text("")
+
+    own.remove(nap)
+    assert (len(naps), filesystem.removed) == (3, [entrance.parent])
+
+
+def test_remaining_processes_move_to_the_group_above(tmp_path: Path) -> None:
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
+    group = tmp_path / "u/user/job.scope" / _NAME
+    (group / "cgroup.procs").write_text("0\n4242\n")
+    own.remove(_sleeps.append)
+    assert (tmp_path / "u/user/job.scope/cgroup.procs").read_text().startswith("4242")
+    assert group.exists()  # the fake moves no process, so the group stays
+
+
+# --- delegation ------------------------------------------------------------------------------
+
+
+def _delegated(root: Path, **files: str) -> Path:
+    texts = {"procs": f"{_OWN_PID}\n", "controllers": "cpu memory pids\n", "subtree_control": "\n", **files}
+    root.mkdir()
+    for name, text in texts.items():
+        (root / f"cgroup.{name}").write_text(text)
+    return root
+
+
+def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tmp_path: Path) -> None:
+    group = _delegated(tmp_path / "g", procs="1\n")
+    delegation = delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES))
+    assert delegation is not None
+    assert (group / "aside/cgroup.procs").read_text() == "0"
+    assert (group / "cgroup.subtree_control").read_text().startswith("+memory")
+    (group / "aside/cgroup.procs").write_text("")
+    delegation.revert()
+    assert (group / "cgroup.subtree_control").read_text().startswith("-memory")
+    assert not (group / "aside").exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"procs": f"1\n{_OWN_PID}\n"},
+        {"procs": f"0\n{_OWN_PID}\n"},
+        {"controllers": "cpu pids\n"},
+        {"subtree_control": "pids\n"},
+        {},  # not marked as delegated, and not a container's
+    ],
+)
+def test_a_group_that_is_not_exclusive_is_not_changed(tmp_path: Path, files: dict[str, str]) -> None:
+    group = _delegated(tmp_path / "g", **files)
+    filesystem = FakeCgroupFilesystem(V2_FILES)
+    before = (group / "cgroup.subtree_control").read_text()
+    assert delegate_controller(str(group), _OWN_PID, "aside", "memory", filesystem) is None
+    assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
+
+
+def test_a_group_with_groups_in_it_is_not_exclusive(tmp_path: Path) -> None:
+    group = _delegated(tmp_path / "g", procs="1\n")
+    (group / "other").mkdir()
+    assert delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES)) is None
+
+
+def test_a_refused_controller_reverts_the_delegation(tmp_path: Path) -> None:
+    group = _delegated(tmp_path / "g", procs="1\n")
+    filesystem = FakeCgroupFilesystem({})
+    assert delegate_controller(str(group), 1, "aside", "memory", filesystem) is None
+    assert not (group / "aside").exists()

@@ -1,0 +1,105 @@
+"""The counters of a control group in version 1 and 2."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler.readers.cgroup.hierarchy import (
+    V1_MEMORY,
+    V2_MEMORY,
+    MemoryFiles,
+    MemoryReading,
+    parse_cpu_stat_ns,
+    parse_number,
+    read_memory,
+    read_oom_kills,
+)
+from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES
+
+
+def _group(folder: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize(("child", "files"), [(V1_FILES, V1_MEMORY), (V2_MEMORY_FILES, V2_MEMORY)], ids=["v1", "v2"])
+def test_memory_is_without_unmapped_files_and_tmpfs_is_no_cache(
+    tmp_path: Path, child: dict[str, str], files: MemoryFiles
+) -> None:
+    group = _group(tmp_path, child)
+    expected = MemoryReading(
+        used_bytes=860_000_000 - 10_485_760, cache_bytes=12_582_912 - 2_097_152, unmapped_bytes=10_485_760
+    )
+    assert read_memory(group, files) == expected
+    assert read_oom_kills(group, files) == 2
+
+
+@pytest.mark.parametrize("files", [V1_MEMORY, V2_MEMORY])
+def test_a_removed_group_has_no_readings(tmp_path: Path, files: MemoryFiles) -> None:
+    assert read_memory(str(tmp_path), files) is None
+    assert read_oom_kills(str(tmp_path), files) is None
+
+
+def test_cpu_time() -> None:
+    assert parse_number(b"1276795140123\n") == 1_276_795_140_123
+    assert parse_cpu_stat_ns(CPU_STAT.encode()) == 1_276_795_000
+    assert parse_cpu_stat_ns(b"user_usec 5\n") is None
+
+
+@given(st.binary())
+def test_parsers_survive_anything(text: bytes) -> None:
+    for parsed in (parse_number(text), parse_cpu_stat_ns(text)):
+        assert parsed is None or parsed >= 0
+
+
+@pytest.mark.parametrize(
+    ("stat", "unmapped"),
+    [
+        ({"active_file": 30, "inactive_file": 20, "file_mapped": 15, "file": 60}, 35),
+        ({"active_file": 30, "inactive_file": 20, "file_mapped": 70, "file": 60}, 0),
+        ({"active_file": 30, "inactive_file": 20, "file": 60}, 50),
+        ({"active_file": 30, "file_mapped": 10, "file": 60}, 20),
+        ({"inactive_file": 20, "file_mapped": 15, "file": 60}, 20),
+        ({"file": 60, "file_mapped": 15}, 60),
+        ({"active_file": 90, "inactive_file": 20}, 100),
+        ({}, None),
+    ],
+)
+def test_the_cache_that_no_process_maps_is_not_needed(tmp_path: Path, stat: dict[str, int], unmapped: int) -> None:
+    lines = "".join(f"{name} {value}\n" for name, value in stat.items())
+    reading = read_memory(_group(tmp_path, {"memory.current": "100\n", "memory.stat": lines}), V2_MEMORY)
+    if unmapped is None:
+        assert reading is None
+    else:
+        assert reading is not None
+        assert (reading.used_bytes, reading.unmapped_bytes) == (100 - unmapped, unmapped)
+
+
+def test_version_1_counts_the_groups_below(tmp_path: Path) -> None:
+    stat = (
+        "active_file 1\ninactive_file 2\nmapped_file 3\ncache 4\n"
+        "total_active_file 40\ntotal_inactive_file 30\ntotal_mapped_file 20\ntotal_cache 70\ntotal_shmem 0\n"
+    )
+    group = _group(tmp_path, {"memory.usage_in_bytes": "100\n", "memory.stat": stat})
+    assert read_memory(group, V1_MEMORY) == MemoryReading(used_bytes=50, cache_bytes=70, unmapped_bytes=50)
+
+
+sizes = st.integers(0, 2**50)
+
+
+@settings(deadline=None)  # it writes files
+@given(sizes, sizes, sizes, sizes, sizes, sizes)
+def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
+    stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"memory.current": f"{usage}\n", "memory.stat": stat}
+        reading = read_memory(_group(Path(folder), files), V2_MEMORY)
+    assert reading is not None
+    assert 0 <= reading.used_bytes <= usage
+    assert reading.unmapped_bytes == usage - reading.used_bytes
+    assert reading.cache_bytes is not None
+    assert 0 <= reading.cache_bytes <= cache

@@ -1,0 +1,509 @@
+"""The dialects of /task/stats, each as the agents write it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading, decode_stats, parse_device_mapper_majors
+
+READ = "2026-03-01T10:00:02.500000001Z"
+READ_NS = 1772359202500000001
+
+CGROUP_V1 = {
+    "read": READ,
+    "preread": "2026-03-01T09:59:52.5Z",
+    "pids_stats": {},
+    "blkio_stats": {
+        "io_service_bytes_recursive": [
+            {"major": 259, "minor": 1, "op": "Read", "value": 1000},
+            {"major": 259, "minor": 1, "op": "Write", "value": 7},
+            {"major": 259, "minor": 1, "op": "Sync", "value": 1000},
+            {"major": 259, "minor": 1, "op": "Async", "value": 7},
+            {"major": 259, "minor": 1, "op": "Discard", "value": 0},
+            {"major": 259, "minor": 1, "op": "Total", "value": 1007},
+            {"major": 259, "minor": 0, "op": "Read", "value": 200},
+            {"major": 259, "minor": 0, "op": "Write", "value": 0},
+            {"major": 259, "minor": 0, "op": "Total", "value": 200},
+        ],
+        "io_serviced_recursive": [],
+    },
+    "num_procs": 0,
+    "storage_stats": {},
+    "cpu_stats": {
+        "cpu_usage": {
+            "total_usage": 322633383,
+            "percpu_usage": [1, 2],
+            "usage_in_kernelmode": 5,
+            "usage_in_usermode": 18,
+        },
+        "system_cpu_usage": 2121630000000,
+        "online_cpus": 2,
+        "throttling_data": {"periods": 0, "throttled_periods": 0, "throttled_time": 0},
+    },
+    "precpu_stats": {"cpu_usage": {"total_usage": 0}},
+    "memory_stats": {
+        "usage": 84111360,
+        "max_usage": 84238336,
+        "failcnt": 3,
+        "stats": {
+            "cache": 42442752,
+            "inactive_file": 1,
+            "total_cache": 42442752,
+            "total_inactive_file": 39100416,
+            "total_active_file": 3379200,
+            "total_mapped_file": 33927168,
+            "active_file": 2,
+            "mapped_file": 3,
+            "hierarchical_memory_limit": 536870912,
+        },
+        "limit": 9223372036854771712,
+    },
+    "name": "batch",
+    "id": "t-1",
+    "networks": {"eth1": {"rx_bytes": 129, "tx_bytes": 34, "rx_packets": 8}, "eth0": {"rx_bytes": 1, "tx_bytes": 2}},
+    "network_rate_stats": {"rx_bytes_per_sec": 2.5, "tx_bytes_per_sec": 1.2},
+}
+CGROUP_V2: dict[str, Any] = {
+    "read": READ,
+    "pids_stats": {"current": 33, "limit": 404},
+    "blkio_stats": {
+        "io_service_bytes_recursive": [
+            {"major": 259, "minor": 0, "op": "read", "value": 60960768},
+            {"major": 259, "minor": 0, "op": "write", "value": 57344},
+        ],
+        "io_serviced_recursive": None,
+    },
+    "cpu_stats": {"cpu_usage": {"total_usage": 331125000}, "online_cpus": 2},
+    "memory_stats": {
+        "usage": 65249280,
+        "stats": {
+            "anon": 37691392,
+            "file": 25296896,
+            "inactive_file": 17641472,
+            "active_file": 7655424,
+            "file_mapped": 19968000,
+        },
+        "limit": 268435456,
+    },
+    "networks": {"eth0": {"rx_bytes": 101869, "tx_bytes": 43958}},
+}
+
+
+def decode(document: object) -> StatsReading:
+    reading = decode_stats(json.dumps(document).encode())
+    assert isinstance(reading, StatsReading)
+    return reading
+
+
+def changed(document: dict[str, Any], **parts: object) -> ContainerSample:
+    return decode({"id": {**document, **parts}}).samples["id"]
+
+
+def test_reads_cgroup_v1() -> None:
+    assert decode({"id": CGROUP_V1}).samples["id"] == ContainerSample(
+        read_ns=READ_NS,
+        cpu_ns=322633383,
+        memory_used_bytes=84111360 - 8552448,
+        memory_cache_bytes=8552448,
+        memory_usage_peak_bytes=84238336,
+        memory_limit_bytes=9223372036854771712,
+        memory_limit_hits=3,
+        network_rx_bytes=130,
+        network_tx_bytes=36,
+        block_read_bytes=1200,
+        block_write_bytes=7,
+    )
+
+
+def test_reads_cgroup_v2() -> None:
+    assert decode({"id": CGROUP_V2}).samples["id"] == ContainerSample(
+        read_ns=READ_NS,
+        cpu_ns=331125000,
+        memory_used_bytes=65249280 - 5328896,
+        memory_cache_bytes=5328896,
+        memory_limit_bytes=268435456,
+        network_rx_bytes=101869,
+        network_tx_bytes=43958,
+        block_read_bytes=60960768,
+        block_write_bytes=57344,
+        pids=33,
+    )
+
+
+@pytest.mark.parametrize(
+    ("memory", "used"),
+    [
+        ({"usage": 100, "stats": {"total_cache": 30}}, 70),
+        ({"usage": 100, "stats": {"cache": 40}}, 60),
+        ({"usage": 100, "stats": {"inactive_file": 250}}, 0),
+        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "file": 80}}, 30),
+        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "file_mapped": 50}}, 80),
+        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "mapped_file": 90, "cache": 80}}, 100),
+        ({"usage": 100, "stats": {"active_file": 300, "inactive_file": 40}}, 0),
+        ({"usage": 100, "stats": {"inactive_file": 40, "mapped_file": 30, "cache": 80}}, 60),
+        # The whole cache includes what is mapped: without inactive_file, less is subtracted.
+        ({"usage": 100, "stats": {"active_file": 30, "mapped_file": 10, "cache": 80}}, 80),
+        (
+            {
+                "usage": 100,
+                "stats": {
+                    "active_file": 1,
+                    "inactive_file": 2,
+                    "mapped_file": 3,
+                    "total_active_file": 40,
+                    "total_inactive_file": 30,
+                    "total_mapped_file": 20,
+                },
+            },
+            50,
+        ),
+        ({"usage": 100, "stats": {}}, 100),
+        ({"usage": 100}, 100),
+        ({"stats": {"inactive_file": 5}}, None),
+        ({}, None),
+    ],
+)
+def test_memory_used_is_the_memory_that_is_needed(memory: object, used: int | None) -> None:
+    assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used
+
+
+def test_cache_is_the_rest_of_the_usage_and_absent_if_nothing_is_known_of_it() -> None:
+    known = changed(CGROUP_V2, memory_stats={"usage": 100, "stats": {"active_file": 30, "inactive_file": 40}})
+    assert (known.memory_used_bytes, known.memory_cache_bytes) == (30, 70)
+    assert changed(CGROUP_V2, memory_stats={"usage": 100}).memory_cache_bytes is None
+
+
+@pytest.mark.parametrize("none", [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}])
+def test_every_dialect_of_no_stats(none: object) -> None:
+    reading = decode({"gone": none, "here": CGROUP_V2})
+    assert reading.without_stats == {"gone"}
+    assert list(reading.samples) == ["here"]
+    assert reading.refused == {}
+
+
+def test_stacked_block_devices_count_once_at_the_lowest_layer() -> None:
+    stack = [(202, 26368, 500), (253, 1, 500), (253, 2, 480), (253, 5, 480)]
+    entries = [{"major": major, "minor": minor, "op": "Read", "value": value} for major, minor, value in stack]
+    assert changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": entries}).block_read_bytes == 500
+    assert read_bytes(entries[1:], device_mapper_majors=frozenset((253,))) == 500
+
+
+def read_bytes(entries: list[dict[str, Any]], device_mapper_majors: frozenset[int] | None = None) -> int | None:
+    document = {"id": {**CGROUP_V1, "blkio_stats": {"io_service_bytes_recursive": entries}}}
+    reading = decode_stats(json.dumps(document).encode(), device_mapper_majors)
+    assert isinstance(reading, StatsReading)
+    return reading.samples["id"].block_read_bytes
+
+
+def reads(*values: tuple[object, object, int]) -> list[dict[str, Any]]:
+    return [{"major": major, "minor": minor, "op": "Read", "value": value} for major, minor, value in values]
+
+
+def test_traffic_that_only_the_mapped_device_has_is_counted() -> None:
+    """As a capture with the devicemapper storage driver: the kernel attributes most of the reads to the node."""
+    assert read_bytes(reads((202, 26368, 5_600_000), (253, 0, 1_000_000), (253, 3, 95_900_000))) == 95_900_000
+
+
+def test_disks_are_not_a_stack_because_of_their_number() -> None:
+    virtio = reads((253, 0, 300), (253, 16, 400))
+    assert read_bytes(virtio) == 700
+    assert read_bytes([*virtio, *reads((8, 0, 50))], frozenset()) == 750
+    assert read_bytes([*virtio, *reads((8, 0, 50))], frozenset((252,))) == 750
+
+
+def test_the_machines_numbers_of_device_mapper_nodes_are_used() -> None:
+    assert read_bytes(reads((259, 0, 300), (252, 0, 280), (252, 1, 290)), frozenset((252,))) == 300
+    assert read_bytes(reads((252, 0, 280), (252, 1, 290)), frozenset((252,))) == 290
+
+
+def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
+    text = (
+        "Character devices:\n  1 mem\n253 device-mapper\n\nBlock devices:\n  7 loop\n252 device-mapper\n253 virtblk\n"
+    )
+    assert parse_device_mapper_majors(text) == frozenset((252,))
+    assert parse_device_mapper_majors("Block devices:\n  8 sd\n") == frozenset()
+    assert parse_device_mapper_majors("") is None
+    assert parse_device_mapper_majors("Character devices:\n  1 mem\n") is None
+
+
+@given(st.text())
+def test_any_text_of_proc_devices_is_parsed(text: str) -> None:
+    found = parse_device_mapper_majors("Block devices:\n" + text)
+    assert found is not None
+
+
+def test_the_numbers_of_devices_may_be_strings() -> None:
+    stack = reads((202, 0, 100), (253, "1", 300), (253, "2", 290), ("253", "3", 310))
+    assert read_bytes(stack) == 310
+    reading = decode(
+        {"id": {**CGROUP_V1, "blkio_stats": {"io_service_bytes_recursive": reads((202, 0, 1), (253, [], 9))}}}
+    )
+    assert reading.samples["id"].block_read_bytes == 1
+    assert reading.problems == ("io_service_bytes_recursive.minor is not a device number",)
+
+
+def test_the_entries_of_one_mapped_device_are_one_device() -> None:
+    entries = [*reads((253, 1, 300), (253, 2, 400)), *reads((253, 1, 200))]
+    assert read_bytes(entries, frozenset((253,))) == 500
+
+
+def test_an_absent_value_is_0_where_zeros_are_left_out() -> None:
+    read, written = {"major": 8, "minor": 0, "op": "Read", "value": 5}, {"major": 8, "minor": 0, "op": "Write"}
+    left_out = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [read, written]})
+    assert (left_out.block_read_bytes, left_out.block_write_bytes) == (5, 0)
+    # Another entry has a 0: this one is unknown.
+    zero = {"major": 8, "minor": 16, "op": "Read", "value": 0}
+    listed = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [read, zero, written]})
+    assert (listed.block_read_bytes, listed.block_write_bytes) == (5, None)
+    null = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [read, {**written, "value": None}]})
+    assert (null.block_read_bytes, null.block_write_bytes) == (5, None)
+
+
+@pytest.mark.parametrize("odd", [None, [1], "text", 7, 1.5, True])
+def test_an_odd_interface_or_block_entry_costs_itself_alone(odd: object) -> None:
+    whole = changed(CGROUP_V2)
+    assert changed(CGROUP_V2, networks={**CGROUP_V2["networks"], "eth1": odd}) == whole
+    entries = [*CGROUP_V2["blkio_stats"]["io_service_bytes_recursive"], odd]
+    reading = decode({"id": {**CGROUP_V2, "blkio_stats": {"io_service_bytes_recursive": entries}}})
+    assert reading.samples["id"] == whole
+    assert reading.problems == ("io_service_bytes_recursive: an entry is not an object",)
+
+
+def test_counters_that_overflow_together_are_absent_with_a_reason() -> None:
+    most = 2**63 - 1
+    networks = {"eth0": {"rx_bytes": most, "tx_bytes": 1}, "eth1": {"rx_bytes": 1, "tx_bytes": most - 1}}
+    entries = reads((8, 0, most), (8, 16, 1))
+    document = {**CGROUP_V1, "networks": networks, "blkio_stats": {"io_service_bytes_recursive": entries}}
+    reading = decode({"id": document})
+    sample = reading.samples["id"]
+    assert (sample.network_rx_bytes, sample.network_tx_bytes, sample.block_read_bytes) == (None, most, None)
+    assert reading.problems == (
+        "io_service_bytes_recursive: the sum of the counters is above 2^63 - 1",
+        "networks.rx_bytes: the sum of the counters is above 2^63 - 1",
+    )
+
+
+def test_the_number_of_reasons_is_limited() -> None:
+    odd = {f"id{number}": with_leaf(path, -1) for number, path in enumerate(LEAVES)}
+    everything = {"id": {**CGROUP_V1, "networks": dict.fromkeys(map(str, range(1000)), 1)}, **odd}
+    every_leaf = {
+        **with_leaf(("memory_stats", "stats", "total_cache"), -1),
+        "cpu_stats": {"cpu_usage": {"total_usage": ""}},
+    }
+    assert len(decode({**everything, "more": every_leaf}).problems) <= 8
+
+
+def test_a_value_that_is_no_count_has_a_reason() -> None:
+    reading = decode({"id": with_leaf(("memory_stats", "limit"), -1)})
+    assert reading.problems == ("memory_stats.limit is not a whole number from 0 to 2^63 - 1",)
+    assert decode({"id": CGROUP_V1, "other": CGROUP_V2}).problems == ()
+
+
+def test_a_block_entry_without_value_or_device_raises_nothing() -> None:
+    entries = [
+        {"op": "read", "value": 5},
+        {"major": 8, "minor": 0, "op": "read"},
+        {"major": 8, "op": "READ", "value": 6},
+    ]
+    sample = changed(CGROUP_V2, blkio_stats={"io_service_bytes_recursive": entries})
+    assert (sample.block_read_bytes, sample.block_write_bytes) == (11, None)
+
+
+@pytest.mark.parametrize("blocks", [{"io_service_bytes_recursive": None}, {"io_service_bytes_recursive": []}, {}, None])
+def test_an_idle_container_has_no_block_numbers(blocks: object) -> None:
+    assert changed(CGROUP_V2, blkio_stats=blocks).block_read_bytes is None
+
+
+def test_old_fargate_spelling_of_networks() -> None:
+    document = {key: value for key, value in CGROUP_V1.items() if key != "networks"}
+    assert changed(document, network={"eth0": {"rx_bytes": 9, "tx_bytes": 8}}).network_rx_bytes == 9
+    assert changed(document).network_rx_bytes is None
+
+
+WRONG: list[Any] = ["1", True, -1, 1.5, [1], {"a": 1}, None]
+LEAVES = {
+    ("cpu_stats", "cpu_usage", "total_usage"): "cpu_ns",
+    ("memory_stats", "usage"): "memory_used_bytes",
+    ("memory_stats", "max_usage"): "memory_usage_peak_bytes",
+    ("memory_stats", "limit"): "memory_limit_bytes",
+    ("memory_stats", "failcnt"): "memory_limit_hits",
+    ("pids_stats", "current"): "pids",
+}
+
+
+def with_leaf(path: tuple[str, ...], value: Any) -> Any:
+    """A whole document with another value at one place."""
+    document: dict[str, Any] = {**json.loads(json.dumps(CGROUP_V1)), "pids_stats": {"current": 33}}
+    parent = document
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    return document
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(("path", "field"), LEAVES.items())
+def test_a_number_of_a_wrong_type_is_absent_and_costs_no_other(path: tuple[str, ...], field: str, wrong: Any) -> None:
+    whole = changed(CGROUP_V1, pids_stats={"current": 33})
+    absent = {field: None, "memory_cache_bytes": None} if field == "memory_used_bytes" else {field: None}
+    assert changed(with_leaf(path, wrong)) == replace(whole, **absent)
+
+
+PARTS = {
+    "cpu_stats": ("cpu_ns",),
+    "memory_stats": (
+        *("memory_used_bytes", "memory_cache_bytes"),
+        *("memory_usage_peak_bytes", "memory_limit_bytes", "memory_limit_hits"),
+    ),
+    "networks": ("network_rx_bytes", "network_tx_bytes"),
+    "blkio_stats": ("block_read_bytes", "block_write_bytes"),
+    "pids_stats": ("pids",),
+}
+
+
+@pytest.mark.parametrize("missing", [None, {}])
+@pytest.mark.parametrize(("part", "fields"), PARTS.items())
+def test_a_part_that_is_missing_costs_its_own_numbers_alone(part: str, fields: tuple[str, ...], missing: Any) -> None:
+    document = {**CGROUP_V1, "pids_stats": {"current": 33}}
+    assert changed({**document, part: missing}) == replace(changed(document), **dict.fromkeys(fields))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_device_or_network_with_a_wrong_number_leaves_the_others(wrong: Any) -> None:
+    whole = changed(CGROUP_V1)
+    network = {"eth0": {"rx_bytes": wrong, "tx_bytes": 2}, "eth1": {"rx_bytes": 7, "tx_bytes": wrong}}
+    assert changed(CGROUP_V1, networks=network) == replace(whole, network_rx_bytes=7, network_tx_bytes=2)
+    good = {"major": 259, "minor": 0, "op": "Read", "value": 5}
+    for odd in ({"op": wrong}, {"value": wrong}):
+        sample = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, **odd}, good]})
+        assert sample == replace(whole, block_read_bytes=5, block_write_bytes=None)
+    odd_major = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, "major": wrong}, good]})
+    assert odd_major.block_read_bytes == 10
+    mapped = {**good, "major": 253}
+    assert read_bytes([{**mapped, "minor": wrong}, mapped], frozenset((253,))) == 5
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_without_a_readable_cache_of_one_name_that_of_the_next_counts(wrong: Any) -> None:
+    caches = {"total_inactive_file": 1, "inactive_file": 2, "total_cache": 3, "cache": 4}
+    for reclaimable, name in enumerate(caches, start=1):
+        assert changed(CGROUP_V1, memory_stats={"usage": 100, "stats": caches}).memory_used_bytes == 100 - reclaimable
+        caches = {**caches, name: wrong}
+    assert changed(CGROUP_V1, memory_stats={"usage": 100, "stats": caches}).memory_used_bytes == 100
+
+
+@pytest.mark.parametrize("wrong", ["yesterday", "", True, 1772359202, [READ], None])
+def test_without_a_readable_time_there_are_no_stats(wrong: Any) -> None:
+    reading = decode({"id": {**CGROUP_V2, "read": wrong}})
+    assert reading.without_stats == {"id"}
+    assert reading.refused == {}
+
+
+def test_one_field_of_a_wrong_type_costs_that_field_alone() -> None:
+    memory = {"usage": "84111360", "max_usage": 5, "limit": -1, "stats": {"inactive_file": True}}
+    sample = changed(CGROUP_V1, memory_stats=memory)
+    assert (sample.memory_used_bytes, sample.memory_usage_peak_bytes, sample.memory_limit_bytes) == (None, 5, None)
+    assert sample.cpu_ns == 322633383
+
+
+def test_an_entry_that_cannot_be_read_costs_only_itself() -> None:
+    reading = decode({"bad": {**CGROUP_V1, "cpu_stats": [1]}, "odd": "text", "good": CGROUP_V2})
+    assert set(reading.samples) == {"good"}
+    assert set(reading.refused) == {"bad", "odd"}
+    assert "cpu_stats" in reading.refused["bad"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b"\xff\xfe", b"[" * 100_000])
+def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
+    reading = decode_stats(body)
+    assert isinstance(reading, Unavailable)
+    assert reading.reason.startswith("/task/stats answered with something else than a JSON object: ")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    """A real document with some of its parts, at any depth, replaced by anything or removed."""
+
+    def mutate(value: Any) -> Any:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(json_values)
+        if isinstance(value, dict):
+            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
+        if isinstance(value, list):
+            return [mutate(child) for child in value]
+        return value
+
+    return mutate(draw(st.sampled_from([CGROUP_V1, CGROUP_V2])))
+
+
+@given(mutated())
+def test_any_mutated_document_gives_a_reading_or_a_reason(document: object) -> None:
+    reading = decode({"mutated": document, "other": CGROUP_V2})
+    assert "other" in reading.samples
+    assert ("mutated" in reading.samples) + ("mutated" in reading.without_stats) + ("mutated" in reading.refused) == 1
+    sample = reading.samples.get("mutated")
+    for name in ContainerSample.__struct_fields__ if sample else ():
+        value = getattr(sample, name)
+        assert value is None or (isinstance(value, int) and 0 <= value < 2**63)
+
+
+@given(st.binary() | st.tuples(st.integers(0, 4000), st.integers(0, 255)))
+def test_any_bytes_give_a_reading_or_a_reason(change: bytes | tuple[int, int]) -> None:
+    body = json.dumps({"a": CGROUP_V1, "b": CGROUP_V2}).encode()
+    if isinstance(change, bytes):
+        body = change
+    else:
+        position, byte = change
+        body = body[:position] + bytes([byte]) + body[position + 1 :]
+    assert isinstance(decode_stats(body), StatsReading | Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"cpu_stats": {"cpu_usage": {"total_usage": -1}}}, "cpu_stats.cpu_usage.total_usage"),
+        ({"memory_stats": {"usage": -1}}, "memory_stats.usage"),
+        ({"memory_stats": {"max_usage": 1.5}}, "memory_stats.max_usage"),
+        ({"memory_stats": {"failcnt": []}}, "memory_stats.failcnt"),
+        ({"memory_stats": {"usage": 5, "stats": {"cache": -1}}}, "memory_stats.stats"),
+        ({"networks": {"eth0": {"rx_bytes": -1}}}, "networks.rx_bytes"),
+        ({"networks": {"eth0": {"tx_bytes": -1}}}, "networks.tx_bytes"),
+        ({"pids_stats": {"current": -1}}, "pids_stats.current"),
+        (
+            {"blkio_stats": {"io_service_bytes_recursive": [{"op": "read", "value": -1}]}},
+            "io_service_bytes_recursive.value",
+        ),
+    ],
+)
+def test_a_problem_names_its_value(entry: dict[str, Any], name: str) -> None:
+    assert decode({"id": {"read": READ, **entry}}).problems == (f"{name} is not a whole number from 0 to 2^63 - 1",)
+
+
+def test_an_interface_that_is_not_an_object_is_named() -> None:
+    assert decode({"id": {"read": READ, "networks": {"eth0": 5}}}).problems == (
+        "networks: an interface is not an object",
+    )
+
+
+def test_a_response_that_is_not_json_is_unavailable() -> None:
+    found = decode_stats(b"[")
+    assert isinstance(found, Unavailable)
+    assert "something else than a JSON object" in found.reason
+
+
+@pytest.mark.parametrize("value", [0, 2**63 - 1])
+def test_the_smallest_and_the_largest_count_are_counts(value: int) -> None:
+    reading = decode({"id": {"read": READ, "memory_stats": {"limit": value}}})
+    assert (reading.samples["id"].memory_limit_bytes, reading.problems) == (value, ())

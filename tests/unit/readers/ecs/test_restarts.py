@@ -1,0 +1,76 @@
+from msgspec.structs import replace
+
+from profiler.readers.ecs.restarts import Restarts
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from tests.fakes import START_NS, seconds
+
+FIRST = ContainerMetadata(name="batch", docker_id="a", known_status="RUNNING", started_ns=START_NS)
+LATER_NS = START_NS + seconds(90)
+
+
+def joined(restarts: Restarts, *containers: ContainerMetadata) -> ContainerMetadata:
+    (container,) = restarts.join(TaskMetadata(containers=containers)).containers
+    return container
+
+
+def facts(container: ContainerMetadata) -> tuple[int, int | None, int | None]:
+    return container.restart_count, container.started_ns, container.attempt_started_ns
+
+
+def test_a_container_that_was_never_restarted_is_as_it_was() -> None:
+    restarts = Restarts()
+    for container in (FIRST, replace(FIRST, known_status="STOPPED", exit_code=0)):
+        assert joined(restarts, container) == replace(container, attempt_started_ns=START_NS)
+
+
+def test_a_restart_shows_in_the_count_the_start_or_the_id() -> None:
+    for again in (
+        replace(FIRST, restart_count=1, started_ns=LATER_NS),
+        replace(FIRST, started_ns=LATER_NS),
+        replace(FIRST, docker_id="b", started_ns=LATER_NS),
+        replace(FIRST, docker_id="b", restart_count=1, started_ns=LATER_NS),
+    ):
+        restarts = Restarts()
+        joined(restarts, FIRST)
+        for _ in range(3):
+            assert facts(joined(restarts, again)) == (1, START_NS, LATER_NS)
+
+
+def test_a_count_without_a_new_start_counts() -> None:
+    restarts = Restarts()
+    joined(restarts, FIRST)
+    assert facts(joined(restarts, replace(FIRST, restart_count=3))) == (3, START_NS, START_NS)
+
+
+def test_a_new_container_that_has_not_started_yet_has_its_start_later() -> None:
+    restarts = Restarts()
+    joined(restarts, FIRST)
+    created = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
+    assert facts(joined(restarts, created)) == (1, START_NS, None)
+    assert facts(joined(restarts, replace(created, started_ns=LATER_NS))) == (1, START_NS, LATER_NS)
+
+
+def test_of_two_containers_with_one_name_the_last_one_counts() -> None:
+    restarts = Restarts()
+    joined(restarts, FIRST)
+    ended = replace(FIRST, known_status="STOPPED", exit_code=1)
+    again = replace(FIRST, docker_id="b", started_ns=LATER_NS)
+    for order in ((ended, again), (again, ended)):
+        found = joined(restarts, *order)
+        assert (found.docker_id, found.exit_code) == ("b", None)
+        assert facts(found) == (1, START_NS, LATER_NS)
+
+
+def test_a_start_that_becomes_more_exact_is_no_restart() -> None:
+    restarts = Restarts()
+    joined(restarts, replace(FIRST, started_ns=None, docker_id=None))
+    joined(restarts, FIRST)
+    assert facts(joined(restarts, replace(FIRST, started_ns=START_NS + seconds(0.4)))) == (0, START_NS, START_NS)
+
+
+def test_containers_keep_their_order_and_restarts_of_their_own() -> None:
+    restarts = Restarts()
+    side = ContainerMetadata(name="side", docker_id="s", started_ns=START_NS)
+    restarts.join(TaskMetadata(containers=(side, FIRST)))
+    task = restarts.join(TaskMetadata(containers=(side, replace(FIRST, docker_id="b", started_ns=LATER_NS))))
+    assert [(one.name, one.restart_count) for one in task.containers] == [("side", 0), ("batch", 1)]

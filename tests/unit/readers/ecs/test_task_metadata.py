@@ -1,0 +1,274 @@
+"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.readers import Unavailable
+from profiler.readers.ecs.task_metadata import (
+    ContainerMetadata,
+    TaskMetadata,
+    decode_container,
+    decode_tags,
+    decode_task,
+)
+
+MIB = 1024 * 1024
+ARN = "arn:aws:ecs:us-east-1:111122223333:task/jobs/bae32def0ab64f06818e8862e58f8d6d"
+BATCH = {
+    "DockerId": "bae32def0ab64f06818e8862e58f8d6d-4159844948",
+    "Name": "batch",
+    "DockerName": "batch",
+    "Image": "example/etl:7",
+    "ImageID": "sha256:d180",
+    "Labels": {"com.amazonaws.ecs.cluster": "jobs"},
+    "DesiredStatus": "RUNNING",
+    "KnownStatus": "STOPPED",
+    "ExitCode": 3,
+    "Limits": {"CPU": 2},
+    "CreatedAt": "2026-03-01T10:00:00.5Z",
+    "StartedAt": "2026-03-01T10:00:00.5Z",
+    "FinishedAt": "2026-03-01T10:01:00.25Z",
+    "Type": "NORMAL",
+    "LogDriver": "awslogs",
+    "LogOptions": {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-east-1", "awslogs-stream": "ecs/batch/bae3"},
+    "ContainerARN": "arn:aws:ecs:us-east-1:111122223333:container/jobs/bae3/a9b9",
+    "Networks": [{"NetworkMode": "awsvpc", "IPv4Addresses": ["10.0.117.145"]}],
+    "Snapshotter": "overlayfs",
+}
+FARGATE_V4 = {
+    "Cluster": "arn:aws:ecs:us-east-1:111122223333:cluster/jobs",
+    "TaskARN": ARN,
+    "Family": "nightly-etl",
+    "Revision": "9",
+    "DesiredStatus": "RUNNING",
+    "KnownStatus": "RUNNING",
+    "Limits": {"CPU": 0.25, "Memory": 512},
+    "PullStartedAt": "2026-03-01T09:59:40Z",
+    "AvailabilityZone": "us-east-1a",
+    "LaunchType": "FARGATE",
+    "Containers": [BATCH],
+    "ClockDrift": {"ClockErrorBound": 0.33},
+    "EphemeralStorageMetrics": {"Utilized": 427, "Reserved": 20496},
+}
+PAUSE_V3 = {
+    "DockerId": "731a",
+    "Name": "~internal~ecs~pause",
+    "KnownStatus": "RESOURCES_PROVISIONED",
+    "Limits": {"CPU": 0, "Memory": 0},
+    "Type": "CNI_PAUSE",
+}
+
+
+def task(document: object) -> TaskMetadata:
+    decoded = decode_task(json.dumps(document).encode())
+    assert isinstance(decoded, TaskMetadata)
+    return decoded
+
+
+def test_reads_fargate_v4() -> None:
+    decoded = task(FARGATE_V4)
+    assert (decoded.arn, decoded.family, decoded.revision, decoded.launch_type) == (ARN, "nightly-etl", "9", "FARGATE")
+    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, 512 * MIB)
+    assert (decoded.ephemeral_storage_used_mib, decoded.ephemeral_storage_size_mib) == (427, 20496)
+    assert not decoded.is_stop_requested
+    assert decoded.containers == (
+        ContainerMetadata(
+            name="batch",
+            docker_id="bae32def0ab64f06818e8862e58f8d6d-4159844948",
+            arn="arn:aws:ecs:us-east-1:111122223333:container/jobs/bae3/a9b9",
+            image="example/etl:7",
+            image_digest="sha256:d180",
+            type="NORMAL",
+            known_status="STOPPED",
+            desired_status="RUNNING",
+            exit_code=3,
+            started_ns=1772359200500000000,
+            finished_ns=1772359260250000000,
+            log_driver="awslogs",
+            log_options={
+                "awslogs-group": "/ecs/jobs",
+                "awslogs-region": "us-east-1",
+                "awslogs-stream": "ecs/batch/bae3",
+            },
+            network_mode="awsvpc",
+        ),
+    )
+    assert decoded.containers[0].is_stopped
+
+
+def test_reads_v3_without_the_fields_of_v4() -> None:
+    v3 = {
+        key: value
+        for key, value in FARGATE_V4.items()
+        if key not in ("LaunchType", "EphemeralStorageMetrics", "Limits")
+    }
+    batch = {key: value for key, value in BATCH.items() if key not in ("LogDriver", "LogOptions", "ContainerARN")}
+    decoded = task({**v3, "Containers": [PAUSE_V3, batch]})
+    assert (decoded.launch_type, decoded.vcpu_limit, decoded.memory_limit_bytes) == (None, None, None)
+    pause, container = decoded.containers
+    assert (pause.type, pause.vcpu_share, pause.memory_limit_bytes) == ("CNI_PAUSE", None, None)
+    assert (container.log_driver, container.log_options, container.arn) == (None, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "vcpu", "memory"),
+    [
+        ({"CPU": 512, "Memory": 1024}, 0.5, 1024 * MIB),
+        ({"CPU": 2}, None, None),
+        ({"CPU": 0, "Memory": 0}, None, None),
+        ({"CPU": "512", "Memory": None}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
+    limits: object, vcpu: float | None, memory: int | None
+) -> None:
+    (container,) = task({**FARGATE_V4, "Containers": [{**BATCH, "Limits": limits}]}).containers
+    assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
+
+
+@pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
+def test_an_impossible_memory_limit_is_absent_with_a_reason(impossible: float) -> None:
+    batch = {**BATCH, "Limits": {"CPU": 2, "Memory": impossible}}
+    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": impossible}, "Containers": [batch]})
+    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, None)
+    assert decoded.containers[0].memory_limit_bytes is None
+    assert set(decoded.problems) == {
+        f"Limits.Memory is {impossible:g} MiB, which no machine has",
+        f"Limits.Memory of container batch is {impossible:g} MiB, which no machine has",
+    }
+    assert task(FARGATE_V4).problems == ()
+
+
+def test_a_malformed_response_has_the_position_in_its_reason() -> None:
+    for decoded, what in ((decode_task(b'{"Family": }'), "/task"), (decode_container(b'{"Family": }'), "the endpoint")):
+        assert isinstance(decoded, Unavailable)
+        assert decoded.reason.startswith(what)
+        assert decoded.reason.endswith(": JSON is malformed: invalid character (byte 11)")
+    other = decode_task(b'{"Containers": null}')
+    assert isinstance(other, Unavailable)
+    assert other.reason.endswith(": it has no list of containers")
+
+
+def test_a_container_that_was_only_pulled_has_no_id_and_no_start() -> None:
+    (container,) = task({"Containers": [{"Name": "batch", "DockerId": "", "KnownStatus": "PULLED"}]}).containers
+    assert (container.docker_id, container.started_ns, container.is_stopped) == (None, None, False)
+
+
+def test_of_a_restarted_container_the_last_one_counts() -> None:
+    earlier = {**BATCH, "DockerId": "old", "StartedAt": "2026-03-01T09:00:00Z"}
+    decoded = task({**FARGATE_V4, "Containers": [BATCH, earlier]})
+    container = decoded.container("batch")
+    assert container is not None
+    assert container.docker_id == BATCH["DockerId"]
+    assert decoded.container("other") is None
+
+
+def test_the_own_container() -> None:
+    own = decode_container(json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode())
+    assert isinstance(own, ContainerMetadata)
+    assert (own.name, own.restart_count) == ("task-monitor", 2)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"null", b"[1]", b'{"Containers": null}', b'{"Family": "x"}', b"\xff", b"[" * 100_000]
+)
+def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
+    assert isinstance(decode_task(body), Unavailable)
+    assert isinstance(decode_container(body), Unavailable)
+
+
+@st.composite
+def mutated_task(draw: st.DrawFn) -> Any:
+    odd = (
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=5)
+    )
+
+    def mutate(value: Any) -> Any:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(odd | st.lists(odd, max_size=2) | st.dictionaries(st.text(max_size=4), odd, max_size=2))
+        if isinstance(value, dict):
+            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
+        return [mutate(child) for child in value] if isinstance(value, list) else value
+
+    return mutate({**FARGATE_V4, "Containers": [PAUSE_V3, BATCH]})
+
+
+@given(mutated_task())
+def test_any_mutated_document_gives_a_task_or_a_reason(document: object) -> None:
+    decoded = decode_task(json.dumps(document).encode())
+    assert isinstance(decoded, TaskMetadata | Unavailable)
+    for container in decoded.containers if isinstance(decoded, TaskMetadata) else ():
+        assert container.name
+        assert container.memory_limit_bytes is None or container.memory_limit_bytes >= 0
+        assert container.vcpu_share is None or container.vcpu_share > 0
+
+
+REFUSED = {
+    "ErrorField": "TaskTags",
+    "ErrorCode": "AccessDeniedException",
+    "ErrorMessage": "User: arn:aws:sts::111122223333:assumed-role/instance/i-0 is not authorized to perform: "
+    "ecs:ListTagsForResource on resource: " + ARN,
+    "StatusCode": 400,
+}
+THROTTLED = {"ErrorField": "TaskTags", "ErrorCode": "ThrottlingException", "ErrorMessage": "Rate exceeded"}
+
+
+def tags(**members: object) -> object:
+    return decode_tags(json.dumps({**FARGATE_V4, **members}).encode())
+
+
+def test_the_tags_are_the_tasks_own() -> None:
+    found = {"team": "data", "empty": "", "aws:ecs:clusterName": "jobs"}
+    assert tags(TaskTags=found, ContainerInstanceTags={"host": "x"}) == found
+    assert tags() == {}
+    assert tags(TaskTags={}) == {}
+    assert tags(TaskTags={"a": 1, "": "x", "b": None, "c": "d"}) == {"c": "d"}
+
+
+def test_an_error_of_the_instances_tags_does_not_matter() -> None:
+    other = {**REFUSED, "ErrorField": "ContainerInstanceTags"}
+    assert tags(TaskTags={"team": "data"}, Errors=[other]) == {"team": "data"}
+    assert tags(Errors=[other]) == {}
+
+
+def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
+    found = tags(Errors=[{**REFUSED, "ErrorField": "ContainerInstanceTags"}, REFUSED])
+    assert isinstance(found, Unavailable)
+    assert "(AccessDeniedException); allow ecs:ListTagsForResource on the task" in found.reason
+    assert "111122223333" not in found.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "stated"),
+    [
+        (THROTTLED, "ThrottlingException"),
+        ({}, "no error code"),
+        ({"ErrorCode": 5}, "no error code"),
+    ],
+)
+def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
+    assert tags(Errors=[error]) == Unavailable(f"ECS did not return them ({stated})")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": []}', b'{"TaskTags": "x"}', b"\xff"])
+def test_an_invalid_response_has_no_tags(body: bytes) -> None:
+    assert isinstance(decode_tags(body), Unavailable)
+
+
+@given(mutated_task(), st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
+    if isinstance(document, dict):
+        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
+    decoded = decode_tags(json.dumps(document).encode())
+    assert isinstance(decoded, dict | Unavailable)
+    if isinstance(decoded, dict):
+        assert all(name and isinstance(value, str) for name, value in decoded.items())

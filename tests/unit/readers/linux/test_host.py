@@ -1,0 +1,213 @@
+"""The machine: memory, swap, disks, and what this process itself uses."""
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.monitor.reporter import SwapTracker
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.linux.host import (
+    MAX_DISKS,
+    SwapCounters,
+    architecture,
+    disk_mounts,
+    parse_memory,
+    parse_memory_total,
+    parse_swap_counters,
+    read_instance,
+    read_own_usage,
+)
+
+MIB = 2**20
+# As in a container on an EC2 instance: overlay root, volumes of which two are on the instance's disk and two on one of
+# their own, an EFS volume, files that Docker and the NVIDIA runtime mount, folders of ECS.
+MOUNTS = r"""
+532 433 0:54 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
+533 532 0:57 / /proc rw,nosuid - proc proc rw
+534 532 0:58 / /dev rw,nosuid - tmpfs tmpfs rw,size=65536k
+540 532 259:1 /var/lib/docker/containers/1/resolv.conf /etc/resolv.conf rw,noatime - xfs /dev/nvme0n1p1 rw
+541 532 259:1 /var/lib/docker/containers/1/hosts /etc/hosts rw,noatime - xfs /dev/nvme0n1p1 rw
+542 532 259:1 /usr/lib64/libnvidia-ml.so.1 /usr/lib/libnvidia-ml.so.1 ro - xfs /dev/nvme0n1p1 rw
+543 532 259:1 /var/lib/ecs/deps/execute-command/bin /managed-agents/x rw,noatime - xfs /dev/nvme0n1p1 rw
+544 532 259:1 /var/lib/ecs/data/metadata/1 /opt/ecs/metadata/bcc7af6b rw,noatime - xfs /dev/nvme0n1p1 rw
+549 532 259:1 /var/lib/docker/volumes/a/_data /models rw,noatime - xfs /dev/nvme0n1p1 rw
+550 532 259:1 /opt/scratch /scratch/deep\040er rw,noatime - xfs /dev/nvme0n1p1 rw
+551 532 259:3 / /data rw,noatime shared:5 - ext4 /dev/nvme1n1 rw
+552 532 259:3 /sub /data/sub rw,noatime shared:5 - ext4 /dev/nvme1n1 rw
+553 532 0:99 / /efs rw,relatime - nfs4 127.0.0.1:/ rw,vers=4.1
+"""
+FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
+
+
+def test_swap_counts_pages() -> None:
+    assert parse_swap_counters(b"nr_free_pages 5\npswpin 3\npswpout 20\n", 4096) == SwapCounters(
+        out_bytes=81920, in_bytes=12288
+    )
+
+
+@pytest.mark.parametrize("text", [b"", b"pswpin 3\n", b"pswpin 3\npswpout -1\n", b"pswpin 3 4\npswpout 5\n"])
+def test_a_kernel_without_swap_counters_gives_none(text: bytes) -> None:
+    assert parse_swap_counters(text, 4096) is None
+
+
+@given(st.binary(max_size=200))
+def test_swap_counters_of_any_text_raise_nothing(text: bytes) -> None:
+    parse_swap_counters(text, 4096)
+
+
+def test_sizes_of_memory_are_kibibytes() -> None:
+    assert parse_memory("MemTotal:       2048 kB\nHugePages_Total:   0\nMemFree: much\n") == {
+        "MemTotal": 2 * MIB,
+        "HugePages_Total": 0,
+    }
+
+
+@given(st.dictionaries(st.text(string.ascii_letters, min_size=1), st.integers(0, 2**40)))
+def test_sizes_of_memory_are_parsed_as_written(sizes: dict[str, int]) -> None:
+    text = "".join(f"{name}:  {kib} kB\n" for name, kib in sizes.items())
+    assert parse_memory(text) == {name: kib * 1024 for name, kib in sizes.items()}
+
+
+def test_the_total_memory_is_known_only_from_a_complete_line() -> None:
+    assert parse_memory_total("MemFree: 1 kB\nMemTotal:       24684092 kB\n") == 24684092 * 1024
+    assert parse_memory_total("MemTotal: kB\n") is None
+
+
+@given(st.text())
+def test_any_text_of_memory_sizes_raises_nothing(text: str) -> None:
+    parse_memory_total(text)
+
+
+def test_the_architecture_has_the_name_that_ecs_uses() -> None:
+    assert architecture("x86_64") == "X86_64"
+    assert architecture("aarch64") == "ARM64"
+    assert architecture("riscv64") == "riscv64"
+
+
+def test_this_machine_can_be_read() -> None:
+    reading = read_instance()
+    assert not hasattr(reading, "reason")
+    assert reading.memory_size_bytes is not None
+    assert reading.memory_available_bytes is not None
+    assert 0 < reading.memory_available_bytes <= reading.memory_size_bytes
+    assert reading.disks[0].mount_point == "/"
+    assert 0 <= reading.disks[0].available_bytes <= reading.disks[0].size_bytes
+
+
+# --- this process ---
+
+
+def test_the_own_process_has_used_something() -> None:
+    used = read_own_usage()
+    assert used.cpu_seconds > 0
+    assert used.max_rss_mb is not None
+    assert used.max_rss_mb > 5
+
+
+# --- disks ---
+
+
+def everything_is_a_folder(_: str) -> bool:
+    return True
+
+
+def mount(device: str, point: str, kind: str = "ext4") -> str:
+    return f"27 1 {device} / {point} rw - {kind} source rw\n"
+
+
+def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
+    shown = disk_mounts(MOUNTS, lambda path: path not in FILES)
+    assert shown == ("/", "/data", "/data/sub", "/models", "/scratch/deep er")
+
+
+def test_a_root_on_a_device_of_its_own_is_one_disk() -> None:
+    assert disk_mounts(mount("254:0", "/"), everything_is_a_folder) == ("/",)
+
+
+@pytest.mark.parametrize("kind", ["btrfs", "bcachefs", "zfs"])
+def test_a_disk_whose_file_system_has_no_device_is_one(kind: str) -> None:
+    assert disk_mounts(mount("0:40", "/volume", kind), everything_is_a_folder) == ("/", "/volume")
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
+def test_a_mount_that_can_hang_and_the_mounts_below_it_are_never_accessed(kind: str) -> None:
+    asked: list[str] = []
+
+    def is_folder(path: str) -> bool:
+        asked.append(path)
+        return True
+
+    table = (
+        mount("0:99", "/far", kind)
+        + mount("8:1", "/far/near")
+        + mount("8:2", "/hidden")
+        + mount("0:98", "/hidden", kind)
+        + mount("8:3", "/farther")
+    )
+    assert disk_mounts(table, is_folder) == ("/", "/farther")
+    assert asked == ["/farther"]
+
+
+def test_a_disk_below_a_file_system_in_memory_is_shown() -> None:
+    table = mount("0:54", "/", "overlay") + mount("0:58", "/run", "tmpfs") + mount("8:1", "/run/data")
+    assert disk_mounts(table, everything_is_a_folder) == ("/", "/run/data")
+
+
+def test_of_many_mounts_sixteen_are_shown_and_each_disk_before_another_for_the_second_time() -> None:
+    table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
+    table += "".join(mount(f"8:{number}", f"/long/volume-{number:02}") for number in range(2, 12))
+    shown = disk_mounts(table, everything_is_a_folder)
+    assert len(shown) == MAX_DISKS == 16
+    assert shown == ("/", *(f"/a{n:02}" for n in range(5)), *(f"/long/volume-{n:02}" for n in range(2, 12)))
+
+
+@given(st.text(max_size=300))
+def test_any_text_of_mounts_gives_the_root_first(text: str) -> None:
+    assert disk_mounts(text, everything_is_a_folder)[0] == "/"
+
+
+# --- the warning ----------------------------------------------------------------------------------------------------
+
+ON_EC2 = TaskMetadata(launch_type="EC2")
+
+
+def swap_counters(out_mib: float, in_mib: float) -> SwapCounters:
+    return SwapCounters(out_bytes=round(out_mib * MIB), in_bytes=round(in_mib * MIB))
+
+
+def notes(before: SwapCounters | None, after: SwapCounters | None, task: TaskMetadata = ON_EC2) -> tuple[str, ...]:
+    readings = [before, after]
+    watch = SwapTracker(lambda: readings.pop(0))
+    watch.start()
+    return watch.notes(task)
+
+
+def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount() -> None:
+    (note,) = notes(swap_counters(100, 50), swap_counters(612.5, 146))
+    assert note == (
+        "The instance swapped while the batch ran (512 MiB out, 96 MiB back in): give it more memory, "
+        "or fewer tasks at a time."
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (swap_counters(900, 900), swap_counters(900, 900)),  # long ago
+        (swap_counters(0, 0), swap_counters(0.9, 0.9)),
+        (None, swap_counters(5, 5)),
+        (swap_counters(0, 0), None),
+        (swap_counters(900, 900), swap_counters(0, 0)),
+    ],
+)
+def test_without_swapping_during_the_run_there_is_no_warning(
+    before: SwapCounters | None, after: SwapCounters | None
+) -> None:
+    assert notes(before, after) == ()
+
+
+@pytest.mark.parametrize("launch_type", ["FARGATE", None])
+def test_swap_is_not_reported_without_an_instance(launch_type: str | None) -> None:
+    assert notes(swap_counters(0, 0), swap_counters(50, 50), TaskMetadata(launch_type=launch_type)) == ()

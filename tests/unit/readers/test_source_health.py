@@ -1,0 +1,45 @@
+"""The failures of one source in the log."""
+
+from profiler.readers import SourceHealth, Unavailable
+from tests.fakes import FakeLog
+
+
+def test_a_failing_source_is_logged_once_per_change_of_state_whatever_the_reasons() -> None:
+    log = FakeLog()
+    health = SourceHealth("/task/stats", log)
+    health.on_success()
+    for reason in ("HTTP 500", "HTTP 500", "the response ends after 7 of 90 bytes", "HTTP 429"):
+        health.on_failure(Unavailable(reason))
+    assert health.last_reason == "HTTP 429"
+    health.on_success()
+    health.on_success()
+    health.on_failure(Unavailable("HTTP 503"))
+    assert health.failures == 5
+    assert [(level, fields) for level, _, fields in log.lines] == [
+        ("warning", {"reason": "HTTP 500"}),
+        ("info", {"failures": 4}),
+        ("warning", {"reason": "HTTP 503"}),
+    ]
+
+
+def test_an_hour_of_an_endpoint_that_cuts_every_second_answer_is_a_few_lines() -> None:
+    log = FakeLog()
+    health = SourceHealth("/task/stats", log)
+    for second in range(3600):
+        if second % 2:
+            health.on_success()
+        else:
+            health.on_failure(Unavailable(f"the response ends after {second} of 9000 bytes"))
+    assert health.failures == 1800
+    assert log.events("warning") == ["/task/stats cannot be read and is tried again"] * 2
+    assert log.events("info") == ["/task/stats can be read again"]
+
+
+def test_a_source_that_fails_again_and_again_recovers_after_64_reads_at_most() -> None:
+    log = FakeLog()
+    health = SourceHealth("/task/stats", log)
+    for _ in range(20):
+        health.on_failure(Unavailable("HTTP 500"))
+        for _ in range(64):
+            health.on_success()
+    assert len(log.events("warning")) == len(log.events("info")) == 20

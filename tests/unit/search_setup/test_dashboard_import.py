@@ -1,0 +1,154 @@
+"""Importing dashboards, against answers in the shapes of real servers."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from profiler.core.errors import TaskProfilerError
+from profiler.search_setup.dashboard_import import (
+    ImportResult,
+    UiVersion,
+    choose_flavour,
+    existing_objects,
+    fit_objects,
+    import_dashboards,
+    parse_objects,
+    read_version,
+)
+from profiler.search_setup.template_install import Method, ServerResponse
+
+OBJECTS: list[dict[str, Any]] = [
+    {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}},
+    {"type": "dashboard", "id": "b"},
+]
+
+
+class FakeUi:
+    def __init__(self, *, version: str = "8.11.0", answer: ServerResponse | None = None) -> None:
+        self._version = version
+        self._answer = answer
+        self.files: list[tuple[str, list[Any]]] = []
+
+    def status(self) -> ServerResponse:
+        return ServerResponse(status=200, body={"name": "ui", "version": {"number": self._version}})
+
+    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
+        objects = [json.loads(line) for line in content.splitlines()]
+        self.files.append((file_name, objects))
+        return self._answer or ServerResponse(status=200, body={"success": True, "successCount": len(objects)})
+
+    def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
+        found = [{"type": kind, "id": identity} for kind, identity in objects]
+        absent = {"error": {"statusCode": 404, "message": "Not found"}}
+        return self._answer or ServerResponse(status=200, body={"saved_objects": [found[0], {**found[1], **absent}]})
+
+    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("version", "flavour"),
+    [
+        ("1.3.0", "classic"),
+        ("2.19.2", "classic"),
+        ("3.0.0", "classic"),
+        ("7.10.2", "classic"),
+        ("7.15.1", "classic"),
+        ("7.16.0", "lens"),
+        ("7.17.29", "lens"),
+        ("8.0.0", "lens"),
+        ("9.2.3", "lens"),
+        ("8.11.0-SNAPSHOT", "lens"),
+    ],
+)
+def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> None:
+    assert choose_flavour(read_version(FakeUi(version=version)), None) == flavour
+
+
+def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
+    with pytest.raises(TaskProfilerError, match=r"OpenSearch Dashboards 2\.19 has no Lens charts.*--flavour classic"):
+        choose_flavour(read_version(FakeUi(version="2.19.2")), "lens")
+    assert choose_flavour(read_version(FakeUi(version="8.11.0")), "classic") == "classic"
+
+
+def test_objects_that_are_there_already() -> None:
+    assert existing_objects(FakeUi(), OBJECTS) == frozenset({("index-pattern", "a")})
+    assert existing_objects(FakeUi(answer=ServerResponse(status=404)), OBJECTS) is None
+
+
+@pytest.mark.parametrize(("major", "minor", "has_lists"), [(7, 17, False), (8, 0, True), (9, 2, True)])
+def test_dropdown_lists_are_for_kibana_8(major: int, minor: int, *, has_lists: bool) -> None:
+    dashboard = {
+        "type": "dashboard",
+        "attributes": {"title": "t", "controlGroupInput": {}},
+        "references": [{"name": "controlGroup_1:optionsListDataView"}, {"name": "1:panel_1"}],
+    }
+    index, fitted = fit_objects([OBJECTS[0], dashboard], UiVersion(major=major, minor=minor))
+    assert index == OBJECTS[0]
+    assert ("controlGroupInput" in fitted["attributes"]) is has_lists
+    assert len(fitted["references"]) == 1 + has_lists
+
+
+def test_a_prefix_renames_the_indices_of_a_ratio() -> None:
+    state = json.dumps({"params": {"index_pattern": "task-reports-*"}})
+    (found,) = parse_objects(json.dumps({"type": "visualization", "attributes": {"visState": state}}).encode(), "team")
+    assert json.loads(found["attributes"]["visState"]) == {"params": {"index_pattern": "team-reports-*"}}
+
+
+@pytest.mark.parametrize("version", ["", "x", "8", "8.x"])
+def test_something_else_at_the_address_is_said(version: str) -> None:
+    with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
+        read_version(FakeUi(version=version))
+
+
+def test_all_objects_go_in_one_file() -> None:
+    ui = FakeUi()
+    assert import_dashboards(ui, OBJECTS, "lens") == ImportResult(flavour="lens", objects=2)
+    assert ui.files == [("task-profiler-lens.ndjson", OBJECTS)]
+
+
+def test_a_prefix_renames_the_data_views() -> None:
+    content = "\n".join(json.dumps(one) for one in OBJECTS).encode()
+    assert parse_objects(content, "team")[0]["attributes"]["title"] == "team-reports-*"
+    assert parse_objects(content, "task") == OBJECTS
+
+
+REFUSALS: list[tuple[ServerResponse, str]] = [
+    (ServerResponse(status=422, body={"message": "belongs to a more recent version"}), "another --flavour may fit"),
+    (ServerResponse(status=401), "HTTP 401: no reason given"),
+    (ServerResponse(status=500, body={"message": "Invalid Version"}), "Invalid Version"),
+    (ServerResponse(status=200, body={"success": True, "successCount": 1}), "1 of 2 objects"),
+    (
+        ServerResponse(
+            status=200,
+            body={
+                "success": False,
+                "successCount": 0,
+                "errors": [
+                    {
+                        "type": "dashboard",
+                        "id": "b",
+                        "error": {"type": "missing_references", "references": [{"type": "index-pattern", "id": "x"}]},
+                    }
+                ],
+            },
+        ),
+        "dashboard b: missing_references .x.",
+    ),
+    (
+        ServerResponse(
+            status=200,
+            body={"success": False, "errors": [{"type": "lens", "id": "l", "error": {"type": "unsupported_type"}}]},
+        ),
+        "lens l: unsupported_type",
+    ),
+    (ServerResponse(status=200, body="<html>"), "0 of 2 objects"),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), REFUSALS)
+def test_http_200_is_not_success(answer: ServerResponse, said: str) -> None:
+    with pytest.raises(TaskProfilerError, match=said):
+        import_dashboards(FakeUi(answer=answer), OBJECTS, "lens")

@@ -1,0 +1,549 @@
+"""The monitor in a task definition: which container it watches, what it is given, and when it is refused."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, log_group_note
+from profiler.task_definitions.containers import default_image
+from profiler.task_definitions.remove_monitor import remove_monitor
+
+ROLE = "arn:aws:iam::111122223333:role/nightly-task"
+IMAGE = "registry.example.com/task-profiler:1"
+LOGS = {
+    "logDriver": "awslogs",
+    "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"},
+}
+BATCH = {"name": "batch", "image": "etl:26", "essential": True, "logConfiguration": LOGS}
+NAMES_BATCH = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
+HELPER = {"name": "helper", "image": "proxy:1", "essential": False}
+SECOND = {"name": "second", "image": "etl:26", "logConfiguration": LOGS}
+NEURON_0 = {"hostPath": "/dev/neuron0", "containerPath": "/dev/neuron0", "permissions": ["read", "write"]}
+
+
+def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"family": "nightly", "taskRoleArn": ROLE, "containerDefinitions": list(containers), **fields}
+
+
+def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any) -> AddMonitorResult:
+    return add_monitor(given_definition, AddMonitorOptions(image=image, **options), default_image="default:1")
+
+
+def monitor_in(result: AddMonitorResult) -> dict[str, Any]:
+    containers: Any = result.definition["containerDefinitions"]
+    (monitor,) = [one for one in containers if one["name"] == "task-monitor"]
+    assert isinstance(monitor, dict)
+    return monitor
+
+
+def refusal(given_definition: dict[str, Any], **options: Any) -> str:
+    with pytest.raises(TaskProfilerError) as refused:
+        added(given_definition, **options)
+    assert refused.value.exit_code == 1
+    message = str(refused.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_the_added_container_is_the_documented_one() -> None:
+    result = added(definition(BATCH))
+    assert monitor_in(result) == {
+        "name": "task-monitor",
+        "image": IMAGE,
+        "command": ["monitor"],
+        "essential": False,
+        "dependsOn": [{"containerName": "batch", "condition": "START"}],
+        "stopTimeout": 120,
+        "memoryReservation": 32,
+        "memory": 128,
+        "user": "65532",
+        "readonlyRootFilesystem": True,
+        "environment": NAMES_BATCH,
+        "logConfiguration": LOGS,
+    }
+    assert result.notes == ()
+
+
+def test_the_monitor_is_the_last_container_and_nothing_else_changes() -> None:
+    before = definition(BATCH, HELPER, cpu="512", memory="2048", unknown={"b": 1.0, "a": None})
+    after = added(copy.deepcopy(before), container="batch").definition
+    containers: Any = after["containerDefinitions"]
+    assert json.dumps(containers[:2]) == json.dumps([BATCH, HELPER])
+    assert list(after) == list(before)
+    assert {**after, "containerDefinitions": None} == {**before, "containerDefinitions": None}
+
+
+def test_the_given_definition_is_not_changed() -> None:
+    before = definition(BATCH)
+    kept = copy.deepcopy(before)
+    added(before, shared_pids=True)
+    assert before == kept
+
+
+def test_a_task_with_a_gpu_requirement_shows_its_gpus_to_the_monitor_without_requiring_one() -> None:
+    batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
+    monitor = monitor_in(added(definition(batch)))
+    assert monitor["environment"] == [
+        *NAMES_BATCH,
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+    ]
+    assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (192, 32, "65532")
+    assert "resourceRequirements" not in monitor
+
+
+def test_a_gpu_that_is_shared_counts_too() -> None:
+    batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "sharingStrategy": {}}]}
+    assert monitor_in(added(definition(batch)))["memory"] == 192
+
+
+def test_a_neuron_task_gives_the_monitor_the_batchs_devices() -> None:
+    other = {"hostPath": "/dev/infiniband/uverbs0"}
+    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0, other], "sharedMemorySize": 64}}
+    monitor = monitor_in(added(definition(batch)))
+    assert monitor["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}, "devices": [NEURON_0]}
+    assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (512, 32, "root")
+    assert monitor["readonlyRootFilesystem"] is True
+
+
+def test_neuron_devices_by_requirement_are_noted_as_invisible_for_the_monitor() -> None:
+    batch = {**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}
+    result = added(definition(batch))
+    assert monitor_in(result)["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert "linuxParameters.devices" in result.notes[0]
+
+
+def test_elastic_inference_is_not_neuron() -> None:
+    batch = {**BATCH, "resourceRequirements": [{"type": "InferenceAccelerator", "value": "device_1"}]}
+    assert monitor_in(added(definition(batch)))["memory"] == 128
+
+
+@pytest.mark.parametrize(("present", "expected"), [({}, "task"), ({"pidMode": "task"}, "task")])
+def test_pid_shares_process_ids_in_the_task(present: dict[str, str], expected: str) -> None:
+    assert added(definition(BATCH, **present), shared_pids=True).definition["pidMode"] == expected
+    assert added(definition(BATCH, **present)).definition.get("pidMode") == present.get("pidMode")
+
+
+def test_pid_does_not_change_pid_mode_host() -> None:
+    result = added(definition(BATCH, pidMode="host"), shared_pids=True)
+    assert result.definition["pidMode"] == "host"
+    assert "pidMode is host" in result.notes[0]
+
+
+def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> None:
+    options = {
+        **LOGS["options"],  # type: ignore[dict-item]
+        "mode": "non-blocking",
+        "max-buffer-size": "4m",
+        "awslogs-create-group": "true",
+        "awslogs-multiline-pattern": "^INFO",
+        "awslogs-datetime-format": "%Y",
+    }
+    logs = {"logDriver": "awslogs", "options": options, "secretOptions": []}
+    copied = monitor_in(added(definition({**BATCH, "logConfiguration": logs})))["logConfiguration"]
+    joining = {"awslogs-multiline-pattern", "awslogs-datetime-format"}
+    assert copied == {
+        "logDriver": "awslogs",
+        "options": {name: value for name, value in options.items() if name not in joining},
+    }
+
+
+OWN_LOG = {
+    "logDriver": "awslogs",
+    "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"},
+}
+
+
+@pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
+def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: dict[str, Any] | None) -> None:
+    result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
+    assert monitor_in(result)["logConfiguration"] == OWN_LOG
+    assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
+    report, group = result.notes
+    assert "'batch'" in report
+    assert report.endswith("in the log group /ecs/nightly.")
+    assert group == log_group_note("/ecs/nightly")
+
+
+def test_the_log_group_of_the_options_overrides_awslogs() -> None:
+    result = added(definition(BATCH), log_group="/ecs/reports")
+    options = {**OWN_LOG["options"], "awslogs-group": "/ecs/reports"}  # type: ignore[dict-item]
+    assert monitor_in(result)["logConfiguration"] == {**OWN_LOG, "options": options}
+    assert monitor_in(result)["environment"] == [
+        *NAMES_BATCH,
+        {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"},
+    ]
+    assert "/ecs/reports" in result.notes[0]
+
+
+def test_without_a_region_it_is_noted() -> None:
+    result = added(definition({"name": "batch"}))
+    assert "awslogs-region" not in monitor_in(result)["logConfiguration"]["options"]
+    assert "--region" in result.notes[2]
+
+
+@pytest.mark.parametrize("batch", [BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}])
+def test_a_log_group_is_set_in_an_existing_monitor_and_kept_by_the_next_run(batch: dict[str, Any]) -> None:
+    once = added(definition(batch), region="us-west-2")
+    moved = added(dict(once.definition), log_group="/ecs/reports", region="us-west-2")
+    assert moved.definition == added(definition(batch), log_group="/ecs/reports", region="us-west-2").definition
+    assert added(dict(moved.definition), region="us-west-2").definition == moved.definition
+
+
+def test_a_missing_task_role_is_noted_unless_the_report_goes_to_the_monitors_own_stream() -> None:
+    without = {name: value for name, value in definition(BATCH).items() if name != "taskRoleArn"}
+    (note,) = added(without).notes
+    assert "no taskRoleArn" in note
+    assert not [note for note in added(without, log_group="/ecs/own").notes if "taskRoleArn" in note]
+
+
+@pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
+def test_arm64_is_noted_for_an_image_that_is_not_known_to_have_it(image: str, notes: int) -> None:
+    arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
+    result = added(arm, image=image)
+    assert len([note for note in result.notes if "ARM64" in note]) == notes
+    assert added(dict(result.definition), image=image).notes == ()
+
+
+def test_a_task_without_a_network_is_noted() -> None:
+    (note,) = added({**definition(BATCH), "networkMode": "none"}).notes
+    assert "reaches neither the task metadata endpoint nor CloudWatch Logs" in note
+
+
+def test_a_container_is_essential_by_default() -> None:
+    silent = {name: value for name, value in BATCH.items() if name != "essential"}
+    monitor = monitor_in(added(definition(HELPER, silent)))
+    assert monitor["dependsOn"][0]["containerName"] == "batch"
+
+
+@pytest.mark.parametrize(
+    "injected",
+    [
+        {"name": "aws-guardduty-agent-x1", "image": "guardduty"},
+        {"name": "ecs-service-connect-x1", "image": "envoy"},
+        {"name": "router", "image": "own", "firelensConfiguration": {"type": "fluentbit"}},
+    ],
+)
+def test_injected_containers_are_not_the_batch(injected: dict[str, Any]) -> None:
+    monitor = monitor_in(added(definition({**injected, "essential": True}, BATCH)))
+    assert monitor["dependsOn"][0]["containerName"] == "batch"
+
+
+def test_several_essential_containers_are_named() -> None:
+    message = refusal(definition(BATCH, SECOND, HELPER))
+    assert "batch, second" in message
+    assert "helper" not in message
+    assert "--container" in message
+
+
+def test_no_essential_container_is_refused_with_those_to_choose_from() -> None:
+    message = refusal(definition(HELPER))
+    assert "helper" in message
+    assert "--container" in message
+
+
+def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment() -> None:
+    monitor = monitor_in(added(definition(BATCH, SECOND), container="second"))
+    assert monitor["dependsOn"][0]["containerName"] == "second"
+    assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
+
+
+@pytest.mark.parametrize("others", [(), (HELPER,), ({"name": "aws-guardduty-agent-1", "essential": False},)])
+def test_the_monitor_always_gets_the_name_of_the_batch(others: tuple[dict[str, Any], ...]) -> None:
+    """AWS may inject a container later, and the metadata endpoint does not return which container is essential."""
+    assert monitor_in(added(definition(BATCH, *others)))["environment"] == NAMES_BATCH
+
+
+def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
+    once = monitor_in(added(definition(BATCH)))
+    monitor = {name: value for name, value in once.items() if name != "environment"}
+    result = added(definition(BATCH, HELPER, monitor))
+    assert monitor_in(result)["environment"] == NAMES_BATCH
+    assert result.notes == ("The monitor gets environment.",)
+
+
+@pytest.mark.parametrize("name", ["missing", "task-monitor"])
+def test_a_container_that_cannot_be_chosen_is_refused_with_those_that_can(name: str) -> None:
+    message = refusal(definition(BATCH, HELPER), container=name)
+    assert repr(name) in message
+    assert "batch, helper" in message
+
+
+@pytest.mark.parametrize("system", ["WINDOWS_SERVER_2022_CORE", "windows_server_2019_full"])
+def test_windows_is_refused(system: str) -> None:
+    assert system in refusal(definition(BATCH, runtimePlatform={"operatingSystemFamily": system}))
+
+
+def test_an_eleventh_container_is_refused() -> None:
+    helpers = [{**HELPER, "name": f"helper-{number}"} for number in range(9)]
+    assert "allows 10" in refusal(definition(BATCH, *helpers))
+    assert monitor_in(added(definition(BATCH, *helpers[1:])))
+
+
+@pytest.mark.parametrize(
+    ("batch_sizes", "task_memory"),
+    [
+        ({"memory": 512}, "512"),
+        ({"memory": 481}, "512"),
+        ({"memoryReservation": 2048}, "2 GB"),
+        ({"memory": 2048, "memoryReservation": 512}, "2GB"),
+        ({"memory": 16}, "100"),  # ECS refuses a container whose limit is above the task's
+    ],
+)
+def test_a_task_without_memory_left_is_refused(batch_sizes: dict[str, int], task_memory: str) -> None:
+    message = refusal(definition({**BATCH, **batch_sizes}, memory=task_memory))
+    assert message.startswith("No memory is left for the monitor")
+
+
+@pytest.mark.parametrize(
+    ("batch_sizes", "task_memory", "notes"),
+    [
+        ({"memory": 384}, "512", 0),
+        ({"memory": 480}, "512", 1),  # room for the reservation, not for the limit
+        ({"memoryReservation": 256}, "0.5GB", 0),
+        ({}, "512", 0),
+        ({"memory": 512}, None, 0),
+        ({"memory": 512}, "odd", 0),
+    ],
+)
+def test_a_task_with_memory_left_is_not(batch_sizes: dict[str, int], task_memory: str | None, notes: int) -> None:
+    result = added(definition({**BATCH, **batch_sizes}, memory=task_memory))
+    assert monitor_in(result)["memoryReservation"] == 32
+    assert len(result.notes) == notes
+
+
+def test_a_batch_that_depends_on_the_monitor_is_refused() -> None:
+    first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
+    second = {**HELPER, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
+    assert "depends on task-monitor" in refusal(definition(first, second))
+
+
+def test_a_dependency_cycle_of_other_containers_is_left_to_ecs() -> None:
+    first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
+    second = {**HELPER, "dependsOn": [{"containerName": "batch", "condition": "START"}]}
+    assert monitor_in(added(definition(first, second)))
+
+
+def test_without_an_image_the_default_is_used_and_noted() -> None:
+    result = added(definition(BATCH), image=None)
+    assert monitor_in(result)["image"] == "default:1"
+    assert "default:1" in result.notes[0]
+    assert "--image" in result.notes[0]
+
+
+def test_the_default_image_is_in_the_registry_of_the_definitions_account() -> None:
+    arn = "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly:26"
+    assert default_image(arn, "1.2.3") == "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1.2.3"
+    chinese = arn.replace("aws:", "aws-cn:", 1).replace("eu-west-1", "cn-north-1")
+    assert default_image(chinese, "1.2.3") == "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn/task-profiler:1.2.3"
+    assert default_image(None, "1.2.3") == "task-profiler:1.2.3"
+    assert default_image("odd", "1.2.3") == "task-profiler:1.2.3"
+
+
+@pytest.mark.parametrize("image", [IMAGE, None])
+def test_a_second_run_changes_nothing(image: str | None) -> None:
+    once = added(definition(BATCH, SECOND), container="second", shared_pids=True)
+    again = added(dict(once.definition), image=image)
+    assert (again.definition, again.notes) == (once.definition, ())
+
+
+def test_another_image_is_all_that_another_run_changes() -> None:
+    once: Any = added(definition(BATCH)).definition
+    result = added(once, image=f"{IMAGE}.1")
+    batch, monitor = once["containerDefinitions"]
+    assert result.definition == definition(batch, {**monitor, "image": f"{IMAGE}.1"})
+    assert result.notes == (f"The monitor's image changes from {IMAGE} to {IMAGE}.1.",)
+
+
+@pytest.mark.parametrize("foreign", [{"image": "other/agent:1"}, {"image": "other:1", "command": ["monitor"]}, {}])
+@pytest.mark.parametrize("image", [IMAGE, None])
+def test_another_programs_container_with_the_monitors_name_is_refused(
+    foreign: dict[str, Any], image: str | None
+) -> None:
+    message = refusal(definition(BATCH, {"name": "task-monitor", **foreign}), image=image)
+    assert "'task-monitor' is not Task Profiler's" in message
+    assert str(foreign.get("image", "not set")) in message
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"image": "registry.example.com:5000/team/task-profiler@sha256:0"},
+        {"image": "team-task-profiler:1"},
+        {"image": "own:1", "entryPoint": ["task-profiler"], "command": ["monitor"]},
+    ],
+)
+def test_a_monitor_is_known_by_its_repository_or_its_command(own: dict[str, Any]) -> None:
+    result = added(definition(BATCH, {"name": "task-monitor", **own}), image=None)
+    assert (monitor_in(result)["image"], result.has_monitor) == (own["image"], True)
+
+
+def test_a_monitor_from_a_repository_of_another_name_is_known_by_the_image_option() -> None:
+    once = added(definition(BATCH), image="own:1")
+    assert monitor_in(added(dict(once.definition), image="own:2"))["image"] == "own:2"
+    assert "own:1" in refusal(dict(once.definition), image="different:2")
+
+
+def test_a_monitor_under_another_name_is_not_added_again() -> None:
+    other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
+    assert added(definition(BATCH, other)).definition == definition(BATCH, other)
+
+
+def test_a_batch_that_task_profiler_wraps_is_no_monitor() -> None:
+    wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
+    assert added(definition(wrapped)).has_monitor is False
+
+
+def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
+    owned = {
+        "environment": [{"name": "TASK_PROFILER_CHECKPOINT_SECONDS", "value": "300"}],
+        "dockerLabels": {"team": "data"},
+        "user": "0",
+        "readonlyRootFilesystem": False,
+        "memory": 256,
+        "dependsOn": [{"containerName": "init", "condition": "SUCCESS"}],
+        "x-odd": 1,
+    }
+    joined = {**LOGS, "options": {**LOGS["options"], "awslogs-datetime-format": "%Y", "mode": "non-blocking"}}  # type: ignore[dict-item]
+    old = {"name": "task-monitor", "image": "task-profiler:0", "stopTimeout": 30, "logConfiguration": joined, **owned}
+    gpu_batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
+    result = added(definition(gpu_batch, old), image=None)
+    monitor = monitor_in(result)
+    assert {name: monitor[name] for name in owned if name not in ("environment", "dependsOn")} == {
+        name: value for name, value in owned.items() if name not in ("environment", "dependsOn")
+    }
+    assert monitor["dependsOn"] == [
+        {"containerName": "init", "condition": "SUCCESS"},
+        {"containerName": "batch", "condition": "START"},
+    ]
+    assert [one["name"] for one in monitor["environment"]] == [
+        "TASK_PROFILER_CHECKPOINT_SECONDS",
+        "TASK_PROFILER_CONTAINER",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+    ]
+    assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}  # type: ignore[dict-item]
+    assert (monitor["image"], monitor["essential"], monitor["stopTimeout"]) == ("task-profiler:0", False, 120)
+    assert (monitor["command"], monitor["memoryReservation"]) == (["monitor"], 32)
+    changed = {"command", "essential", "dependsOn", "stopTimeout", "memoryReservation", "environment"}
+    assert {word for note in result.notes for word in changed if word in note} == changed
+    assert any("from 30 to 120" in note for note in result.notes)
+    assert added(dict(result.definition), image=None).notes == ()
+
+
+def test_an_old_monitor_of_a_full_task_keeps_its_memory() -> None:
+    old = {**monitor_in(added(definition(BATCH))), "memory": 64}
+    result = added(definition({**BATCH, "memory": 512}, old, memory="512"))
+    assert monitor_in(result)["memory"] == 64
+    assert "memory is left as it is" in result.notes[0]
+
+
+def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
+    once = monitor_in(added(definition(BATCH)))
+    monitor = {name: value for name, value in once.items() if name != "dependsOn"} | {"essential": True}
+    batch = {**BATCH, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
+    assert added(definition(batch, monitor)).definition == definition(batch, monitor)
+
+
+def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
+    once = added(definition(BATCH, SECOND), container="second")
+    again = added(dict(once.definition), container="batch")
+    assert again.definition == once.definition
+    assert "'batch'" in again.notes[0]
+    assert added(dict(once.definition), container="second").notes == ()
+    assert "'missing'" in refusal(dict(once.definition), container="missing")
+
+
+# Definitions of all kinds to which a monitor can be added.
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+odd_fields = st.dictionaries(st.text(min_size=1, max_size=8).map("x-{}".format), json_values, max_size=3)
+helpers = st.builds(
+    lambda name, known, odd: {**odd, "image": "helper:1", **known, "name": name, "essential": False},
+    st.text(min_size=1, max_size=8).map("helper-{}".format),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "memory": st.integers(4, 1024),
+            "memoryReservation": st.integers(4, 1024),
+            "resourceRequirements": st.just([{"type": "GPU", "value": "1"}]),
+            "dependsOn": st.just([{"containerName": "batch", "condition": "START"}]),
+            "logConfiguration": json_values,
+            "environment": json_values,
+        },
+    ),
+    odd_fields,
+)
+definitions = st.builds(
+    lambda containers, size, odd: definition(*containers, **odd, **size),
+    st.tuples(odd_fields.map(lambda odd: {**odd, **BATCH}), st.lists(helpers, max_size=4)).flatmap(
+        lambda parts: st.permutations([parts[0], *parts[1]])
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "cpu": json_values,
+            "memory": st.sampled_from(["8192", "16 GB", "32GB"]),
+            "tags": st.lists(st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.text(max_size=4)})),
+            "pidMode": st.sampled_from(["task", "host"]),
+        },
+    ),
+    odd_fields,
+)
+
+
+@given(definitions, st.booleans())
+def test_only_the_monitor_is_added_to_any_definition(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  hypothesis passes by name
+    kept = copy.deepcopy(before)
+    after: Any = added(before, shared_pids=shared_pids).definition
+    own = {"containerDefinitions", "pidMode"}
+    assert {name: value for name, value in after.items() if name not in own} == {
+        name: value for name, value in kept.items() if name not in own
+    }
+    assert after["containerDefinitions"][:-1] == kept["containerDefinitions"]
+    assert after["containerDefinitions"][-1]["name"] == "task-monitor"
+    assert before == kept
+
+
+@given(definitions, st.booleans())
+def test_doing_it_twice_is_doing_it_once(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  as above
+    once = added(before, shared_pids=shared_pids).definition
+    assert added(dict(once), shared_pids=shared_pids).definition == once
+
+
+@given(definitions, st.booleans())
+def test_removing_gives_back_any_definition(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  as above
+    once = added(before, shared_pids=shared_pids)
+    removed = remove_monitor(once.definition)
+    assert json.dumps(removed.definition) == json.dumps(before)
+    assert (removed.has_monitor, remove_monitor(before).has_monitor) == (True, False)
+
+
+def test_removing_removes_dependencies_on_the_monitor() -> None:
+    monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
+    on_monitor = {"containerName": "task-monitor", "condition": "START"}
+    on_helper = {"containerName": "helper", "condition": "START"}
+    batch = {**BATCH, "dependsOn": [on_monitor]}
+    second = {**SECOND, "dependsOn": [on_monitor, on_helper]}
+    removed = remove_monitor(definition(batch, monitor, second, pidMode="task"))
+    assert removed.definition == definition(BATCH, {**SECOND, "dependsOn": [on_helper]}, pidMode="task")
+    assert len(removed.notes) == 2
+
+
+def test_a_foreign_or_only_monitor_is_not_removed() -> None:
+    for containers, sentence in (
+        ((BATCH, {"name": "task-monitor", "image": "other:1"}), "is not Task Profiler's"),
+        (({"name": "task-monitor", "image": IMAGE},), "only container"),
+    ):
+        with pytest.raises(TaskProfilerError, match=sentence):
+            remove_monitor(definition(*containers))

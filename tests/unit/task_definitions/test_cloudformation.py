@@ -1,0 +1,216 @@
+"""CloudFormation templates: the monitor is added and removed, functions and comments are kept."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
+from profiler.task_definitions.cloudformation import DefinitionChange, TemplateChange, change_template, is_template
+from profiler.task_definitions.remove_monitor import remove_monitor
+
+YAML = """\
+# The nightly job.
+Resources:
+  Task:
+    Type: AWS::ECS::TaskDefinition
+    Properties:
+      Family: !Sub "${AWS::StackName}-nightly"
+      TaskRoleArn: !GetAtt Role.Arn
+      Memory: '1024'
+      ContainerDefinitions:
+        - Name: !Sub ${AWS::StackName}-batch
+          Image: !Ref Image   # pushed by CI
+          Environment:
+            - {Name: A, Value: !If [X, "1", !Ref AWS::NoValue]}
+          LogConfiguration:
+            LogDriver: awslogs
+            Options:
+              awslogs-group: !Ref LogGroup
+              awslogs-region: !Ref AWS::Region
+              awslogs-stream-prefix: ecs
+"""
+ADDED = """\
+        - Name: task-monitor
+          Image: team/task-profiler:1
+          Command:
+            - monitor
+          Essential: false
+          DependsOn:
+            - ContainerName: !Sub ${AWS::StackName}-batch
+              Condition: START
+          StopTimeout: 120
+          MemoryReservation: 32
+          Memory: 128
+          User: '65532'
+          ReadonlyRootFilesystem: true
+          Environment:
+            - Name: TASK_PROFILER_CONTAINER
+              Value: !Sub ${AWS::StackName}-batch
+          LogConfiguration:
+            LogDriver: awslogs
+            Options:
+              awslogs-group: !Ref LogGroup
+              awslogs-region: !Ref AWS::Region
+              awslogs-stream-prefix: ecs
+"""
+
+
+def add(data: bytes, **options: Any) -> TemplateChange:
+    def change(definition: Mapping[str, object], region: Mapping[str, object]) -> DefinitionChange:
+        given_options = AddMonitorOptions(image="team/task-profiler:1", region=region, **options)
+        added = add_monitor(definition, given_options, default_image="")
+        return DefinitionChange(definition=added.definition, notes=added.notes)
+
+    return change_template(data, "t.yaml", change)
+
+
+def remove(data: bytes) -> bytes:
+    return change_template(
+        data, "t.yaml", lambda definition, _: DefinitionChange(definition=remove_monitor(definition).definition)
+    ).text
+
+
+def test_yaml_gets_the_container_and_keeps_every_other_line() -> None:
+    added = add(YAML.encode())
+    assert added.text.decode() == YAML + ADDED
+    assert added.notes == ()
+    assert add(added.text).text == added.text
+    assert remove(added.text).decode() == YAML
+
+
+def test_yaml_without_indented_lists_keeps_its_style() -> None:
+    flat = "\n".join(line[2:] if line.startswith("        ") else line for line in YAML.splitlines()) + "\n"
+    flat = flat.replace("          - {Name: A", "        - {Name: A")
+    added = add(flat.encode()).text.decode()
+    assert added.startswith(flat)
+    assert "      - Name: task-monitor\n        Image: team/task-profiler:1\n" in added
+
+
+def test_process_ids_are_shared_and_not_shared_any_more() -> None:
+    shared = add(YAML.encode(), shared_pids=True).text
+    assert shared.decode().endswith("      PidMode: task\n")
+    assert remove(shared).decode() == YAML
+
+
+def template(*containers: Any, **properties: Any) -> bytes:
+    task = {"Type": "AWS::ECS::TaskDefinition", "Properties": {"ContainerDefinitions": list(containers), **properties}}
+    return json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}, "Task": task}}, indent=4).encode()
+
+
+def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
+    before = template({"Name": "batch", "Image": {"Ref": "Image"}, "Memory": "512"}, Memory="1024")
+    added = add(before)
+    containers = json.loads(added.text)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    assert containers[0] == {"Name": "batch", "Image": {"Ref": "Image"}, "Memory": "512"}
+    assert containers[1]["LogConfiguration"]["Options"] == {
+        "awslogs-group": "/ecs/Task",
+        "awslogs-region": {"Ref": "AWS::Region"},
+        "awslogs-stream-prefix": "ecs",
+    }
+    assert "Task: The batch 'batch' does not log by awslogs" in added.notes[0]
+    assert json.loads(remove(added.text)) == json.loads(before)
+    assert added.text.startswith(b'{\n    "Resources"')
+
+
+def test_an_old_monitor_is_renewed_in_place() -> None:
+    old = {"Name": "task-monitor", "Image": {"Fn::Sub": "${Registry}/x"}, "Command": ["task-profiler", "monitor"]}
+    added = add(template({"Name": "batch"}, {**old, "Memory": "64", "Own": {"a": 1}}))
+    monitor = json.loads(added.text)["Resources"]["Task"]["Properties"]["ContainerDefinitions"][1]
+    assert (monitor["Image"], monitor["Memory"], monitor["Own"]) == ("team/task-profiler:1", 128, {"a": 1})
+
+
+def test_a_container_that_is_a_function_is_kept() -> None:
+    conditional = {"Fn::If": ["Debug", {"Name": "debug"}, {"Ref": "AWS::NoValue"}]}
+    added = add(template({"Name": "batch"}, conditional))
+    containers = json.loads(added.text)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    assert [one.get("Name") for one in containers] == ["batch", None, "task-monitor"]
+    assert containers[1] == conditional
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
+        (b"a: [AWS::ECS::TaskDefinition", "not valid YAML"),
+        (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
+        (b"a: " + b"[" * 100_000, "not valid YAML"),
+        (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
+        (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
+        (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),
+        (b'{"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}', "template without a task definition: give"),
+        (template().replace(b'"ContainerDefinitions": []', b'"ContainerDefinitions": {"Ref": "X"}'), "as a list"),
+        (template({"Name": "a"}, {"Name": "b"}), "Task: Several containers could be the batch"),
+    ],
+)
+def test_what_cannot_be_changed_is_one_sentence(data: bytes, sentence: str) -> None:
+    with pytest.raises(TaskProfilerError, match=sentence) as refused:
+        add(data)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (template(), True),
+        (b'\xef\xbb\xbf {"Resources": {}}', True),
+        (b'{"AWSTemplateFormatVersion": "2010-09-09"}', True),
+        (b'{"family": "nightly", "containerDefinitions": [{"name": "Resources"}]}', False),
+        (b'{"Resources": ', False),
+        (b"[" * 100_000, False),
+        (b"", False),
+        (b"nightly\n", False),
+        (b"\xff\xfe\xfa", False),
+        (b"# Jobs\n---\nResources: {}\n", True),
+        (b"Resources:\n  A: [\n", True),
+        (b"'Resources': {}\r\n", True),
+    ],
+)
+def test_yaml_and_json_with_the_sections_of_a_template_are_templates(data: bytes, *, expected: bool) -> None:
+    assert is_template(data) is expected
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just({"Ref": "X"}) | st.just({"Fn::Sub": "y"}),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("Ab-", min_size=1, max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(values, values)
+def test_anything_in_a_definition_is_kept(in_container: Any, in_properties: Any) -> None:
+    before = template({"Name": "batch", "Image": "etl:26", "XOwn": in_container}, YOwn=in_properties)
+    added = add(before).text
+    containers = json.loads(added)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    assert [one["Name"] for one in containers] == ["batch", "task-monitor"]
+    assert json.loads(remove(added)) == json.loads(before)
+
+
+comments = st.sampled_from(["", "   # pushed by CI", " # !Ref X"])
+scalars = st.sampled_from(
+    ["batch", '"a: b"', "'0755'", "!Ref Image", "!Sub '${A}:1'", "yes", "0x1F", "2026-11-21", '""']
+)
+
+
+@given(
+    st.lists(st.tuples(scalars, comments), min_size=1, max_size=4),
+    st.sampled_from(["", "      PidMode: task\n", "      PidMode: host  # as ever\n"]),
+    st.booleans(),
+)
+def test_any_yaml_is_given_back_to_the_byte(
+    fields: list[tuple[str, str]],
+    mode: str,
+    shared_pids: bool,  # noqa: FBT001  hypothesis passes by name
+) -> None:
+    lines = "".join(f"          X{n}: {value}{comment}\n" for n, (value, comment) in enumerate(fields))
+    before = YAML.replace("          Environment:\n", f"{lines}          Environment:\n")
+    before = before.replace("      Memory: '1024'\n", f"      Memory: '1024'\n{mode}")
+    added = add(before.encode(), shared_pids=shared_pids).text
+    assert b"task-monitor" in added
+    assert remove(added).decode() == before
