@@ -11,7 +11,8 @@ _LEVEL = 4
 _BASE64_BYTES, _BASE64_CHARACTERS = 3, 4
 # The compressor holds back 16,384 literals or matches of at most 6 bytes each.
 _MAX_PENDING_BYTES = 16_384 * 6
-_TRAILER_BYTES = 32
+# Header and trailer of the format, and those of a block.
+_FORMAT_BYTES = 64
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
@@ -21,9 +22,9 @@ def to_json(value: object) -> str:
 
 
 class LimitedGzip:
-    """Compresses JSON piece by piece, and refuses what might not fit.
+    """Compresses JSON piece by piece, and refuses a piece that might not fit.
 
-    Text takes at most its own length, so that each piece can be decided on before it is compressed.
+    Compressed text is never longer than the text, so that this is known before a piece is compressed.
     """
 
     def __init__(self, max_characters: int) -> None:
@@ -31,15 +32,15 @@ class LimitedGzip:
         self._chunks: list[bytes] = []
         self._emitted_bytes = 0
         self._pending_bytes = 0
-        self._max_bytes = max_characters // _BASE64_CHARACTERS * _BASE64_BYTES - _TRAILER_BYTES
+        self._max_bytes = max_characters // _BASE64_CHARACTERS * _BASE64_BYTES - _FORMAT_BYTES
 
     def write(self, text: str) -> None:
         """Add text in ASCII, even if it does not fit."""
         chunk = self._compressor.compress(text.encode("ascii"))
-        self._pending_bytes = 0 if chunk else self._pending_bytes + len(text)
-        if chunk:
-            self._chunks.append(chunk)
-            self._emitted_bytes += len(chunk)
+        self._chunks.append(chunk)
+        self._emitted_bytes += len(chunk)
+        # A chunk holds all earlier text, and perhaps a part of this one.
+        self._pending_bytes = len(text) if chunk else self._pending_bytes + len(text)
 
     def write_array(
         self, elements: Iterable[object], *, share: float = 1, at_least: int = 0, has_gaps: bool = False

@@ -1,6 +1,6 @@
 """The recommended size of each family, and what every other size would take and cost."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from profiler.html_report.page_runs import Run
@@ -23,7 +23,7 @@ def size_rows(
     labels: Mapping[FamilyKey, str],
     price_overrides: PriceOverrides,
     on_fargate: str | None = None,
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Recommend a size for each family, those with the most runs first."""
     families = Families(LAST_RUNS, on_fargate)
     for run in runs:
@@ -31,7 +31,8 @@ def size_rows(
             families.add(run.past.report)
     measured = [evidence for evidence in families.evidence().values() if evidence is not None]
     measured.sort(key=lambda evidence: (-evidence.runs, evidence.family.order))
-    return [_row(labels[evidence.family], advise(evidence, Policy(), price_overrides)) for evidence in measured]
+    for evidence in measured:
+        yield _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
 
 
 def _row(label: str, advice: Advice) -> dict[str, Any]:
