@@ -1,4 +1,4 @@
-"""``task-profiler report``: past runs as one HTML page."""
+"""``task-profiler report``: the report page, one HTML file of past runs."""
 
 import os
 import webbrowser
@@ -112,18 +112,18 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
 
 
 def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: str | None) -> tuple[Run, ...]:
-    wanted = run_filter(options, clock, run=run_id)
+    selected = run_filter(options, clock, run=run_id)
     source = open_source(options, os.environ, clock)
-    past = tuple(islice(source.runs(wanted), last)) if run_id is None else _run_and_last_success(source, wanted)
+    past = tuple(islice(source.runs(selected), last)) if run_id is None else _run_and_last_success(source, selected)
     for note in source.notes:
         warn(note)
     if not past:
-        raise TaskProfilerError(no_run_sentence(source, wanted))
+        raise TaskProfilerError(no_run_sentence(source, selected))
     return tuple(_with_series(past, source))
 
 
-def _run_and_last_success(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
-    run = find_run(source, wanted)
+def _run_and_last_success(source: RunSource, selected: RunFilter) -> tuple[PastRun, ...]:
+    run = find_run(source, selected)
     success = last_success(run, source)
     return (run,) if success is None else (run, success)
 
@@ -140,9 +140,9 @@ def _with_series(past: Sequence[PastRun], source: RunSource) -> Iterator[Run]:
 
 def _steps_of_lines(run: PastRun) -> tuple[Step, ...]:
     """The time series of the record, or of the checkpoints if they have more steps."""
-    of_record = steps_of_series(run.report.record)
-    of_checkpoints = steps_of_checkpoints(run.checkpoints)
-    return of_checkpoints if len(of_checkpoints) > len(of_record) else of_record
+    from_record = steps_of_series(run.report.record)
+    from_checkpoints = steps_of_checkpoints(run.checkpoints)
+    return from_checkpoints if len(from_checkpoints) > len(from_record) else from_record
 
 
 def _write(path: Path, page: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The data of the page: JSON, compressed by gzip, as base64. The time series are a text of their own.
+"""The data of the report page: JSON, compressed by gzip, as base64. The time series are a separate text.
 
 The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then
 the oldest runs.
@@ -87,7 +87,7 @@ def build_page_data(
 
 
 def _cost(record: Record, price_overrides: PriceOverrides, on_fargate: str | None) -> Cost | None:
-    """The run's cost; of a run outside Fargate, what it would have cost on Fargate if that was asked for."""
+    """The run's cost. With ``on_fargate``, a run outside Fargate has the cost that it would have had there."""
     if on_fargate is None or record.launch_type == FARGATE:
         return record.cost
     return cost_of(record_on_fargate(record, on_fargate), price_overrides)

@@ -1,4 +1,4 @@
-"""Time series as columns of numbers."""
+"""Time series of the report page as columns of numbers."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The fields of a run on the page. Fields without a value are left out."""
+"""The fields of a run on the report page. Fields without a value are left out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -115,14 +115,14 @@ def _processes(processes: Sequence[Process]) -> list[list[object]]:
     """Name, arguments, number, CPU seconds, peak memory in MB, and the number of processes that held it."""
     return [
         [
-            one.name,
-            one.arguments,
-            one.count,
-            round_to(one.cpu_seconds),
-            round_to(one.max_memory_used_mb, digits=1),
-            one.max_memory_used_processes,
+            process.name,
+            process.arguments,
+            process.count,
+            round_to(process.cpu_seconds),
+            round_to(process.max_memory_used_mb, digits=1),
+            process.max_memory_used_processes,
         ]
-        for one in processes
+        for process in processes
     ]
 
 

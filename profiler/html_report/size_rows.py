@@ -1,4 +1,4 @@
-"""The recommended size of each family, and what every other size would take and cost."""
+"""The recommended size of each family, and the duration and cost at every other size."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

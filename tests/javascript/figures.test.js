@@ -3,13 +3,13 @@ import { test } from "node:test";
 import { countFigure } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
 import { heatmapFigure } from "#page/heatmap.js";
-import { nightFigure, shownTime } from "#page/night_chart.js";
+import { nightFigure, shownPeriod } from "#page/night_chart.js";
 import { readingsAt, runFigure } from "#page/run_figure.js";
 import { bucketsOf } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
 import { HOUR, runAt, START } from "./browser.js";
 
-const CPU = { of: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
+const CPU = { percentOf: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
 
 test("a cell of the heatmap is the mean of its runs, and a cell without a run is empty", () => {
   const runs = [runAt(0, { cpu: 20 }), runAt(0, { cpu: 40, outcome: "out of memory" }), runAt(12, { cpu: 90 })];
@@ -66,17 +66,17 @@ test("durations are the median and the 95th percentile of each family", () => {
 });
 
 test("a night goes from noon to noon", () => {
-  const shown = shownTime([runAt(-48), runAt(0)]);
+  const shown = shownPeriod([runAt(-48), runAt(0)]);
   assert.deepEqual([shown.width, shown.from, shown.until], ["day", START - 18 * HOUR, START + 6 * HOUR]);
   assert.deepEqual([shown.hasEarlier, shown.hasLater], [true, false]);
-  const earlier = shownTime([runAt(-48), runAt(0)], { width: "day", from: shown.from - 10 * DAY });
+  const earlier = shownPeriod([runAt(-48), runAt(0)], { width: "day", from: shown.from - 10 * DAY });
   assert.equal(earlier.hasEarlier, false);
-  assert.equal(shownTime([runAt(0, { began: undefined })]), undefined);
+  assert.equal(shownPeriod([runAt(0, { began: undefined })]), undefined);
 });
 
 test("runs over time have a lane for each family, the earliest at the top, and a bar for each run", () => {
   const runs = [runAt(2, { family: "late" }), runAt(0, { family: "early" }), runAt(1, { family: "late" })];
-  const figure = nightFigure(runs, shownTime(runs));
+  const figure = nightFigure(runs, shownPeriod(runs));
   assert.deepEqual(figure.layout.yaxis.ticktext, ["early", "late"]);
   assert.deepEqual(figure.traces[0].y, [1, 0, 1]);
   assert.deepEqual(figure.traces[0].customdata, [2, 0, 1]);

@@ -36,9 +36,9 @@ test("buckets hold all runs, and are at most 48", () => {
     const runs = [runAt(0), runAt(hours), { began: undefined }];
     const buckets = bucketsOf(runs);
     assert.ok(buckets.starts.length <= 48);
-    assert.equal(buckets.of(runs[0]), 0);
-    assert.equal(buckets.of(runs[1]), buckets.starts.length - 1);
-    assert.equal(buckets.of(runs[2]), undefined);
+    assert.equal(buckets.indexOf(runs[0]), 0);
+    assert.equal(buckets.indexOf(runs[1]), buckets.starts.length - 1);
+    assert.equal(buckets.indexOf(runs[2]), undefined);
   }
 });
 

@@ -67,13 +67,13 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatc
     assert isinstance(call("-o", "-", "--open").exception, UsageError)
 
 
-def test_io_and_gpus_of_the_history_stand_in_the_page(here: Path) -> None:
+def test_io_and_gpus_of_the_history_are_in_the_page(here: Path) -> None:
     point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
     history = HistoryStore(here / "history.sqlite3", FakeClock())
     assert history.add(encode(report("a")), report("a"), (point,), max_runs=100) is None
     assert call().exit_code == 0
-    course = data_of(here / "task-report.html")["series"][0]
-    assert course == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
+    series = data_of(here / "task-report.html")["series"][0]
+    assert series == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
 
 
 def test_a_history_from_before_io_and_gpus_draws_as_before(here: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_history_from_before_io_and_gpus_draws_as_before(here: Path) -> None:
     with closing(sqlite3.connect(here / "history.sqlite3")) as connection, connection:
         connection.execute("UPDATE run SET points = '[[1000,0.5,1048576],[2000,null,2097152]]'")
     assert call().exit_code == 0
-    course = data_of(here / "task-report.html")["series"][0]
-    assert course == {"steps": [2, 1000, 2000], "vcpu": [0.5, None], "mb": [1, 2]}
+    series = data_of(here / "task-report.html")["series"][0]
+    assert series == {"steps": [2, 1000, 2000], "vcpu": [0.5, None], "mb": [1, 2]}
 
 
 def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:

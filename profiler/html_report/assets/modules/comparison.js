@@ -68,7 +68,7 @@ export function changeText(value, otherValue) {
 }
 
 export function comparisonTable(run, other) {
-  const rows = CHANGES.map(([name, of, show]) => ({ name, value: of(run), otherValue: of(other), show })).filter(
+  const rows = CHANGES.map(([name, pick, show]) => ({ name, value: pick(run), otherValue: pick(other), show })).filter(
     ({ value, otherValue }) => isKnown(value) && isKnown(otherValue),
   );
   return table(

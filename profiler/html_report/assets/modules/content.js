@@ -1,5 +1,5 @@
 // The data of the page: JSON, compressed by gzip, as base64. profiler/html_report/page_data.py writes it. The time
-// series are a text of their own: reading them takes as long as everything else, and only an opened run shows them.
+// series are a separate text: reading them takes as long as everything else, and only an opened run shows them.
 
 import { byId } from "#page/elements.js";
 

@@ -23,9 +23,9 @@ export function countFigure(runs, buckets) {
   };
 }
 
-function outcomeTrace(runs, { starts, width, of }, outcome) {
+function outcomeTrace(runs, { starts, width, indexOf }, outcome) {
   const counts = starts.map(() => 0);
-  for (const run of runs) if (run.outcome === outcome && isKnown(run.began)) counts[of(run)] += 1;
+  for (const run of runs) if (run.outcome === outcome && isKnown(run.began)) counts[indexOf(run)] += 1;
   return {
     type: "bar",
     name: outcome,

@@ -43,7 +43,7 @@ const csvText = (value) => {
 };
 
 export const csvOf = (runs) =>
-  [CSV_COLUMNS.map(([name]) => name), ...runs.map((run) => CSV_COLUMNS.map(([, of]) => csvText(of(run))))]
+  [CSV_COLUMNS.map(([name]) => name), ...runs.map((run) => CSV_COLUMNS.map(([, pick]) => csvText(pick(run))))]
     .map((row) => `${row.join(",")}\r\n`)
     .join("");
 

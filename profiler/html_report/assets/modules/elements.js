@@ -36,7 +36,7 @@ function cell(column, row) {
   return element("td", { className: column.className ?? "" }, column.show(row));
 }
 
-// Columns: { name, className, show(row) }, and for a table that sorts: { key, of(row) }.
+// Columns: { name, className, show(row) }, and for a table that sorts: { key, pick(row) }.
 export function table(columns, rows, { sort, sorted, label } = {}) {
   const head = element("tr");
   for (const column of columns) {

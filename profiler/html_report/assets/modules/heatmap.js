@@ -19,14 +19,14 @@ const COLOUR_BAR = {
 /**
  * Makes a heatmap.
  *
- * `of(run)` is the percentage of a run, `colours` names the colours from 0 to 100 %, and `what` names the measurement.
+ * `percentOf(run)` is the percentage of a run, `colours` names the colours from 0 to 100 %, and `what` names the measurement.
  */
-export function heatmapFigure(runs, buckets, { of, colours, what }) {
-  const measured = runs.filter((run) => isKnown(of(run)) && isKnown(run.began));
+export function heatmapFigure(runs, buckets, { percentOf, colours, what }) {
+  const measured = runs.filter((run) => isKnown(percentOf(run)) && isKnown(run.began));
   if (!measured.length) return { nothing: `No run in this selection has a measured ${what} percentage.` };
   const { families, left } = largestFamilies(measured);
-  const rows = families.map(([family, familyRuns]) => ({ family, cells: grouped(familyRuns, buckets.of) }));
-  const meanOf = (cell) => mean(cell.map(of));
+  const rows = families.map(([family, familyRuns]) => ({ family, cells: grouped(familyRuns, buckets.indexOf) }));
+  const meanOf = (cell) => mean(cell.map(percentOf));
   const trace = {
     // Edges of the cells, not centres: with centres, Plotly draws a single column 1 ms wide.
     type: "heatmap",

@@ -21,8 +21,8 @@ import { startThemes } from "#page/theme.js";
 import { drawTiles } from "#page/tiles.js";
 import { bucketsOf } from "#page/time_buckets.js";
 
-const CPU_HEAT = { of: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
-const MEMORY_HEAT = { of: (run) => run.memory, colours: ["mem0", "mem1", "mem2"], what: "memory" };
+const CPU_HEAT = { percentOf: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
+const MEMORY_HEAT = { percentOf: (run) => run.memory, colours: ["mem0", "mem1", "mem2"], what: "memory" };
 let latestDraw = 0;
 const yieldToBrowser = () => new Promise((done) => setTimeout(done, 0));
 
@@ -79,8 +79,8 @@ function onFargateText() {
 function leftOutText() {
   const { runs, details } = content.leftOut;
   return (
-    (runs ? ` ${runs} older runs are left out: the page would be too long.` : "") +
-    (details ? ` ${details} runs are without labels, processes and GPUs: the page would be too long.` : "")
+    (runs ? ` ${runs} older runs do not fit into the page and are left out.` : "") +
+    (details ? ` Labels, processes and GPUs of ${details} runs do not fit into the page and are left out.` : "")
   );
 }
 

@@ -22,8 +22,8 @@ const chosen = { width: undefined, from: undefined };
 const noonBefore = (localMs) => Math.floor((localMs - DAY / 2) / DAY) * DAY + DAY / 2;
 const endOf = (run) => local(run.began) + (run.ms ?? 0);
 
-/** Returns the time that the chart shows, in local time; undefined if no run has a start time. */
-export function shownTime(runs, { width: chosenWidth, from: chosenFrom } = {}) {
+/** Returns the period that the chart shows, in local time; undefined if no run has a start time. */
+export function shownPeriod(runs, { width: chosenWidth, from: chosenFrom } = {}) {
   const started = runs.filter((run) => isKnown(run.began));
   if (!started.length) return undefined;
   const starts = started.map((run) => local(run.began));
@@ -40,15 +40,15 @@ export function shownTime(runs, { width: chosenWidth, from: chosenFrom } = {}) {
   return { width, from, until: from + length, hasEarlier: from > first, hasLater: from + length <= last };
 }
 
-/** Returns the figure of the runs in this time, and a sentence about those that it leaves out. */
+/** Returns the figure of the runs in this period, and a sentence about those that it leaves out. */
 export function nightFigure(runs, shown) {
   const active = runs.filter((run) => isKnown(run.began) && local(run.began) < shown.until && endOf(run) >= shown.from);
-  if (!active.length) return { nothing: "No run of this selection was active in this time.", leftOut: "" };
+  if (!active.length) return { nothing: "No run in this selection was active in this period.", leftOut: "" };
   const drawn = active.slice(0, MAX_RUNS);
   const leftOut =
     active.length > drawn.length
-      ? ` The oldest ${active.length - drawn.length} of ${active.length} runs in this time are not drawn:` +
-        " choose a shorter time or fewer families."
+      ? ` The oldest ${active.length - drawn.length} of ${active.length} runs in this period are not drawn:` +
+        " choose a shorter period or fewer families."
       : "";
   const { families, left } = largestFamilies(drawn);
   const firstStart = ([, familyRuns]) => min(known(familyRuns, (run) => run.began));
@@ -61,7 +61,7 @@ export function nightFigure(runs, shown) {
   return {
     leftOut,
     label:
-      `Runs from ${timeText(shown)} as bars, one lane for each of ${lanes.length} families: ${counts}.` +
+      `Runs from ${periodText(shown)} as bars, one lane for each of ${lanes.length} families: ${counts}.` +
       otherFamilies +
       leftOut,
     traces,
@@ -96,13 +96,13 @@ function outcomeTrace(runs, outcome, rowOf, minLength) {
   };
 }
 
-const timeText = (shown) => {
+const periodText = (shown) => {
   const text = (ms) => new Date(ms).toISOString().slice(0, 16).replace("T", " ");
   return `${text(shown.from)} to ${text(shown.until)}`;
 };
 
 export function drawNight(place, runs, onOpen) {
-  const shown = shownTime(runs, chosen);
+  const shown = shownPeriod(runs, chosen);
   drawControls(shown);
   const figure = shown
     ? nightFigure(runs, shown)
@@ -130,7 +130,7 @@ function drawControls(shown) {
     byId(id).disabled = !isPossible;
     byId(id).hidden = shown.width === "all";
   }
-  byId("night-range").textContent = timeText(shown);
+  byId("night-range").textContent = periodText(shown);
 }
 
 export function startNight(onChange) {
@@ -142,7 +142,7 @@ export function startNight(onChange) {
     };
   }
   const move = (direction) => () => {
-    const { width, from } = shownTime(selectedRuns(), chosen);
+    const { width, from } = shownPeriod(selectedRuns(), chosen);
     chosen.width = width;
     chosen.from = from + direction * WIDTHS[width];
     onChange();

@@ -103,22 +103,14 @@ const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 function momentsOf(run, chart) {
   if (!run.moments) return [];
   const item = ([, start, end, text]) => {
-    const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
     const words = upperFirst(escapeControls(text));
-    return element(
-      "li",
-      {},
-      chart
-        ? button(
-            words,
-            () => {
-              chart.show([start - margin, end + margin]);
-              chart.setCursor(start);
-            },
-            { className: "link" },
-          )
-        : words,
-    );
+    if (!chart) return element("li", { textContent: words });
+    const zoom = () => {
+      const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
+      chart.show([start - margin, end + margin]);
+      chart.setCursor(start);
+    };
+    return element("li", {}, button(words, zoom, { className: "link" }));
   };
   return [section("Moments", element("ul", { className: "plain" }, ...run.moments.map(item)))];
 }
@@ -153,8 +145,8 @@ function siblingsOf(run, onOpen) {
 }
 
 const NO_SERIES =
-  "This page has no time series of this run: the run has none, or the page would be too long. " +
-  "For one run: task-profiler report --run ID";
+  "This page has no time series for this run: none was recorded, or it did not fit. " +
+  "A page for one run has room: task-profiler report --run ID";
 
 let drawn;
 

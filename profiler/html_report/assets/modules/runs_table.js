@@ -26,59 +26,59 @@ const RUN_COLUMNS = [
     key: "began",
     name: "Started",
     className: "time",
-    of: (run) => run.began,
+    pick: (run) => run.began,
     show: (run) => runButton(run, asTime(run.began)),
   },
-  { key: "family", name: "Family", className: "family", of: familyOf, show: (run) => escapeControls(familyOf(run)) },
+  { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => escapeControls(familyOf(run)) },
   {
     key: "account",
     name: "Account",
     className: "wide",
-    of: (run) => run.account,
+    pick: (run) => run.account,
     show: (run) => run.account ?? UNKNOWN,
   },
-  { key: "region", name: "Region", className: "wide", of: (run) => run.region, show: (run) => run.region ?? UNKNOWN },
-  { key: "outcome", name: "Outcome", of: (run) => run.outcome, show: outcomeCell },
+  { key: "region", name: "Region", className: "wide", pick: (run) => run.region, show: (run) => run.region ?? UNKNOWN },
+  { key: "outcome", name: "Outcome", pick: (run) => run.outcome, show: outcomeCell },
   {
     key: "exit",
     name: "Exit code",
     className: "number wide",
-    of: (run) => run.exit,
+    pick: (run) => run.exit,
     show: (run) => (isKnown(run.exit) ? String(run.exit) : UNKNOWN),
   },
-  { key: "ms", name: "Duration", className: "number", of: (run) => run.ms, show: (run) => asDuration(run.ms) },
+  { key: "ms", name: "Duration", className: "number", pick: (run) => run.ms, show: (run) => asDuration(run.ms) },
   {
     key: "cpu",
     name: "Average CPU",
     className: "number wide",
-    of: (run) => run.cpu,
+    pick: (run) => run.cpu,
     show: (run) => asPercent(run.cpu),
   },
   {
     key: "vcpuMax",
     name: "Peak vCPU",
     className: "number wide",
-    of: (run) => run.vcpuMax,
+    pick: (run) => run.vcpuMax,
     show: (run) => asVcpuCount(run.vcpuMax),
   },
-  { key: "peak", name: "Peak memory", className: "number", of: (run) => run.peak, show: (run) => asMemory(run.peak) },
+  { key: "peak", name: "Peak memory", className: "number", pick: (run) => run.peak, show: (run) => asMemory(run.peak) },
   {
     key: "used",
     name: "of size",
     className: "number wide",
-    of: (run) => shareOf(run.peak, run.size),
+    pick: (run) => shareOf(run.peak, run.size),
     show: (run) => asPercent(shareOf(run.peak, run.size)),
   },
-  { key: "usd", name: "Cost", className: "number wide", of: (run) => run.usd, show: (run) => asUsd(run.usd) },
-  { key: "id", name: "Task id", className: "wide", of: (run) => run.id, show: (run) => truncate(run.id, 12) },
+  { key: "usd", name: "Cost", className: "number wide", pick: (run) => run.usd, show: (run) => asUsd(run.usd) },
+  { key: "id", name: "Task id", className: "wide", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
 ];
 
 /** Sorts by the column with this key. Unknown values come last. */
 export function sortRuns(runs, { sort, descending }) {
-  const { of } = RUN_COLUMNS.find(({ key }) => key === sort) ?? RUN_COLUMNS[0];
+  const { pick } = RUN_COLUMNS.find(({ key }) => key === sort) ?? RUN_COLUMNS[0];
   const sign = descending ? -1 : 1;
   return [...runs].sort((a, b) => {
-    const [x, y] = [of(a), of(b)];
+    const [x, y] = [pick(a), pick(b)];
     if (!isKnown(x) || !isKnown(y)) return Number(isKnown(y)) - Number(isKnown(x));
     if (x === y) return 0;
     return x < y ? -sign : sign;

@@ -1,4 +1,4 @@
-// The recommended size of a family, and what every other size would take and cost.
+// The recommended size of a family, and the duration and cost at every other size.
 
 import { content } from "#page/content.js";
 import { element, table } from "#page/elements.js";
@@ -11,11 +11,10 @@ const isSize = (size, option) => size?.vcpu === option.vcpu && size?.mb === opti
 const optionOf = (advice, size) => advice.options?.find((option) => isSize(size, option));
 
 export function monthlySaving(advice) {
-  const now = optionOf(advice, advice.current)?.usd,
-    then = optionOf(advice, advice.size)?.usd;
-  return advice.changes && isKnown(now) && isKnown(then) && isKnown(advice.runsPerMonth)
-    ? (now - then) * advice.runsPerMonth
-    : undefined;
+  const currentUsd = optionOf(advice, advice.current)?.usd;
+  const recommendedUsd = optionOf(advice, advice.size)?.usd;
+  const isPriced = [currentUsd, recommendedUsd, advice.runsPerMonth].every(isKnown);
+  return advice.changes && isPriced ? (currentUsd - recommendedUsd) * advice.runsPerMonth : undefined;
 }
 
 const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
@@ -56,9 +55,9 @@ function whatIfTable(advice) {
       { name: "Times as long", className: "number", show: (option) => asFactor(option.min, option.max) },
       ...(hasMoney
         ? [
-            { name: "A run", className: "number", show: (option) => asUsd(option.usd) },
+            { name: "Per run", className: "number", show: (option) => asUsd(option.usd) },
             {
-              name: "A month",
+              name: "Per month",
               className: "number wide",
               show: (option) =>
                 isKnown(option.usd) && isKnown(advice.runsPerMonth) ? asUsd(option.usd * advice.runsPerMonth) : UNKNOWN,
@@ -73,7 +72,7 @@ function whatIfTable(advice) {
       { name: "", show: mark },
     ],
     advice.options,
-    { label: `What each size would take and cost: ${familyOf(advice)}` },
+    { label: `Duration and cost at each size: ${familyOf(advice)}` },
   );
 }
 

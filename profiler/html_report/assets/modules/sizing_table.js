@@ -17,7 +17,7 @@ import { adviceDetails, adviceOf, adviceText, monthlySaving } from "#page/sizes.
 import { grouped, known, max } from "#page/statistics.js";
 
 // A recommendation is based on the family's last runs, independent of the filters.
-// Its button opens a row of its own below, which has room for the table of sizes.
+// Its button opens a row below, which has room for the table of sizes.
 function recommendedSize(advice) {
   if (!advice) return UNKNOWN;
   const toggle = button(

@@ -2,8 +2,8 @@
 
 import { isKnown } from "#page/formats.js";
 
-/** Applies `of` to each run and leaves out unknown values. */
-export const known = (runs, of) => runs.map(of).filter(isKnown);
+/** Applies `pick` to each run and leaves out unknown values. */
+export const known = (runs, pick) => runs.map(pick).filter(isKnown);
 
 export const mean = (values) =>
   values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : undefined;

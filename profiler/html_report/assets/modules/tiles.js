@@ -30,7 +30,7 @@ export function drawTiles(runs) {
     ["CPU time", cpuSeconds.length ? asDuration(1000 * total(cpuSeconds)) : UNKNOWN],
   ];
   if (usd.length) tiles.push(["Cost", asUsd(total(usd))]);
-  if (savings.length) tiles.push(["Possible saving a month", asUsd(total(savings))]);
+  if (savings.length) tiles.push(["Possible saving per month", asUsd(total(savings))]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, bad]) =>
       element(

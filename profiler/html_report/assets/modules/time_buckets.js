@@ -15,10 +15,10 @@ const MAX_BUCKETS = 48;
 // The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
 export const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
 
-/** Divides the time of the runs into buckets whose limits are in local time, so that days are those of the reader. */
+/** Divides the time of the runs into buckets with limits in local time, so that days are those of the reader. */
 export function bucketsOf(runs) {
   const starts = known(runs, (run) => run.began).map(local);
-  if (!starts.length) return { width: HOUR, starts: [], of: () => undefined };
+  if (!starts.length) return { width: HOUR, starts: [], indexOf: () => undefined };
   const [first, last] = [min(starts), max(starts)];
   const width =
     WIDTHS.find((candidate) => (last - first) / candidate < MAX_BUCKETS - 1) ??
@@ -28,7 +28,7 @@ export function bucketsOf(runs) {
   return {
     width,
     starts: Array.from({ length: (floor(last) - origin) / width + 1 }, (_, at) => origin + at * width),
-    of: (run) => (isKnown(run.began) ? Math.round((floor(local(run.began)) - origin) / width) : undefined),
+    indexOf: (run) => (isKnown(run.began) ? Math.round((floor(local(run.began)) - origin) / width) : undefined),
   };
 }
 
