@@ -19,7 +19,7 @@ const COLOUR_BAR = {
 /**
  * Makes a heatmap.
  *
- * `percentOf(run)` is the percentage of a run, `colours` names the colours from 0 to 100 %, and `what` names the measurement.
+ * `percentOf(run)` returns the value of a run, `colours` names the colours from 0 to 100 %, `what` is the measurement.
  */
 export function heatmapFigure(runs, buckets, { percentOf, colours, what }) {
   const measured = runs.filter((run) => isKnown(percentOf(run)) && isKnown(run.began));
