@@ -43,7 +43,7 @@ class _Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_the_page_names_nothing_to_fetch() -> None:
+def test_the_page_fetches_nothing() -> None:
     tags = _Tags(render_page("", "", ASSETS, title="a")).found
     assert {value for _, attributes in tags for name, value in attributes.items() if name in {"src", "href"}} == {
         "data:,"
@@ -63,7 +63,7 @@ def test_no_text_adds_an_element(text: str) -> None:
     assert tags(text) == tags("etl")
 
 
-def test_a_program_with_an_end_tag_in_it_is_not_cut_short() -> None:
+def test_a_script_with_an_end_tag_is_not_cut_short() -> None:
     text = render_page("", "", ASSETS, title="a")
     assert text.count("</script>") == 6
     assert r"var a = '<\/script>';" in text

@@ -71,7 +71,7 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
     assert all(parsed(made.series))
 
 
-def test_labels_that_runs_have_in_common_cost_their_length_once() -> None:
+def test_labels_that_runs_share_take_their_length_once() -> None:
     labels = {"common": incompressible(10_000)}
     made = build_page_data(
         [labelled(str(place), labels) for place in range(100)], generated_at="", version="", max_bytes=600_000
@@ -90,7 +90,7 @@ def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_family_comes_out_as_it_went_in(family: str) -> None:
+def test_any_family_keeps_its_name(family: str) -> None:
     data = build_page_data([run_of(report(family=family))], generated_at="", version="").text
     assert data.isascii()
     assert unpacked(data)["runs"][0]["family"] == (family or "batch")

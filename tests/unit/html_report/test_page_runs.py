@@ -33,7 +33,7 @@ def test_a_point_of_the_history_is_a_step() -> None:
     )
 
 
-def test_what_a_point_does_not_know_its_step_does_not_know() -> None:
+def test_unknown_values_of_a_point_stay_unknown() -> None:
     assert steps_of_points((Point(elapsed_ms=7, vcpu_used=None, memory_used_bytes=None),)) == (step(7, None, None),)
 
 
@@ -44,13 +44,13 @@ def test_checkpoints_are_steps_in_the_order_of_time() -> None:
     )
 
 
-def test_a_checkpoint_that_knows_only_the_percentage_tells_the_vcpu_by_the_size() -> None:
+def test_the_size_turns_the_percentage_of_a_checkpoint_into_vcpu() -> None:
     interval = Interval(cpu_utilization_percent=Distribution(avg=50.0), memory_used_mb=Distribution(avg=5.0))
     one = report(minute=1, kind="task.checkpoint", metrics=Metrics(vcpu_size=0.5), interval=interval)
     assert steps_of_checkpoints([one]) == (step(60_000, 0.25, 5.0),)
 
 
-def test_between_checkpoints_the_totals_have_grown_by_what_was_read_and_written() -> None:
+def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
     lines = [io_checkpoint(2, 150, 8), io_checkpoint(1, 100, None), io_checkpoint(3, None, 8), io_checkpoint(4, 175, 9)]
     steps = steps_of_checkpoints(lines)
     assert [(one.block_read_bytes, one.block_write_bytes) for one in steps] == [
@@ -62,12 +62,12 @@ def test_between_checkpoints_the_totals_have_grown_by_what_was_read_and_written(
     assert all(one.gpu_percent is None and one.gpu_memory_mb is None for one in steps)
 
 
-def test_totals_that_began_again_between_two_checkpoints_are_no_negative_growth() -> None:
+def test_totals_that_start_again_give_no_negative_growth() -> None:
     steps = steps_of_checkpoints([io_checkpoint(1, 100, 5), io_checkpoint(2, 30, 6)])
     assert [(one.block_read_bytes, one.block_write_bytes) for one in steps] == [(100, 5), (30, 1)]
 
 
-def test_thinning_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_memory() -> None:
+def test_downsampling_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_memory() -> None:
     steps = (
         step(1000, block_read_bytes=5, gpu_percent=10.0, gpu_memory_mb=1.0),
         step(4000, block_read_bytes=7, block_write_bytes=1, gpu_percent=30.0, gpu_memory_mb=3.0),
@@ -81,26 +81,26 @@ def test_thinning_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_me
 
 
 @given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
-def test_thinning_keeps_every_byte(grown_bytes: list[int | None], most: int) -> None:
+def test_downsampling_keeps_every_byte(grown_bytes: list[int | None], max_steps: int) -> None:
     steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
     total_bytes = sum(grown or 0 for grown in grown_bytes)
-    assert sum(one.block_read_bytes or 0 for one in downsample(steps, most)) == total_bytes
+    assert sum(one.block_read_bytes or 0 for one in downsample(steps, max_steps)) == total_bytes
 
 
-def test_thinning_keeps_the_largest_memory_and_the_average_cpu() -> None:
+def test_downsampling_keeps_the_largest_memory_and_the_average_cpu() -> None:
     steps = (step(1000, 1.0, 10.0), step(4000, 2.0, 30.0), step(5000, None, 20.0), step(6000, 3.0, None))
     assert downsample(steps, 2) == (step(4000, 1.75, 30.0), step(6000, 3.0, 20.0))
 
 
 @given(st.lists(st.floats(0, 64), max_size=300), st.integers(1, 50))
-def test_thinning_keeps_cpu_time_and_peak(vcpus: list[float], most: int) -> None:
+def test_downsampling_keeps_cpu_time_and_peak(vcpus: list[float], max_steps: int) -> None:
     steps = [step(1000 * place, vcpu, vcpu) for place, vcpu in enumerate(vcpus, start=1)]
-    thin = downsample(steps, most)
-    assert len(thin) <= most
-    starts = [0, *(one.elapsed_ms for one in thin)]
-    cpu_ms = sum((one.vcpu_used or 0) * (one.elapsed_ms - start) for one, start in zip(thin, starts, strict=False))
+    fewer = downsample(steps, max_steps)
+    assert len(fewer) <= max_steps
+    starts = [0, *(one.elapsed_ms for one in fewer)]
+    cpu_ms = sum((one.vcpu_used or 0) * (one.elapsed_ms - start) for one, start in zip(fewer, starts, strict=False))
     assert cpu_ms == pytest.approx(1000 * sum(vcpus))
-    assert max((one.memory_used_mb or 0 for one in thin), default=0) == max(vcpus, default=0)
+    assert max((one.memory_used_mb or 0 for one in fewer), default=0) == max(vcpus, default=0)
 
 
 def test_the_series_of_a_record_is_steps_that_end_with_the_run() -> None:

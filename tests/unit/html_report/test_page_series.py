@@ -56,5 +56,5 @@ def test_values_have_their_significant_digits(values: list[float | None], digits
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
-def test_a_value_that_no_meter_shows_counts_as_not_measured(value: float) -> None:
+def test_an_impossible_value_counts_as_not_measured(value: float) -> None:
     assert series_columns([step(1000, 1.0), step(2000, value)], 3)["vcpu"] == [1.0, None]
