@@ -41,8 +41,8 @@ def read_assets() -> Assets:
         plotly = (folder / "plotly-cartesian.min.js").read_text("utf-8")
     except FileNotFoundError as error:  # the container image of the monitor leaves it out
         raise TaskProfilerError(
-            "The page needs its chart library, which the monitor's image does not have: run this command on a "
-            "computer where task-profiler is installed by pip."
+            "The monitor's image lacks the chart library of the page: run this command where task-profiler is "
+            "installed with pip."
         ) from error
     return Assets(
         body=(folder / "page.html").read_text("utf-8"),
