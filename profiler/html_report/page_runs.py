@@ -1,4 +1,4 @@
-"""Runs of the page, with their time series: of the record, of the checkpoints, or of the local history."""
+"""Runs of the report page. A time series comes from the record, the checkpoints or the local history."""
 
 import math
 from collections.abc import Iterable, Sequence

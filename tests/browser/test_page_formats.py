@@ -1,26 +1,29 @@
-"""The page's JavaScript formats numbers as Python does."""
+"""The page's JavaScript formats values as Python does."""
 
 import random
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
-import profiler
+from profiler.html_report.html_document import import_map, read_assets
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 from tests.formats import DOLLARS, DURATIONS, MEMORY, VCPUS
 
 pytestmark = pytest.mark.browser
-SCRIPT = (Path(profiler.__file__).parent / "html_report" / "assets" / "numbers.js").read_text()
 RANDOM_VALUES = 3000
 UNKNOWN = "\N{EN DASH}"
 
 
-def evaluated(browser: Browser, function: str, values: list[float]) -> list[str]:
+def evaluated(browser: Browser, function: str, values: Sequence[Any]) -> list[str]:
+    """Return what the function of formats.js makes of each value."""
     page = browser.new_page()
+    page.set_content(f'<script type="importmap">{import_map(read_assets().modules)}</script>')
     texts: list[str] = page.evaluate(
-        f"(values) => {{ {SCRIPT}\n return values.map((value) => {function}(value)); }}", values
+        "async ([name, values]) => { const formats = await import('#page/formats.js'); "
+        "return values.map((value) => formats[name](value)); }",
+        [function, values],
     )
     page.close()
     return texts
@@ -47,20 +50,13 @@ def test_the_page_has_the_formats_of_the_terminal(
 
 def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
     sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
-    page = browser.new_page()
-    texts = page.evaluate(
-        f"(sizes) => {{ {SCRIPT}\n return sizes.map(([vcpu, mb]) => asTaskSize({{ vcpu, mb }})); }}", sizes
-    )
-    page.close()
+    texts = evaluated(browser, "asTaskSize", [{"vcpu": vcpu, "mb": mb} for vcpu, mb in sizes])
     assert texts == [format_task_size(*size) for size in sizes]
 
 
 def test_what_is_unknown_is_a_dash(browser: Browser) -> None:
     for function in ("asDuration", "asMemory", "asVcpu", "asUsd", "asPercent", "asBytes", "asRate", "asTime"):
-        page = browser.new_page()
-        texts = page.evaluate(f"() => {{ {SCRIPT}\n return [{function}(undefined), {function}(null)]; }}")
-        page.close()
-        assert texts == [UNKNOWN, UNKNOWN]
+        assert evaluated(browser, function, [None]) == [UNKNOWN]
 
 
 def test_a_negative_saving_is_a_cost(browser: Browser) -> None:
