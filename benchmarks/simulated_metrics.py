@@ -16,7 +16,7 @@ from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu, LiveGpus
 from profiler.core.clock import SystemClock
-from profiler.core.log import NullLog
+from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.prometheus.exporter import RenderCache
 from profiler.prometheus.exposition import metrics_text
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> None:
     """Serve the metrics."""
     port, containers, gpus, cores = map(int, arguments[:4])
     render = scrape_function(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
-    MetricsServer(("127.0.0.1", port), render, SystemClock(), NullLog()).start()
+    MetricsServer(("127.0.0.1", port), render, SystemClock(), Log()).start()
     threading.Event().wait()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from profiler.core.deadline_writer import Output
+from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -74,7 +75,7 @@ class FakeStop:
 
 
 @dataclass
-class FakeLog:
+class FakeLog(Log):
     """Keeps what was logged as (level, event, fields)."""
 
     lines: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)

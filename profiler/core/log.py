@@ -3,15 +3,13 @@
 structlog takes 7 MiB of memory, so it is imported with the first line. Most monitors never log one.
 """
 
-from typing import Protocol
-
 import msgspec
 
 from profiler.core.deadline_writer import Output
 
 
-class Log(Protocol):
-    """Messages for the operators of the program."""
+class Log:
+    """Messages for the operators of the program. This class discards them, :class:`JsonLog` writes them."""
 
     def info(self, event: str, **fields: object) -> None:
         """Log something worth knowing."""
@@ -23,7 +21,7 @@ class Log(Protocol):
         """Log that the operator has to change something."""
 
 
-class JsonLog:
+class JsonLog(Log):
     """Writes one JSON object per line.
 
     While the output has no reader, errors are kept, because there are few of them, and other lines are dropped. The
@@ -79,16 +77,3 @@ class _Lines:
 
 def _serialize(event: dict[str, object], **_options: object) -> bytes:
     return msgspec.json.encode(event, enc_hook=repr)
-
-
-class NullLog:
-    """Discards all messages: for commands whose output belongs to the profiled program."""
-
-    def info(self, event: str, **fields: object) -> None:
-        """Discard the message."""
-
-    def warning(self, event: str, **fields: object) -> None:
-        """Discard the message."""
-
-    def error(self, event: str, **fields: object) -> None:
-        """Discard the message."""

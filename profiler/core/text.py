@@ -3,9 +3,11 @@
 
 def without_surrogates(text: str, replacement: str = "?") -> str:
     """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of a pair."""
-    if text.isascii():
-        return text
-    return "".join(replacement if "\ud800" <= character <= "\udfff" else character for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join(replacement if "\ud800" <= character <= "\udfff" else character for character in text)
+    return text
 
 
 def printable(text: str) -> str:

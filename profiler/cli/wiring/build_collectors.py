@@ -17,7 +17,7 @@ from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.nvml import is_driver_present
 from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of
 from profiler.core.clock import Clock
-from profiler.core.log import Log, NullLog
+from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.settings import (
@@ -116,7 +116,7 @@ def local_collectors(
     interval_ns = round(interval_seconds * NS_PER_SECOND)
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
     accelerators = _AcceleratorFactory(
-        settings, environment, clock, NullLog(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
+        settings, environment, clock, Log(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
     )
     return accelerators.gpu_collectors(make_scope) + accelerators.neuron_collectors()
 
@@ -166,19 +166,8 @@ class _AcceleratorFactory(Struct, frozen=True):
             return ()
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
-        from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
         from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 
         period_seconds = neuron_period_seconds(self.interval_ns / NS_PER_SECOND)
-
-        def make_source(on_report: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
-            return NeuronMonitorSource(program or "", period_seconds, on_report, self.clock, self.log)
-
-        return (
-            NeuronCollector(
-                None if program is None else make_source,
-                period_seconds,
-                self.log,
-                is_required=self.settings.neuron == "on",
-            ),
-        )
+        source = None if program is None else NeuronMonitorSource(program, period_seconds, self.clock, self.log)
+        return (NeuronCollector(source, period_seconds, self.log, is_required=self.settings.neuron == "on"),)

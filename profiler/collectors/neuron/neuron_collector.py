@@ -1,7 +1,5 @@
 """Collects the reports of neuron-monitor on Neuron devices."""
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
@@ -24,21 +22,21 @@ _REQUIREMENTS = (
 class NeuronCollector(Collector):
     """Aggregates the reports of neuron-monitor, and warns about missing devices if they are required (setting ``on``).
 
-    ``make_source`` makes the source from the listener of its reports; None if neuron-monitor is not installed.
+    ``source`` is None if neuron-monitor is not installed.
     """
 
     name = "neuron-monitor"
 
     def __init__(
         self,
-        make_source: Callable[[Callable[[NeuronReport], None]], NeuronMonitorSource] | None,
+        source: NeuronMonitorSource | None,
         period_seconds: int,
         log: Log,
         *,
         is_required: bool,
     ) -> None:
         self._usage = NeuronUsage(period_seconds)
-        self._source = None if make_source is None else make_source(self._on_report)
+        self._source = source
         self._log = log
         self._is_required = is_required
         self._reports = 0
@@ -63,9 +61,9 @@ class NeuronCollector(Collector):
 
     def start(self) -> None:
         if self._source is None:
-            self._report_missing("there is no neuron-monitor")
+            self._report_missing("neuron-monitor is not installed")
         else:
-            self._source.start()
+            self._source.start(self._on_report)
 
     def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be requested
         """Check whether any device was reported."""

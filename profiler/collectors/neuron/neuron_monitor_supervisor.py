@@ -117,8 +117,7 @@ def initial_supervision(period_seconds: int) -> SupervisionState:
 class NeuronMonitorSource:
     """Runs neuron-monitor and restarts it when it ends, is silent or was missing.
 
-    ``on_report`` is called in the source's thread with each report; it must be fast and must not raise. Failures are
-    logged once per change of state, errors within reports once each.
+    Failures are logged once per change of state, errors within reports once each.
     """
 
     name = "neuron-monitor"
@@ -127,7 +126,6 @@ class NeuronMonitorSource:
         self,
         program: str,
         period_seconds: int,
-        on_report: Callable[[NeuronReport], None],
         clock: Clock,
         log: Log,
         *,
@@ -135,10 +133,10 @@ class NeuronMonitorSource:
     ) -> None:
         self._program = program
         self._configurations = configurations(period_seconds)
-        self._on_report = on_report
         self._clock = clock
         self._log = log
         self._jitter = jitter
+        self._on_report: Callable[[NeuronReport], None] = lambda _: None
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
         self._state = initial_supervision(period_seconds)
@@ -161,9 +159,13 @@ class NeuronMonitorSource:
     def failure(self) -> ThreadFailure | None:
         return None if self._thread is None else self._thread.failure
 
-    def start(self) -> None:
-        """Start the thread and return at once. Only the first call does anything."""
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None:
+        """Start the thread and return at once. Only the first call does anything.
+
+        ``on_report`` is called in the thread with each report; it must be fast and must not raise.
+        """
         if self._thread is None and self._stop_deadline_ns is None:
+            self._on_report = on_report
             wake = self._wake = WakeEvent()
             self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
             self._thread.start()

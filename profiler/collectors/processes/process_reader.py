@@ -58,7 +58,6 @@ class ContainerProcesses:
         self._folder = proc_folder
         self._cpu_clock = cpu_clock
         self._with_arguments = with_arguments
-        self._ns_per_tick = proc.ns_per_tick()
         self._tracked: dict[int, TrackedProcess] = {}
         self._known_pids: set[int] = set()
         self._last_pid: int | None = None
@@ -122,12 +121,7 @@ class ContainerProcesses:
     def _track(self, pid: int) -> None:
         keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
         self._tracked[pid] = TrackedProcess(
-            pid,
-            self._folder,
-            self._cpu_clock,
-            self._ns_per_tick,
-            keep_open=keep_open,
-            with_arguments=self._with_arguments,
+            pid, self._folder, self._cpu_clock, keep_open=keep_open, with_arguments=self._with_arguments
         )
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:

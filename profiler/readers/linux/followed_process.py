@@ -27,14 +27,7 @@ class TrackedProcess:
     """
 
     def __init__(
-        self,
-        pid: int,
-        proc_folder: str,
-        cpu_clock: CpuClock,
-        ns_per_tick: int,
-        *,
-        keep_open: bool,
-        with_arguments: bool = False,
+        self, pid: int, proc_folder: str, cpu_clock: CpuClock, *, keep_open: bool, with_arguments: bool
     ) -> None:
         self.pid = pid
         self.is_alive = True
@@ -43,7 +36,7 @@ class TrackedProcess:
         self.parent_pid = 0
         self._folder = f"{proc_folder}/{pid}"
         self._cpu_clock = cpu_clock
-        self._ns_per_tick = ns_per_tick
+        self._ns_per_tick = proc.ns_per_tick()
         names = ("stat", "status") if keep_open else ()
         self._files = {name: open_or_none(f"{self._folder}/{name}") for name in names}
         self._with_arguments = with_arguments

@@ -13,7 +13,7 @@ from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, Runt
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
-from profiler.core.log import NullLog
+from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.prometheus.snapshot import MAX_CONTAINERS, ContainerSnapshot, Snapshot, SnapshotBuilder
@@ -264,7 +264,7 @@ def test_an_instance_that_cannot_be_read_is_down() -> None:
 
 def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
     source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
-    return GpuCollector(source, scope or GpuScope(()), clock, NullLog(), seconds(1), is_required=False)
+    return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
 
 
 def shown(snapshot: Snapshot) -> list[str]:
@@ -303,19 +303,15 @@ class SilentSource:
 
     failure: ThreadFailure | None = None
 
-    def start(self) -> None: ...
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None: ...
 
     def stop(self, max_seconds: float) -> None: ...
 
 
 def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
-    listeners: list[Callable[[NeuronReport], None]] = []
-
-    def make(listener: Callable[[NeuronReport], None]) -> Any:
-        listeners.append(listener)
-        return source or SilentSource()
-
-    return NeuronCollector(make, 1, NullLog(), is_required=False), listeners[0]
+    silent: Any = source or SilentSource()
+    collector = NeuronCollector(silent, 1, Log(), is_required=False)
+    return collector, collector._on_report
 
 
 def test_neuron_cores_vanish_with_the_reports() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -39,11 +39,10 @@ class FakeSource:
     pid = 4711
     failure: ThreadFailure | None = None
 
-    def __init__(self, listener: Callable[[NeuronReport], None]) -> None:
-        self.report = listener
+    def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def start(self) -> None:
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None:
         self.calls.append("start")
 
     def stop(self, max_seconds: float) -> None:
@@ -53,16 +52,12 @@ class FakeSource:
 class World:
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
         self.log = FakeLog()
-        self.sources: list[FakeSource] = []
-        self.collector = NeuronCollector(self._make if installed else None, 1, self.log, is_required=is_required)
-
-    def _make(self, listener: Callable[[NeuronReport], None]) -> Any:
-        self.sources.append(FakeSource(listener))
-        return self.sources[0]
+        self.source = cast("Any", FakeSource())
+        self.collector = NeuronCollector(self.source if installed else None, 1, self.log, is_required=is_required)
 
     def report(self, *reports: NeuronReport) -> None:
         for one in reports:
-            self.sources[0].report(one)
+            self.collector._on_report(one)
 
     def record(self) -> Record:
         return with_collected(RECORD, (self.collector,))
@@ -82,7 +77,7 @@ def test_the_record_has_what_was_reported() -> None:
     assert record.sampling is not None
     assert record.sampling.sources == ("neuron-monitor",)
     world.collector.stop(1)
-    assert world.sources[0].calls == ["start", "stop"]
+    assert world.source.calls == ["start", "stop"]
 
 
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
@@ -112,7 +107,7 @@ def test_a_missing_required_program_is_reported_at_once() -> None:
     world.collector.start()
     world.collector.final_reading(0.3)
     world.collector.stop(1)
-    assert "there is no neuron-monitor" in world.log.events("warning")[0]
+    assert "neuron-monitor is not installed" in world.log.events("warning")[0]
     assert len(world.log.lines) == 1
     assert world.collector.child_pid is None
 
@@ -137,7 +132,7 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     world = World()
     world.collector.start()
     world.report(BUSY)
-    world.sources[0].failure = ThreadFailure(0, "KeyError: 'cores'")
+    world.source.failure = ThreadFailure(0, "KeyError: 'cores'")
     record = world.record()
     assert record.neuron is not None
     assert record.monitor is not None
