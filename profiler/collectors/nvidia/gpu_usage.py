@@ -22,6 +22,8 @@ _MIN_WEIGHT_NS = 1
 _MICROSECOND_DIGITS = 6
 _MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
+# The fields of a sample of which the record has statistics.
+_SERIES = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz")
 
 # nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
 THROTTLE_REASONS = {
@@ -152,11 +154,7 @@ class _GpuAggregate:
         self.xids: list[int] = []
         self.recent_percent = MeanAndMaximum()
         self.recent_memory_bytes = MeanAndMaximum()
-        self._utilization = TimeWeightedStatistics()
-        self._memory = TimeWeightedStatistics()
-        self._power = TimeWeightedStatistics()
-        self._temperature = TimeWeightedStatistics()
-        self._clock = TimeWeightedStatistics()
+        self._series = {name: TimeWeightedStatistics() for name in _SERIES}
         self._memory_size_bytes: int | None = None
         self._energy_mj = _CounterIncrease()
         self._driver_energy_mj: int | None = None
@@ -168,13 +166,8 @@ class _GpuAggregate:
 
     def add(self, sample: GpuSample, step_ns: int) -> None:
         weight_ns = max(step_ns, _MIN_WEIGHT_NS)
-        for series, value in (
-            (self._utilization, sample.utilization_percent),
-            (self._memory, sample.memory_used_bytes),
-            (self._power, sample.power_watts),
-            (self._temperature, sample.temperature_celsius),
-            (self._clock, sample.sm_clock_mhz),
-        ):
+        for name, series in self._series.items():
+            value = getattr(sample, name)
             if value is not None:
                 series.add(max(value, 0), weight_ns)
         for recent, reading in (
@@ -204,17 +197,18 @@ class _GpuAggregate:
                 self._throttled_ns[bit] += weight_ns
 
     def record(self) -> Gpu:
+        series = self._series
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
             name=self.facts.name,
-            utilization_percent=self._utilization.distribution(),
-            memory_used_mb=self._memory.distribution(per=MIB),
+            utilization_percent=series["utilization_percent"].distribution(),
+            memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
-            power_watts=self._power.distribution(),
+            power_watts=series["power_watts"].distribution(),
             energy_joules=self._energy_joules(),
-            temperature_celsius=self._temperature.distribution(),
-            sm_clock_mhz=self._clock.distribution(),
+            temperature_celsius=series["temperature_celsius"].distribution(),
+            sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=self._throttle_percents(),
             xids=tuple(self.xids),
             ecc_uncorrected=self._ecc.total,
@@ -232,7 +226,7 @@ class _GpuAggregate:
     def _cumulative_joules(self) -> float | None:
         if self._driver_energy_mj is not None:
             return self._driver_energy_mj / _MILLIJOULES_PER_JOULE
-        return self._power_joules if self._power.maximum is not None else None
+        return self._power_joules if self._series["power_watts"].maximum is not None else None
 
     def _energy_joules(self) -> float | None:
         """The increase of the driver's counter (Volta and newer), else power by time; None after one reading."""

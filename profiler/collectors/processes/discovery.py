@@ -67,8 +67,8 @@ class LazyProcessCollector(Collector):
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Look for the container's processes; start the collector when they are seen."""
         if not self._is_made and container.docker_id and self._is_seen(container.docker_id):
-            self._is_made = True
             self._collector = self._make_collector()
+            self._is_made = True
             self._collector.start()
         self._collector.on_batch_started(container)
 
