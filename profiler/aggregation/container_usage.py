@@ -21,7 +21,7 @@ _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 # A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
 # wall clock explains, means that it was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
-# A step of up to this many sampling intervals is no hole in the readings.
+# A step of up to this many sampling intervals leaves no gap in the readings.
 _REGULAR_STEP = 1.05
 # Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
 _MAX_LATENESS_NS = 60 * NS_PER_SECOND

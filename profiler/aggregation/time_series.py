@@ -236,7 +236,7 @@ def _means(column: _Column[_Sum], length: int) -> Column:
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
-    """Replace columns of a series by those of another one of the same run.
+    """Replace columns of a series with those of another series of the same run.
 
     Args:
         series: The series; if it has longer steps, the other one is merged to these.

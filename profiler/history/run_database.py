@@ -332,12 +332,12 @@ def _condition(
         ("started_at < ?", () if until is None else (until,)),
     )
     text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
-    found = tuple(value for _, values in parts for value in values)
+    parameters = tuple(value for _, values in parts for value in values)
     if run is not None:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
         # The part after the slash names a container, which is not a column.
-        found = (*found, run.partition("/")[0], _glob(run))
-    return text, found
+        parameters = (*parameters, run.partition("/")[0], _glob(run))
+    return text, parameters
 
 
 def _glob(pattern: str) -> str:

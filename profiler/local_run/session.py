@@ -300,13 +300,13 @@ def _with_advice(record: Record, prices: PriceOverrides, now_ns: int) -> Record:
     return with_recommendation(record, prices, time=format_ms(now_ns))
 
 
-def _with_survivors(record: Record, found: Iterable[ProcessReading]) -> Record:
+def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:
     """Add a warning about processes that outlive the command.
 
     It comes last: a helper that ends with its parent, such as Python's resource tracker, takes some milliseconds, and
     so may a shell's child to execute its program.
     """
-    live = (proc.read_live_name(*process.identity) for process in found)
+    live = (proc.read_live_name(*process.identity) for process in survivors)
     names = [name for name in live if name is not None]
     if not names:
         return record

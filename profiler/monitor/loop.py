@@ -10,11 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.aggregation.run_end import (
-    RunEnd,
-    StopEvidence,
-    ended,
-)
+from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
 from profiler.collectors.collector import Collector, final_readings, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
@@ -33,7 +29,7 @@ _RETRY_SECONDS = 0.1
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
 _READS_BEFORE_LOST = 3
-# The part of the stop budget that is reserved for printing the line if the put fails; of a short budget, a quarter.
+# The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
 
 

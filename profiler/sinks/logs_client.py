@@ -143,12 +143,12 @@ def _is_object(body: bytes) -> bool:
 def _what_answered(response: AWSResponse, body: bytes) -> str:
     length = response.headers.get("Content-Length", "")
     if len(body) > MAX_ANSWER_BYTES:
-        found = f"more than {MAX_ANSWER_BYTES} bytes"
+        content = f"more than {MAX_ANSWER_BYTES} bytes"
     elif length.isdecimal() and int(length) > len(body):
-        found = f"{len(body)} of {length} bytes"
+        content = f"{len(body)} of {length} bytes"
     else:
-        found = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
-    return f"HTTP {response.status_code} with {found} was answered, as by a proxy or a sign-in page"
+        content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
+    return f"HTTP {response.status_code} with {content} was answered, as by a proxy or a sign-in page"
 
 
 def was_accepted(error: Exception) -> bool:

@@ -92,8 +92,8 @@ def _find_labels() -> dict[str, str]:
         commit = git_commit(os.getcwd())
     except OSError:
         commit = None
-    found = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
-    return {**found, **runner_labels(os.environ)}
+    labels = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+    return {**labels, **runner_labels(os.environ)}
 
 
 def _user() -> str:
