@@ -230,7 +230,7 @@ class MonitorLoop:
         So wait only briefly for the end of the batch. It may have run for less than a second, or its statistics may
         be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
         """
-        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or a put may have been under way.
+        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may come in between.
         budget_seconds = self._settings.stop_seconds
         wait_seconds = min(_WAIT_FOR_END_SECONDS, budget_seconds / 2, (budget_seconds - self._since_stop_seconds()) / 2)
         deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
@@ -315,7 +315,7 @@ class MonitorLoop:
         )
 
     def _budget_seconds(self) -> float:
-        """The seconds left for a put; part of the stop budget may be spent already."""
+        """The seconds left for an upload; part of the stop budget may be spent already."""
         budget_seconds = self._settings.stop_seconds
         left_seconds = budget_seconds - self._since_stop_seconds()
         return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
