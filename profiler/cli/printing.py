@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
-_STDOUT = 1
+STDOUT, STDERR = 1, 2
 
 
 def printable(text: str) -> str:
@@ -70,7 +70,7 @@ def report_stdout_errors() -> None:
     if not isinstance(current, TextIOWrapper) or current is not sys.__stdout__:
         return
     sys.stdout = TextIOWrapper(
-        BufferedWriter(_StandardOutput(_STDOUT, "w", closefd=False)),
+        BufferedWriter(_StandardOutput(STDOUT, "w", closefd=False)),
         encoding=current.encoding,
         errors=current.errors,
         line_buffering=current.line_buffering,
@@ -83,7 +83,7 @@ def write_out(data: bytes) -> None:
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(_STDOUT, rest) :]
+            rest = rest[os.write(STDOUT, rest) :]
     except BrokenPipeError:
         return
     except OSError as error:
@@ -94,9 +94,9 @@ def _stdout_error(error: OSError) -> TaskProfilerError:
     return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): redirect it.")
 
 
-def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+def is_terminal(descriptor: int = STDOUT) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
     try:
-        return os.isatty(_STDOUT)
+        return os.isatty(descriptor)
     except OSError:
         return False

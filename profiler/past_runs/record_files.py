@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
-from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, group_lines, run_line
-from profiler.record.model import Report
+from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
 from profiler.record.units import format_count
 
 STANDARD_INPUT = "-"
@@ -21,7 +20,7 @@ _MAX_LISTED_LINES = 5
 _MESSAGE_FIELD = "@message"
 
 
-class FileRuns:
+class FileRuns(RunSource):
     """The runs of a file of record lines, or of standard input for ``-``."""
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
@@ -42,27 +41,23 @@ class FileRuns:
         numbers = format_line_numbers(sorted(self._invalid_lines))
         return (f"{self.place}: {format_count(count, 'line')} {verb} left out: {numbers}",)
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. The file is read once: standard input cannot be read again.
 
         A line is decoded completely only if its run matches. So values of other lines are not checked.
         """
         if self._runs is None:
             self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines))
-        return self._matching(self._runs, wanted)
+        return self._matching(self._runs, selection)
 
-    def _matching(self, runs: Sequence[RunLines], wanted: RunFilter) -> Iterator[PastRun]:
+    def _matching(self, runs: Sequence[RunLines], selection: RunFilter) -> Iterator[PastRun]:
         for lines in runs:
-            if wanted.matches(lines.head):
+            if selection.matches(lines.head):
                 invalid: list[RunLine] = []
                 run = lines.decoded(invalid)
                 self._invalid_lines.update(line.number for line in invalid)
-                if run is not None and wanted.matches(run.report):
+                if run is not None and selection.matches(run.report):
                     yield run
-
-    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        """See profiler.past_runs.run_source."""
-        return run.checkpoints
 
 
 def source_name(source: str) -> str:

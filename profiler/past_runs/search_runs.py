@@ -6,14 +6,23 @@ status since the report was written, and it also makes documents of runs that le
 
 import contextlib
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
-from profiler.past_runs.run_source import CHECKPOINT, OnProgress, PastRun, RunFilter, TaskEvent, no_progress
+from profiler.past_runs.run_source import (
+    CHECKPOINT,
+    PastRun,
+    RunFilter,
+    RunSource,
+    ShowProgress,
+    TaskEvent,
+    no_progress,
+)
+from profiler.past_runs.search_families import last_run_conditions
 from profiler.past_runs.search_queries import (
     FAMILY,
     REMEDY,
@@ -72,43 +81,56 @@ _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
 
 
-class ClusterRuns:
+class ClusterRuns(RunSource):
     """The runs in the indices of a prefix."""
 
     remedy = REMEDY
 
-    def __init__(self, server: SearchServer, prefix: str, on_progress: OnProgress = no_progress) -> None:
+    def __init__(
+        self, server: SearchServer, prefix: str, open_progress: Callable[[], ShowProgress] = no_progress
+    ) -> None:
         self._server = server
         self._prefix = prefix
-        self._on_progress = on_progress
-        self._unreadable = 0
+        self._open_progress = open_progress
+        self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
         self.place = reports_place(prefix)
 
     @property
     def notes(self) -> Sequence[str]:
         """How many records could not be read, and whether checkpoints were left out."""
-        unreadable = f"{self._unreadable} records in {self.place} could not be read: their numbers are left out."
+        unreadable = f"{len(self._unreadable)} records in {self.place} could not be read: their numbers are left out."
         cut = f"Of one run only the newest {_MAX_CHECKPOINTS} checkpoints were read: its time series begins later."
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page.
 
         Runs without a start, which never started, are sorted by their time: they are read by a second search.
         """
-        found = _Found(self._on_progress)
-        started = self._pages(_conditions(wanted, START), START, found)
-        unstarted = self._pages(_conditions(wanted, _TIME), _TIME, found)
-        for run in heapq.merge(started, unstarted, key=lambda run: -run.started_ns):
-            if wanted.matches(run.report):
-                yield run
-        if wanted.reads_checkpoints and wanted.run is not None and not found.count:
-            yield from self._running(wanted)
+        is_found = False
+        with self._open_progress() as show:
+            started = self._pages(_conditions(selection, START), START)
+            unstarted = self._pages(_conditions(selection, _TIME), _TIME)
+            merged = heapq.merge(started, unstarted, key=lambda run: -run.started_ns)
+            for count, run in enumerate(merged, start=1):
+                is_found = True
+                show(count, 0)
+                if selection.matches(run.report):
+                    yield run
+        if selection.reads_checkpoints and selection.run is not None and not is_found:
+            yield from self._running(selection)
 
-    def started(self, conditions: Sequence[JsonObject]) -> Iterator[PastRun]:
-        """Yield the runs with a start that meet the conditions, newest start first."""
-        return self._pages(conditions, START, _Found(self._on_progress), _LARGE_PAGE_SIZE)
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
+        """Yield the ``last`` newest matching runs of each family, without those that never started."""
+        count = 0
+        with self._open_progress() as show:
+            for conditions in last_run_conditions(self._server, self._prefix, selection, last):
+                for run in self._pages(conditions, START, _LARGE_PAGE_SIZE):
+                    count += 1
+                    show(count, 0)
+                    if selection.matches(run.report):
+                        yield run
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""
@@ -119,21 +141,18 @@ class ClusterRuns:
         found = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
         return tuple(one.report for one in found if one is not None and one.report.type == CHECKPOINT)
 
-    def _running(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def _running(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the run that has only checkpoints so far."""
-        hits = self._search("checkpoints", _conditions(wanted, START), _TIME, 1)
+        hits = self._search("checkpoints", _conditions(selection, START), _TIME, 1)
         for hit in hits:
             run = self._run(hit.get("_source", _EMPTY))
-            if wanted.matches(run.report):
+            if selection.matches(run.report):
                 yield run
 
-    def _pages(
-        self, conditions: Sequence[JsonObject], order: str, found: "_Found", size: int = _PAGE_SIZE
-    ) -> Iterator[PastRun]:
+    def _pages(self, conditions: Sequence[JsonObject], order: str, size: int = _PAGE_SIZE) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
-            found.add(len(hits))
             for hit in hits:
                 yield self._run(hit.get("_source", _EMPTY))
             if len(hits) < size:
@@ -197,7 +216,7 @@ class ClusterRuns:
                 record=without_impossible(decoded) or decoded,
             )
             return _Read(report, msgspec.json.encode(report))
-        self._unreadable += 1
+        self._unreadable.add(text)
         return None
 
 
@@ -208,24 +227,12 @@ class _Read(msgspec.Struct, frozen=True):
     line: bytes
 
 
-class _Found:
-    """Counts the documents that were read, for the progress."""
-
-    def __init__(self, on_progress: OnProgress) -> None:
-        self.count = 0
-        self._on_progress = on_progress
-
-    def add(self, count: int) -> None:
-        self.count += count
-        self._on_progress(self.count, 0.0)
-
-
-def _conditions(wanted: RunFilter, order: str) -> list[JsonObject]:
+def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     """The conditions that the cluster can check. Runs without a start are those sorted by ``@timestamp``."""
-    conditions = filter_conditions(wanted, order)
-    if wanted.run is not None:
+    conditions = filter_conditions(selection, order)
+    if selection.run is not None:
         conditions.append(
-            any_of([{"prefix": {_TASK_ID: wanted.run.partition("/")[0]}}, matches_pattern(FAMILY, wanted.run)])
+            any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, matches_pattern(FAMILY, selection.run)])
         )
     return [exists(START) if order == START else none_of([exists(START)]), *conditions]
 

@@ -1,6 +1,6 @@
 """What a family is: runs belong together when account, Region and the task definition's family agree."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,10 @@ class FamilyKey(Struct, frozen=True):
         return self.name, self.account_id or "", self.region or ""
 
 
+# The title of a column, and how to read its value from a family.
+PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
+
+
 def family_key(record: Record) -> FamilyKey:
     """The family of a run; its name is the container's if the run has no family."""
     return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
@@ -34,6 +38,12 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
     for key in keys:
         namesakes.setdefault(key.name, set()).add(key)
     return {key: _label(key, namesakes[key.name]) for key in keys}
+
+
+def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
+    """The table columns "Account" and "Region", each only where the families differ in it."""
+    columns: tuple[PlaceColumn, ...] = (("Account", lambda key: key.account_id), ("Region", lambda key: key.region))
+    return [(title, get) for title, get in columns if len({get(key) for key in keys}) > 1]
 
 
 def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:

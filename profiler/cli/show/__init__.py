@@ -14,7 +14,7 @@ from profiler.cli.show.size_lines import find_advice
 from profiler.cli.show.two_runs import Comparison, compare
 from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides
-from profiler.cli.wiring.open_past_runs import aws_options_of, open_families, open_source, run_filter
+from profiler.cli.wiring.open_past_runs import aws_options_of, open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.past_runs.families import last_success
@@ -59,21 +59,20 @@ def command(options: SourceOptions, run: str | None, against: str | None, log_co
     if run == "" or against == "":
         raise UsageError("The name of the run is empty: give a task id or a family, or leave it out.")
     clock = SystemClock()
-    wanted = run_filter(options, clock, run=run, reads_checkpoints=True)
+    selection = run_filter(options, clock, run=run, reads_checkpoints=True)
     source = open_source(options, os.environ, clock)
-    chosen = find_runs(source, wanted)
+    chosen = find_runs(source, selection)
     if as_json:
         _warn_about(source)
         write_out(b"".join(one.json_line() + b"\n" for one in chosen))
         return
-    # A log group would be read over weeks, only for the advice.
-    families = None if options.groups else open_families(options, source, os.environ)
     view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
     pages = []
     for one in chosen:
         series = _series(one, source)
         comparison = _comparison(one, against, source)
-        advice = find_advice(one, families, price_overrides(os.environ))
+        # A log group would be read over weeks, only for the advice.
+        advice = find_advice(one, None if options.groups else source, price_overrides(os.environ))
         pages.append((one.report.record, series, page_lines(one, view, series, comparison, advice)))
     _warn_about(source)
     for number, (record, series, lines) in enumerate(pages):

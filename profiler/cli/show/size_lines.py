@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from profiler.cli.styled_text import Glyphs
-from profiler.past_runs.families import FamilySource
-from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, family_of
+from profiler.past_runs.families import read_families
+from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, family_of
 from profiler.record.accelerators import idle_advice
 from profiler.record.model import Record
 from profiler.record.units import format_task_size, format_vcpu
@@ -23,12 +23,12 @@ _MIN_FACTOR = 1.05
 _MIN_PERCENT = 0.5
 
 
-def find_advice(run: PastRun, families: FamilySource | None, price_overrides: PriceOverrides) -> Advice | None:
-    """Recommend a size by the last 50 runs of the family up to this run; without ``families``, by this run alone.
+def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOverrides) -> Advice | None:
+    """Recommend a size by the last 50 runs of the family up to this run; without ``source``, by this run alone.
 
     None if no such run was measured.
     """
-    evidence = _evidence_of_run(run) if families is None else _evidence_of_family(run, families)
+    evidence = _evidence_of_run(run) if source is None else _evidence_of_family(run, source)
     return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
 
 
@@ -39,9 +39,9 @@ def _evidence_of_run(run: PastRun) -> Evidence | None:
     return evidence_of_runs(facts.family, [facts])
 
 
-def _evidence_of_family(run: PastRun, families: FamilySource) -> Evidence | None:
-    wanted = RunFilter(family=family_of(run.report), until_ns=run.started_ns + 1)
-    return next((one.evidence for one in families.families(wanted, LAST_RUNS)), None)
+def _evidence_of_family(run: PastRun, source: RunSource) -> Evidence | None:
+    up_to_run = RunFilter(family=family_of(run.report), until_ns=run.started_ns + 1)
+    return next((family.evidence for family in read_families(source, up_to_run, LAST_RUNS).families), None)
 
 
 def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iterator[str]:
