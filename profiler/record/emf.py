@@ -25,6 +25,7 @@ DIMENSION = "family"
 # The values that CloudWatch accepts for a dimension: printable ASCII, not only spaces.
 _DIMENSION_VALUE = re.compile(r"(?=.*[!-~])[ -~]{1,1024}")
 _MAX_VALUE = 2**360
+_DIGITS = 3
 # CloudWatch has no unit for MiB, vCPU, joules and dollars.
 _EMF_UNITS: Mapping[Unit, EmfUnit] = {
     "ms": "Milliseconds",
@@ -49,7 +50,8 @@ def _emf_metric(name: str, metric: Metric) -> EmfMetric:
         value = metric.get(run)
         if isinstance(value, str) or value is None:
             return None
-        return value if metric.emf_digits is None else round(value, metric.emf_digits)
+        # The record's own numbers are rounded already.
+        return round(value, _DIGITS) if metric.record_path is None else value
 
     return EmfMetric(name, _EMF_UNITS.get(metric.unit, "None"), get)
 

@@ -25,13 +25,13 @@ _AnyEvidence = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(
 _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
 
-def _json_name(python_name: str) -> str:
+def json_name(python_name: str) -> str:
     """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
     first, *others = python_name.split("_")
     return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
 
 
-class _Model(Struct, frozen=True, omit_defaults=True, rename=_json_name):
+class _Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
     """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
 
 
