@@ -13,7 +13,7 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.family import FamilyKey
-from profiler.record.model import RecordType, Report, decode, encode, known_status
+from profiler.record.model import RecordType, Report, decode, encode, status_of
 from profiler.record.possible import decode_leniently
 
 CHECKPOINT = "task.checkpoint"
@@ -161,7 +161,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             and (not self.accounts or family.account_id in self.accounts)
             and (not self.regions or family.region in self.regions)
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
-            and (not self.statuses or known_status(record) in self.statuses)
+            and (not self.statuses or status_of(record.status) in self.statuses)
             and self._matches_time(report)
             and (
                 self.run is None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, Protocol, TypeGuard, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -340,24 +340,20 @@ class Report(_Model, frozen=True, kw_only=True):
     record: Record
 
 
-class WithStatus(Protocol):
-    """A record, or a part of it with the status."""
-
-    @property
-    def status(self) -> str:
-        """The word, which only a newer version may know."""
-        ...
-
-
-def known_status(record: WithStatus) -> Status:
+def known_status(record: Record) -> Status:
     """The status of a record; ``unknown`` for a word that only a newer version knows."""
-    return record.status if _is_status(record.status) else "unknown"
+    return status_of(record.status)
+
+
+def status_of(word: str) -> Status:
+    """The status with this word; ``unknown`` for a word that only a newer version knows."""
+    return cast("Status", word) if word in get_args(Status) else "unknown"
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
     """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
     source = metrics.memory_peak_source
-    return source if source is not None and _is_peak_source(source) else None
+    return cast("PeakSource", source) if source in get_args(PeakSource) else None
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:
@@ -375,14 +371,6 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
 def may_have_missed_a_kill(record: "Record") -> bool:
     """Whether a process may have been killed for memory, whatever the exit code: a child, or an earlier attempt."""
     return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
-
-
-def _is_status(word: str) -> TypeGuard[Status]:
-    return word in get_args(Status)
-
-
-def _is_peak_source(word: str) -> TypeGuard[PeakSource]:
-    return word in get_args(PeakSource)
 
 
 _encoder = msgspec.json.Encoder()
