@@ -38,16 +38,8 @@ from profiler.past_runs.search_queries import (
     search,
     term,
 )
-from profiler.record.model import (
-    SCHEMA_VERSION,
-    Container,
-    Distribution,
-    Metrics,
-    Record,
-    Report,
-    TaskSize,
-    decode,
-)
+from profiler.record.document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
+from profiler.record.model import SCHEMA_VERSION, Record, Report, decode
 from profiler.record.possible import without_impossible
 from profiler.record.units import as_number
 from profiler.search_setup.template_install import SearchServer
@@ -77,6 +69,8 @@ _SOURCE = (
     "usage.memory.used_mb",
     "usage.memory.peak_source",
 )
+# Of a record that cannot be read, no other number counts.
+_KNOWN_WITHOUT_RECORD = (*IDENTITY_FIELDS, *(field for field in FIELDS if field.name == "usage.duration_ms"))
 _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
 
@@ -251,94 +245,42 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
 
 
-class _CpuUsage(msgspec.Struct):
-    size: float | None = None
-    used: Distribution | None = None
-
-
-class _MemoryUsage(msgspec.Struct):
-    size_mb: float | None = None
-    used_mb: Distribution | None = None
-    peak_source: str | None = None
-
-
-class _Size(msgspec.Struct):
-    vcpu: float | None = None
-    memory_mb: float | None = None
-
-
-class _Task(msgspec.Struct):
-    size: _Size | None = None
-
-
-class _Usage(msgspec.Struct):
-    duration_ms: float | None = None
-    billed_duration_ms: float | None = None
-    cpu: _CpuUsage = msgspec.field(default_factory=_CpuUsage)
-    memory: _MemoryUsage = msgspec.field(default_factory=_MemoryUsage)
-
-
-class _Numbers(msgspec.Struct):
-    """The numbers of a document without a record, as shippers other than the forwarder may write it."""
-
-    usage: _Usage = msgspec.field(default_factory=_Usage)
-    task: _Task = msgspec.field(default_factory=_Task)
-
-
-def _numbers(source: Mapping[str, Any]) -> _Numbers:
-    try:
-        return msgspec.convert(source, _Numbers, strict=False)
-    except msgspec.ValidationError:  # the index ignores values that are not numbers
-        return _Numbers()
-
-
-def _metrics(usage: _Usage) -> Metrics:
-    used_mb = usage.memory.used_mb
-    return Metrics(
-        duration_ms=usage.duration_ms,
-        billed_duration_ms=usage.billed_duration_ms,
-        vcpu_size=usage.cpu.size,
-        vcpu_used=usage.cpu.used,
-        memory_size_mb=usage.memory.size_mb,
-        memory_used_mb=used_mb,
-        max_memory_used_mb=None if used_mb is None else used_mb.max,
-        memory_peak_source=usage.memory.peak_source,
-    )
-
-
 def _without_record(source: Mapping[str, Any]) -> Report:
-    """What is known of a run that left no record, or one that cannot be read."""
-    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
-    is_unreadable = isinstance(source.get("record"), str)
-    numbers = _Numbers(usage=_Usage(duration_ms=duration_ms)) if is_unreadable else _numbers(source)
-    size = numbers.task.size
-    task, event = source.get("task", _EMPTY), source.get("event", _EMPTY)
-    container, cloud = source.get("container", _EMPTY), source.get("cloud", _EMPTY)
-    logs = source.get("aws", _EMPTY).get("cloudwatch", _EMPTY)
-    record = Record(
-        task_id=str(task.get("id", "")),
-        task_arn=task.get("arn"),
-        cluster=source.get("orchestrator", _EMPTY).get("cluster", _EMPTY).get("name"),
-        family=task.get("family"),
-        revision=task.get("revision"),
-        region=cloud.get("region"),
-        account_id=cloud.get("account", _EMPTY).get("id"),
-        availability_zone=cloud.get("availability_zone"),
-        launch_type=task.get("launch_type"),
-        container=Container(
-            name=str(container.get("name", "")),
-            id=container.get("id"),
-            image=container.get("image", _EMPTY).get("name"),
-        ),
-        log_group=logs.get("log_group"),
-        log_stream=logs.get("log_stream"),
-        status=task.get("status") or "unknown",
-        exit_code=task.get("exit_code"),
-        likely_out_of_memory=task.get("out_of_memory"),
-        started_at=event.get("start"),
-        finished_at=event.get("end"),
-        metrics=_metrics(numbers.usage),
-        task_size=None if size is None else TaskSize(vcpu=size.vcpu, memory_mb=size.memory_mb),
-    )
+    """What is known of a run that left no record, or one that cannot be read.
+
+    Shippers other than the forwarder may write documents without the record's text: their fields are read back. Values
+    that the index ignores, because they are of another type, are left out.
+    """
+    document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
+    for field in _KNOWN_WITHOUT_RECORD if isinstance(source.get("record"), str) else FIELDS:
+        value = _value_at(source, field)
+        if value is not None and field.record_path is not None:
+            *parents, name = field.record_path.split(".")
+            part = document
+            for parent in parents:
+                part = part.setdefault(parent, {})
+            part[name] = value
+    record = msgspec.convert(document, Record, strict=False)
+    ran_out_of_memory = source.get("task", _EMPTY).get("out_of_memory")
+    if ran_out_of_memory is not None:
+        record = replace(record, likely_out_of_memory=ran_out_of_memory)
     known = without_impossible(record) or record
     return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)
+
+
+def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
+    value: Any = source
+    for name in field.name.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if field.is_list or value is None:
+        return None
+    kind = field.index_type
+    if kind in ("keyword", "date"):
+        return str(value)
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    try:
+        number = float(value)
+        return int(number) if kind == "long" or number.is_integer() else number
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -53,7 +53,8 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     assert found.evidence.latest.size == TaskSize(vcpu=1, memory_mb=2048)
     odd = PlayedCluster(None, usage={**usage, "memory": {"used_mb": {"max": "much"}}}, task=task)
     (found,) = families_in(odd).families
-    assert found.evidence is None
+    assert found.evidence is not None
+    assert (found.evidence.required_memory_mb, found.evidence.required_vcpu) == (None, 0.3)
 
 
 @pytest.mark.parametrize(
