@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tools import example_documents
 from tools.pictures import BROWSER_ARGS, FOLDER
 
-from forwarder.notices.wording import kibana_task  # isort: skip  example_documents puts its folder on the path
+from forwarder.notices.links import kibana_task  # isort: skip  example_documents puts its folder on the path
 from kibana.objects import object_id  # isort: skip
 
 _HEIGHTS: Final = {"task-overview": 1240, "task-run": 1340, "right-sizing": 1420}

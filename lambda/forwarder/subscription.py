@@ -18,7 +18,8 @@ from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.indices import index_name
 from forwarder.lines import InvalidReport, read_line, replace_lone_surrogates
-from forwarder.search_cluster.document_delivery import DeliveryResult, DocumentWriter, Failure, FailureStore
+from forwarder.search_cluster.document_delivery import DeliveryResult, DocumentWriter
+from forwarder.search_cluster.failure_store import Failure, FailureStore
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.record.model import Record

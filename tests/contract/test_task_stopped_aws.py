@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
 from forwarder.delivery_errors import DeliveryError, SettingsError
-from forwarder.notices.channel import run_idempotently
+from forwarder.notices.idempotency import run_idempotently
 from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import CloudWatchTail, EcsDefinitions
