@@ -125,7 +125,6 @@ def command(
         memory_margin_percent=memory_margin_percent,
         max_slowdown_percent=max_slowdown_percent,
         faster=faster,
-        last_runs=last,
     )
     families_evidence = _read_evidence(source, selection, last, on_fargate)
     target = None if definition is None else definition.target

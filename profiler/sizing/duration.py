@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profiler.record.model import SlowdownBounds
 from profiler.sizing.fargate import LEGAL_VCPUS
-from profiler.sizing.requirements import RunFacts
+from profiler.sizing.run_facts import RunFacts
 
 # From this share of the time on in which all vCPUs were used, a task counts as saturated.
 SATURATED_PERCENT = 5
@@ -106,13 +106,9 @@ def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> f
     known = [
         (run.saturated_percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)
         for run in runs
-        if run.saturated_percent is not None and _vcpu(run) == current_vcpu
+        if run.saturated_percent is not None and run.task.vcpu == current_vcpu
     ]
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:
         return None
     return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _PERCENT_DIGITS)
-
-
-def _vcpu(run: RunFacts) -> float | None:
-    return None if run.task.size is None else run.task.size.vcpu

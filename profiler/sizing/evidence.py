@@ -15,7 +15,7 @@ from profiler.record.family import FamilyKey
 from profiler.record.model import PeakSource, Report
 from profiler.sizing.duration import DurationFactor, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
-from profiler.sizing.requirements import RunFacts, Task
+from profiler.sizing.run_facts import RunFacts, Task
 
 LAST_RUNS = 50
 FEW_RUNS = 5
@@ -91,7 +91,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def current_vcpu(self) -> float | None:
         """The vCPU size of the latest run's task."""
-        return vcpu_of(self.latest)
+        return self.latest.vcpu
 
     @property
     def has_cpu(self) -> bool:
@@ -159,8 +159,8 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
     killed = [run for run in window if run.out_of_memory]
     killed_unmeasured = sum(1 for run in killed if not run.is_measured)
     with_peak = [run for run in runs if run.peak_mb is not None]
-    current_vcpu = vcpu_of(runs[-1].task)
-    largest = max(with_peak, key=lambda run: run.requirements.memory_mb or 0, default=None)
+    current_vcpu = runs[-1].task.vcpu
+    largest = max(with_peak, key=lambda run: run.needed_memory_mb or 0, default=None)
     idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
         family=family,
@@ -171,11 +171,11 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
-        required_memory_mb=max_known(*(run.requirements.memory_mb for run in runs)),
-        required_vcpu=max_known(*(run.requirements.vcpu for run in runs)),
+        required_memory_mb=max_known(*(run.needed_memory_mb for run in runs)),
+        required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
         batch_peak_mb=largest.peak_mb if largest is not None else None,
         slowdowns=duration_factors(runs, current_vcpu),
-        vcpu_without_slowdown=max_known(*(run.requirements.vcpu for run in runs if run.slowdown is None)),
+        vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         saturated_percent=saturated_percent(runs, current_vcpu),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),
@@ -185,18 +185,13 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len({_task_id(run) for run in window}),
-        mean_billed_ms=_mean_billed_ms(run for run in runs if vcpu_of(run.task) == current_vcpu),
+        mean_billed_ms=_mean_billed_ms(run for run in runs if run.task.vcpu == current_vcpu),
         spike=_spike_of(with_peak),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
-        needs_mb=tuple(run.requirements.memory_mb for run in runs if run.requirements.memory_mb is not None),
+        needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
         on_fargate=on_fargate,
     )
-
-
-def vcpu_of(task: Task) -> float | None:
-    """Return the vCPU size of a task."""
-    return None if task.size is None else task.size.vcpu
 
 
 def _mean_billed_ms(runs: Iterable[RunFacts]) -> float | None:

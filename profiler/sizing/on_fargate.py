@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.record.model import Record, Report, TaskSize
 from profiler.sizing.fargate import FARGATE
-from profiler.sizing.requirements import RunFacts, facts_of, plausible
+from profiler.sizing.run_facts import RunFacts, facts_of
 
 _MIN_BILLED_MS = 60_000
 _MS_PER_SECOND = 1000
@@ -29,7 +29,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
     if record.launch_type == FARGATE:
         return record
     metrics = record.metrics
-    duration_ms = plausible(metrics.duration_ms)
+    duration_ms = metrics.duration_ms
     billed_ms = (
         None if duration_ms is None else max(math.ceil(duration_ms / _MS_PER_SECOND) * _MS_PER_SECOND, _MIN_BILLED_MS)
     )

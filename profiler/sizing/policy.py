@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
-from profiler.sizing.evidence import LAST_RUNS, Evidence
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.trend import Growth, growth
@@ -34,13 +34,11 @@ class Policy(Struct, frozen=True, kw_only=True):
         memory_margin_percent: The margin above the largest memory requirement.
         max_slowdown_percent: How much longer a run may take than at the current size.
         faster: Whether a saturated task gets the next larger vCPU size.
-        last_runs: The number of runs that count.
     """
 
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
     faster: bool = False
-    last_runs: int = LAST_RUNS
 
 
 class DeploymentTarget(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from profiler.sizing.duration import SAME_DURATION, DurationFactor, smaller_vcpu
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.requirements import facts_of
+from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption
 
 _MAX_SMALLER_SIZES = 2
