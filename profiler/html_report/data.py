@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import parse_ns
 from profiler.html_report.packed_runs import pack_runs
 from profiler.html_report.packed_series import series_members
@@ -18,7 +19,6 @@ from profiler.html_report.size_rows import size_rows
 from profiler.record.family import family_key, family_labels
 from profiler.record.model import Cost, Record
 from profiler.sizing.advice import cost_of
-from profiler.sizing.fargate import FARGATE
 from profiler.sizing.on_fargate import record_on_fargate
 from profiler.sizing.prices import PriceOverrides
 

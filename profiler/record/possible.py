@@ -3,7 +3,6 @@
 A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
 """
 
-import json
 import math
 import re
 from functools import cache
@@ -45,6 +44,8 @@ def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
         text = line.decode() if isinstance(line, bytes) else line
         if not _NOT_A_NUMBER.search(text):
             raise
+        import json  # for such lines alone
+
         try:
             document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
         except ValueError:

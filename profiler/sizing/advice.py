@@ -10,9 +10,9 @@ from profiler.record.model import Cost, Recommendation, Record, Report, TaskSize
 from profiler.record.possible import without_impossible
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
 from profiler.sizing.evidence import Evidence, evidence_of_runs
-from profiler.sizing.fargate import Size, prices, run_cost
+from profiler.sizing.fargate import Size
 from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, recommend_size
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, prices, run_cost
 from profiler.sizing.reasons import HIGH_USE_SHARE, reasons
 from profiler.sizing.run_facts import facts_of, task_of
 from profiler.sizing.what_if import SizeOption

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.fargate import Size, legal_sizes
+from profiler.sizing.prices import PriceOverrides, Prices, prices
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 

@@ -7,7 +7,8 @@ from msgspec import Struct
 from profiler.record.model import TaskSize
 from profiler.sizing.duration import SAME_DURATION, DurationFactor, larger_factor
 from profiler.sizing.evidence import FEW_RUNS, Evidence
-from profiler.sizing.fargate import LEGAL_SIZES, REFERENCE_PRICES, Prices, Size
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import REFERENCE_PRICES, Prices
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9

@@ -19,8 +19,7 @@ from profiler.prometheus.live_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.record.model import json_schema
 from profiler.settings import DEFAULT_EMF_METRICS
-from profiler.sizing.fargate import PRICE_TABLE, PRICE_TABLE_DATE, prices
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PRICE_TABLE, PRICE_TABLE_DATE, PriceOverrides, prices
 from tests.documentation import pages, scripts
 from tests.unit.deployment.test_template import QUERIES, is_in_the_record
 

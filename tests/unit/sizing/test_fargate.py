@@ -5,17 +5,15 @@ from msgspec.structs import replace
 
 from profiler.record.model import Record
 from profiler.sizing.advice import cost_of
-from profiler.sizing.fargate import (
-    LEGAL_SIZES,
+from profiler.sizing.fargate import LEGAL_SIZES, Size, legal_sizes
+from profiler.sizing.prices import (
     PRICE_TABLE,
     PRICE_TABLE_DATE,
     REFERENCE_PRICES,
-    Size,
+    PriceOverrides,
     charged_storage_gb,
-    legal_sizes,
     prices,
 )
-from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 
 NONE = PriceOverrides()

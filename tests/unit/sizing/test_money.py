@@ -6,10 +6,10 @@ import pytest
 
 from profiler.record.model import Container, Report
 from profiler.sizing.advice import advise, as_json, cost_of
-from profiler.sizing.fargate import Size, prices
+from profiler.sizing.fargate import Size
 from profiler.sizing.on_fargate import record_on_fargate
 from profiler.sizing.policy import Policy
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
 
