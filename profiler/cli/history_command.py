@@ -64,7 +64,7 @@ def command(options: SourceOptions, last: int, as_json: bool) -> None:
         raise TaskProfilerError(no_run_sentence(source, selection))
     _print(chosen, as_json=as_json)
     if has_more:
-        warn(f"There are more runs than the {last} newest, which are shown: --last N shows N of them.")
+        warn(f"Only the {last} newest runs are shown: use --last N to show more.")
 
 
 def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:

@@ -132,8 +132,8 @@ def command(
     advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
     if definition is not None and len(advices) > 1:
         raise UsageError(
-            "--apply is for one family: name it before the options, and choose by --account and --task-region between "
-            "families of the same name."
+            "--apply changes one family: name it before the options, and use --account and --task-region to choose "
+            "between families of the same name."
         )
     if as_lines:
         write_out(_lines(advices))
@@ -171,7 +171,7 @@ def _read_evidence(source: RunSource, selection: RunFilter, last: int, on_fargat
     keys = [family.family for family in found.families]
     for name in sorted(set(selection.families) - {key.name for key in keys}):
         if not is_pattern(name):
-            warn(f"There is no run of {name} in {source.place}.")
+            warn(f"No run of {name} in {source.place}.")
     labels = family_labels(keys)
     for family in found.families:
         if family.evidence is None:
@@ -187,8 +187,8 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
     """One row per family, then the sizes and the reasons of each."""
     regions = {advice.evidence.on_fargate for advice in advices} - {None}
     for region in regions:
-        head = f"Runs outside Fargate count as if they had run on Fargate in {region}, on a task of the machine's size."
-        yield from wrapped(head, width or _PIPE_COLUMNS, first="")
+        on_fargate = f"as if they had run on Fargate in {region}, in a task of the machine's size"
+        yield from wrapped(f"Runs outside Fargate are treated {on_fargate}.", width or _PIPE_COLUMNS, first="")
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)

@@ -49,7 +49,7 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
             continue
         families.add(report)
         count, oldest_ns = count + 1, run.started_ns if count < last else oldest_ns
-    note = f"{source.place}: {format_count(unfinished, 'run')} with checkpoints but no report left out."
+    note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
     return FoundFamilies(
         families=[FamilyEvidence(family=key, evidence=evidence) for key, evidence in families.evidence().items()],
         notes=(*source.notes, *([note] if unfinished else ())),

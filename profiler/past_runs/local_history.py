@@ -7,6 +7,7 @@ from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.history.run_database import HistoryStore
 from profiler.history.timeline import Point
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.record.units import format_count
 
 
 class LocalRuns(RunSource):
@@ -25,7 +26,7 @@ class LocalRuns(RunSource):
     def notes(self) -> Sequence[str]:
         """How many lines could not be read, if any."""
         count = self._history.unreadable_count
-        return (f"{count} lines of {self.place} could not be read and are left out.",) if count else ()
+        return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",) if count else ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""

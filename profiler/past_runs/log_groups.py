@@ -24,6 +24,7 @@ from profiler.past_runs.run_source import (
     run_key,
     run_line,
 )
+from profiler.record.units import format_count
 
 DEFAULT_DAYS = 30
 _MS_PER_DAY = 86_400_000
@@ -71,7 +72,7 @@ class LogGroupRuns(RunSource):
     @property
     def notes(self) -> Sequence[str]:
         """The limit of the time, and the number of lines that could not be read."""
-        lines = f"{self._unreadable} reports in {self.place} could not be read and are left out."
+        lines = f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be read."
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
@@ -96,8 +97,8 @@ class LogGroupRuns(RunSource):
             return selection.since_ns // NS_PER_MS
         start_ms = self._now_ms - DEFAULT_DAYS * _MS_PER_DAY
         self._limit = (
-            f"{self.place}: lines since {format_ms(start_ms * NS_PER_MS)} are read ({DEFAULT_DAYS} days): --since TIME "
-            "reads further back."
+            f"{self.place}: only the last {DEFAULT_DAYS} days were read (since {format_ms(start_ms * NS_PER_MS)}): use "
+            "--since TIME to read further back."
         )
         return start_ms
 

@@ -33,13 +33,12 @@ class FileRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """A sentence about the lines that are not records, if there are any."""
+        """Which lines are not records, if there are any."""
         count = len(self._invalid_lines)
         if not count:
             return ()
-        verb = "is not a record and is" if count == 1 else "are not records and are"
         numbers = format_line_numbers(sorted(self._invalid_lines))
-        return (f"{self.place}: {format_count(count, 'line')} {verb} left out: {numbers}",)
+        return (f"{self.place}: skipped {format_count(count, 'invalid line')}: {numbers}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. The file is read once: standard input cannot be read again.

@@ -348,7 +348,7 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
     if len(runs) == 1 or named:
         return (named or runs)[0]
     names = " or ".join(sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs))
-    raise TaskProfilerError(f"The task has a report of each of {len(runs)} containers: choose one by {names}.")
+    raise TaskProfilerError(f"The task has reports of {len(runs)} containers: name one of them, {names}.")
 
 
 def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
@@ -364,7 +364,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
         return similar[0]
     if ids:
         raise TaskProfilerError(
-            f"{len(ids)} runs in {source.place} have an id that begins with {selection.run!r}: give more of the id "
+            f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
             f"({_candidates(similar)})."
         )
     raise TaskProfilerError(no_run_sentence(source, selection))
@@ -383,14 +383,14 @@ def _is_in_family(run: PastRun, pattern: str) -> bool:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    give_source = "task-profiler history lists the runs; give it the same source."
+    list_runs = "list the runs with task-profiler history and the same source."
     if selection.run is not None:
-        return f"There is no run or family {selection.run!r} in {source.place}: {give_source}"
+        return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if (
         selection == RunFilter(families=selection.families, reads_checkpoints=selection.reads_checkpoints)
         and selection.families
     ):
-        return f"There is no run of {', '.join(selection.families)} in {source.place}: {give_source}"
+        return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
     if not selection.is_empty:
         return f"No run in {source.place} matches: use fewer filters."
-    return f"There are no runs in {source.place}: {source.remedy}."
+    return f"No runs in {source.place}: {source.remedy}."

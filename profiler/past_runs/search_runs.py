@@ -41,7 +41,7 @@ from profiler.past_runs.search_queries import (
 from profiler.record.document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.model import SCHEMA_VERSION, Record, Report, decode
 from profiler.record.possible import without_impossible
-from profiler.record.units import as_number
+from profiler.record.units import as_number, format_count
 from profiler.search_setup.template_install import SearchServer
 
 _TIME = "@timestamp"
@@ -93,8 +93,10 @@ class ClusterRuns(RunSource):
     @property
     def notes(self) -> Sequence[str]:
         """How many records could not be read, and whether checkpoints were left out."""
-        unreadable = f"{len(self._unreadable)} records in {self.place} could not be read: their numbers are left out."
-        cut = f"Of one run only the newest {_MAX_CHECKPOINTS} checkpoints were read: its time series begins later."
+        unreadable = (
+            f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so numbers are missing."
+        )
+        cut = f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series begins later."
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:

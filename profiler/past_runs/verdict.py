@@ -49,7 +49,7 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if status == "stopped":
         return Verdict(text=f"{name} was stopped{_after(record)}.", evidence=_stop(record, event), tone="warning")
     is_local = record.launch_type == _LOCAL  # the command may have run on when its profiler was killed
-    text = f"The end of {name} is unknown." if is_local else f"{name} ended{_after(record)}, and how is unknown."
+    text = f"The result of {name} is unknown." if is_local else f"{name} ended{_after(record)} with an unknown result."
     return Verdict(text=text, evidence=_lost(run), tone="warning")
 
 

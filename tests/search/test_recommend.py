@@ -142,7 +142,7 @@ def test_the_cluster_finds_what_the_record_lines_say(forward: Forward, search_se
     assert (starved["runs"], starved["evidence"]["outOfMemory"], starved["evidence"]["ignored"]) == (1, 2, 1)
     assert starved["recommended"]["memoryMB"] == 4096
     assert any("2 GB would be too small in about" in reason for reason in there["grown"]["reasons"])
-    assert any("GPUs were allocated and never used" in reason for reason in there["idle"]["reasons"])
+    assert any("GPUs were allocated but never used" in reason for reason in there["idle"]["reasons"])
 
 
 def test_runs_that_the_monitor_reported(forward: Forward, search_server: SearchServer) -> None:

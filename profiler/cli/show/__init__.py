@@ -109,7 +109,7 @@ def _comparison(run: PastRun, against: str | None, source: RunSource) -> Compari
     if success is not None:
         return compare(run, success, "last success", is_complete=against is not None)
     family = family_of(run.report)
-    return Comparison(other=None, name=f"success of {family.name} in {source.place} that started before this run")
+    return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
 def _width() -> int:

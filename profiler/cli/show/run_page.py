@@ -433,7 +433,7 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     if comparison is None:
         return
     if comparison.other is None:
-        yield from wrapped(f"There is no {comparison.name} to compare with.", view.width, style="dim")
+        yield from wrapped(f"No {comparison.name} to compare with.", view.width, style="dim")
         return
     other = comparison.other.report.record
     when = _local(other.started_at, view)
@@ -443,7 +443,7 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
     if not rows:
-        yield line(Span(f"{INDENT}Every number is within 5 % of that run.", "dim"))
+        yield line(Span(f"{INDENT}Every number differs by less than 5 %.", "dim"))
     yield from comparison_lines(rows, view.glyphs)
 
 

@@ -24,7 +24,7 @@ _MIN_PERCENT = 0.5
 
 
 def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOverrides) -> Advice | None:
-    """Recommend a size by the last 50 runs of the family up to this run; without ``source``, by this run alone.
+    """Recommend a size from the last 50 runs of the family up to this run; without ``source``, from this run only.
 
     None if no such run was measured.
     """
@@ -64,13 +64,13 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
 def _option_text(option: SizeOption, glyphs: Glyphs) -> str:
     name = format_task_size(option.size.vcpu, option.size.memory_mb)
     if option.factor is None:
-        return f"{name}: slower, by an unknown factor"
+        return f"{name}: slower, but by an unknown factor"
     return f"{name}: {_factor_text(option.factor, glyphs)}{_saving_text(option.saving_percent)}"
 
 
 def _factor_text(factor: DurationFactor, glyphs: Glyphs) -> str:
     if factor.max < _MIN_FACTOR:
-        return "no slower"
+        return "not slower"
     low, high = f"{factor.min:.1f}", f"{factor.max:.1f}"
     return f"{low if low == high else f'{low} to {high}'}{glyphs.times} as long"
 
@@ -79,7 +79,7 @@ def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
     if percent is None or abs(percent) < _MIN_PERCENT:
         return ""
-    return f", {abs(percent):.0f} % {'cheaper' if percent > 0 else 'dearer'}"
+    return f", costs {abs(percent):.0f} % {'less' if percent > 0 else 'more'}"
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
@@ -87,7 +87,7 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     if advice is not None:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
-        basis = f"(by {_runs_text(advice.evidence)})"
+        basis = f"(based on {_runs_text(advice.evidence)})"
         if choice.is_right and advice.risk is None and choice.current is not None:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
         else:
@@ -100,4 +100,4 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
 
 def _runs_text(evidence: Evidence) -> str:
     runs = evidence.runs + evidence.out_of_memory_unmeasured
-    return "this run alone" if runs == 1 else f"the last {runs} runs of the family"
+    return "this run only" if runs == 1 else f"the last {runs} runs of the family"

@@ -85,8 +85,8 @@ def test_a_killed_run() -> None:
     assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
     assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
     assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
-    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, 2 % cheaper" in shown
-    assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
+    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, costs 2 % less" in shown
+    assert "  advice   2 vCPU, 5 GB, costs 4 % more (based on this run only)" in shown
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
     ]
     shown = texts(arrange(sections, height))
     assert len(shown) <= height
-    is_cut = bool(shown) and shown[-1].endswith("left out: --json has all.")
-    kept = [one for one in shown if one and "left out" not in one]
+    is_cut = bool(shown) and shown[-1].endswith("omitted: --json prints everything.")
+    kept = [one for one in shown if one and "omitted" not in one]
     left_out = sum(length for length, _ in sizes) - len(kept)
     assert is_cut == (left_out > 0)
     assert not is_cut or shown[-1].split()[0] == str(left_out)
@@ -296,7 +296,7 @@ def test_the_latest_run_is_shown_and_compared_with_the_last_success(
     assert show("--from", str(file), written=written, patch=monkeypatch).exit_code == 0
     text = written[0].decode()
     assert "ran out of memory" in text
-    assert "(by the last 3 runs of the family)" in text
+    assert "(based on the last 3 runs of the family)" in text
     assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
 
 
@@ -310,7 +310,7 @@ def test_a_successful_run_is_compared_only_if_asked(file: Path, monkeypatch: pyt
     assert "Compared" not in plain
     assert "Compared with the last success of Wed 2026-11-18" in success
     assert "Compared with the run of Fri 2026-11-20" in other
-    assert "There is no success of nightly-etl in" in first
+    assert "No earlier success of nightly-etl in" in first
 
 
 def test_json_is_the_record_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

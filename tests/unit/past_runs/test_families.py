@@ -110,7 +110,7 @@ def test_runs_without_a_report_are_left_out_with_a_note() -> None:
     (family,) = found.families
     assert family.evidence is not None
     assert family.evidence.runs == 1
-    assert found.notes == ("the list: 1 run with checkpoints but no report left out.",)
+    assert found.notes == ("the list: skipped 1 run with checkpoints but no report.",)
 
 
 def test_a_family_with_the_characters_of_a_pattern_is_matched_alone() -> None:

@@ -64,4 +64,4 @@ def test_a_record_that_cannot_be_read_is_no_measurement_and_a_note(text: str) ->
     families = families_in(PlayedCluster(text))
     (found,) = families.families
     assert found.evidence is None
-    assert families.notes == ("1 records in the indices task-reports-* could not be read: their numbers are left out.",)
+    assert families.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)

@@ -118,7 +118,7 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     one = report(peak_mb=800, p95=0.2, others=shared)
     need = facts_of(one)
     assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (800, 0.2, ("side",))
-    assert "The use of 'side' was not fully measured" in reasons(one)
+    assert "The usage of 'side' was not fully measured" in reasons(one)
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -456,7 +456,7 @@ def test_few_runs_and_coarse_statistics_are_said() -> None:
 def test_gpus_that_no_run_used_are_said() -> None:
     idle = (Gpu(uuid="G", utilization_percent=Distribution(max=0)),)
     busy = (Gpu(uuid="G", utilization_percent=Distribution(max=3)),)
-    assert "GPUs were allocated and never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
+    assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
     assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
     assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in range(2)))
 
