@@ -62,7 +62,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         settings = _settings()
         writer, store = _LazyDelivery(settings, context), _failure_store(settings.failed_items_queue_url)
         result = forward_records(event, settings, writer, store, _warn)
-        _log({"level": "info", "event": "Records of a stream were forwarded.", **result.counts.as_response()})
+        _log({"level": "info", "event": "Forwarded the records of a stream.", **result.counts.as_response()})
         return result.as_response()
     payloads = decode_event(event)
     if not any(payload.lines or payload.damaged for payload in payloads):
@@ -86,7 +86,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         return TaskStoppedResult().as_response()
     configure_library_logging()
     if task.flaws:
-        _warn(f"The event of task {task.id} has values that cannot be used: {'; '.join(task.flaws)}.")
+        _warn(f"The event of task {task.id} contains invalid values: {'; '.join(task.flaws)}.")
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),

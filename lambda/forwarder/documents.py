@@ -95,16 +95,14 @@ def report_document(
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(
-            f"The report's time {report.time[:40]!r} is not an RFC 3339 time of the years 1970 to 2200."
-        )
+        return InvalidReport(f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200.")
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(identity.encode()) > MAX_ID_BYTES:
-        return InvalidReport(f"Task id and container name are longer than {MAX_ID_BYTES} bytes.")
+        return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
     too_large: list[str] = []
     fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
     return Document(
@@ -120,9 +118,9 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
     """Sentences about the values that the document leaves out. ``too_large`` are fields with more than 64 bits."""
     task_id, sentences = record.task_id[:_MAX_LOGGED_ID_LENGTH], []
     if record.exit_code is not None and integer(record.exit_code) is None:
-        sentences.append(f"The exit code of task {task_id} is not a 32-bit number and is left out.")
+        sentences.append(f"The exit code of task {task_id} exceeds 32 bits and is omitted.")
     if too_large:
-        sentences.append(f"Numbers of task {task_id} have more than 64 bits and are left out: {', '.join(too_large)}.")
+        sentences.append(f"Numbers of task {task_id} exceed 64 bits and are omitted: {', '.join(too_large)}.")
     return tuple(sentences)
 
 

@@ -145,7 +145,7 @@ class TaskStoppedHandler:
 
     def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
         if not documents:
-            self._warn(f"Task {task.id} is not indexed, because its batch container or every time of it is unknown.")
+            self._warn(f"Task {task.id} is not indexed: its batch container or all of its times are unknown.")
             return False
         return _deliver(index, documents, errors)
 

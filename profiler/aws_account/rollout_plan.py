@@ -14,7 +14,7 @@ from profiler.task_definitions.document import TaskDefinitionDocument, read_docu
 from profiler.task_definitions.revisions import Difference, difference
 
 Action = Literal[
-    "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "left", "refused", "failed"
+    "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
 ]
 
 

@@ -96,7 +96,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     if not is_ours:
         raise TaskProfilerError(
             f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {monitor.image or 'not set'}): "
-            "rename that container, or name its image by --image if it is your build of the monitor."
+            "rename that container, or name its image with --image if it is your build of the monitor."
         )
     return monitor
 
@@ -143,12 +143,12 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
-        raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
+        raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one with --container.")
     if not essential:
         listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
-            f"(others that are not injected by AWS: {listed}): choose one by --container."
+            f"(others that are not injected by AWS: {listed}): choose one with --container."
         )
     return next(one for one in containers if one.name == essential[0])
 

@@ -39,7 +39,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     raw = list(mappings(definition.get("containerDefinitions")))
     own = raw.pop(containers.index(monitor))
     notes = [
-        f"The container {one.name!r} does not depend on the monitor any more."
+        f"The container {one.name!r} no longer depends on the monitor."
         for one in containers
         if monitor.name in one.depends_on
     ]

@@ -83,7 +83,7 @@ def test_a_definition_that_does_not_exist_is_named() -> None:
     assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
     assert definitions.describe("missing:1") is None
     (warning,) = warnings
-    assert "missing:1 does not exist" in warning
+    assert "missing:1 no longer exists" in warning
 
 
 def test_a_permission_that_is_refused_is_named_and_asked_for_again() -> None:

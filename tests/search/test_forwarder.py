@@ -308,7 +308,7 @@ def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
 def test_a_cluster_that_stays_down_fails_the_invocation(forward: Forward, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
     reset()
-    with pytest.raises(DeliveryError, match="accepted no documents until the end"):
+    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         forward(event(report()), Context(6))
 
 

@@ -44,7 +44,7 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
             )(notice_key=key)
         )
     except exceptions.IdempotencyAlreadyInProgressError as error:
-        raise DeliveryError("Another invocation is posting the notice of this task at this moment.") from error
+        raise DeliveryError("Another invocation is posting this task's notification.") from error
     except exceptions.IdempotencyPersistenceLayerError as error:
         raise DeliveryError(
             f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."

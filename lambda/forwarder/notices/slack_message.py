@@ -236,7 +236,7 @@ def _killed(kills: MemoryKills) -> str:
     names = dict.fromkeys(escape_text(process.name, _MAX_NAME_LENGTH) for process in kills.processes[:_MAX_NAMES])
     text = ", ".join(name for name in names if name)
     number = "one" if kills.count == 1 else kills.count
-    return f"The kernel killed {number} of its processes because memory ran out{f': {text}' if text else ''}."
+    return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
 
 
 def _advice(notice: Notice) -> list[str]:
@@ -261,8 +261,8 @@ def _note(notice: Notice) -> str:
     if notice.is_complete:
         return ""
     if notice.record is not None and _is_measured(notice.record):
-        return "The run has no report: these numbers are from its last checkpoint."
-    return "No report of the run was found: these numbers are from ECS alone."
+        return "There is no report: these numbers come from the last checkpoint."
+    return "There is no report: these numbers come from ECS alone."
 
 
 def _is_measured(record: Record) -> bool:

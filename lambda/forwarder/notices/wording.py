@@ -14,7 +14,7 @@ VERDICTS: dict[EndStatus, str] = {
     "success": "✅ Success",
     "failure": "❌ Failure",
     "stopped": "⏹️ Stopped",
-    "unknown": "❔ Ended, result unknown",
+    "unknown": "❔ Ended, outcome unknown",
 }
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
@@ -114,7 +114,7 @@ def accelerators(count: int, utilization: Distribution, peak_mb: float | None, n
     average, maximum = valid_number(utilization.avg), valid_number(utilization.max)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
-        text = f"{bar(busiest)}  idle the whole time: allocated and paid for, but not used"
+        text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
     else:
         text = usage(average, maximum)
     parts = "; ".join(part for part in (text, peak_memory) if part)
@@ -147,7 +147,7 @@ def new_size(record: Record) -> TaskSize | None:
 def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
     """Return the size to try next and the saving, which is negative if the size costs more."""
     text = format_task_size(valid_number(size.vcpu), valid_number(size.memory_mb))
-    return f"Size to try next: {text}{_saving(saving_percent)}." if text else None
+    return f"Suggested size: {text}{_saving(saving_percent)}." if text else None
 
 
 def _saving(percent: float | None) -> str:

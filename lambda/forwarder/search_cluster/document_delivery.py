@@ -91,9 +91,9 @@ class Delivery:
                 backoff.reset()
         if fault is not None:
             raise DeliveryError(
-                f"The index or the cluster did not take some documents, the others are written ({fault}): give the "
-                "forwarder's user the privileges index and auto_configure on the indices, and remove the block, the "
-                "limit or the fault that the cluster names."
+                f"The search cluster did not accept some documents ({fault}); the others are written: give the "
+                "forwarder's user the privileges index and auto_configure on the indices, and remove the block, "
+                "limit or fault that the cluster names."
             )
         return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
@@ -118,14 +118,14 @@ def _request_timeout_seconds(backoff: RetryBackoff) -> float:
     seconds = backoff.request_timeout_seconds()
     if seconds is None:
         raise DeliveryError(
-            "The invocation's time was used up before all documents were written: raise the function's timeout."
+            "The invocation ran out of time before all documents were written: raise the function's timeout."
         )
     return seconds
 
 
 def _wait(backoff: RetryBackoff, reason: str) -> None:
     if not backoff.wait():
-        raise DeliveryError(f"The cluster accepted no documents until the end of the invocation's time: {reason}")
+        raise DeliveryError(f"The cluster accepted no documents before the invocation ran out of time: {reason}")
 
 
 def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:

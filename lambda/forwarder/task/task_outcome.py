@@ -89,8 +89,8 @@ def judge(task: StoppedTask, containers: TaskContainers) -> Judgement:
     return Judgement(
         outcome=determine_outcome(task, judged, monitor=containers.monitor),
         batch=batch,
-        warning=f"Several containers of task {task.id} could be the batch ({', '.join(containers.candidates)}) and are "
-        "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the name of the batch.",
+        warning=f"Task {task.id} has several possible batch containers ({', '.join(containers.candidates)}), which are "
+        "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name.",
     )
 
 

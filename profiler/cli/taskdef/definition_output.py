@@ -17,7 +17,7 @@ from profiler.task_definitions.in_files import read_bytes, write_definition
 
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_OUTPUT_REMEDY = "name another file by -o"
+_OUTPUT_REMEDY = "name another file with -o"
 
 
 class ChangedText(Struct, frozen=True, kw_only=True):

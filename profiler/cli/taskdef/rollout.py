@@ -148,7 +148,7 @@ class Rollout:
             for number, family in enumerate(families):
                 show("Reading task definitions", number / len(families))
                 if family in of_services:
-                    planned.append(PlannedFamily(family=family, action="left", notes=(_SERVICE_REASON,)))
+                    planned.append(PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,)))
                 else:
                     planned.append(self._with_log_group_note(planner.plan(family)))
         return tuple(planned)
@@ -237,7 +237,7 @@ class Rollout:
         if planned.action == "failed":
             warn(f"{planned.family}: {notes}")
             return
-        start = f"{planned.family} was changed meanwhile, so it is planned again from {planned.revision}"
+        start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
         click.echo(f"{start}: {planned.action} {notes}".rstrip())
 
     def _register_revision(self, planner: Planner, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
@@ -276,7 +276,7 @@ class Rollout:
                 click.echo(f"moved {current.title} to {revision_of(arn)}")
                 self._counts["moved"] += 1
                 return
-        self._skip(target, f"not pinned to a revision of {planned.family} any more")
+        self._skip(target, f"no longer pinned to a revision of {planned.family}")
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
         click.echo(f"{target.title} skipped: {reason}")
@@ -316,7 +316,7 @@ class Rollout:
             "schedules skipped": self._counts["skipped"],
             "policies attached": self._counts["attached"],
             "unchanged": kept,
-            "left": actions["left"],
+            "skipped": actions["skipped"],
             "refused": actions["refused"],
             "failed": self._counts["failed"],
         }
@@ -339,7 +339,6 @@ def print_policy(planned: Sequence[PlannedFamily]) -> None:
     streams = frozenset[str]().union(*(one.change.streams for one in planned if one.change is not None))
     if not streams:
         raise TaskProfilerError(
-            "No selected family needs a permission, because no report is put into a batch's log stream: look at "
-            "the plan."
+            "No selected family needs a permission, because no report is written to a batch's log stream: see the plan."
         )
     click.echo(json.dumps(policy(streams), indent=2))

@@ -306,7 +306,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
     world = World({BATCH_STREAM: [report()]})
 
     def wrong() -> NoticeSettings:
-        raise SettingsError("NOTIFY is neither.")
+        raise SettingsError("NOTIFY must be.")
 
     handling = TaskStoppedHandler(
         wrong,
@@ -315,7 +315,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
         index=world.index,
         channels=world.channels,
     )
-    with pytest.raises(SettingsError, match="NOTIFY is neither"):
+    with pytest.raises(SettingsError, match="NOTIFY must be"):
         handling.handle(task())
     assert (len(world.runs), world.notices) == (1, [])
 

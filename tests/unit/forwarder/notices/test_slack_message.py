@@ -214,14 +214,14 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     assert "*Exit code*\n137 (SIGKILL)" in text
     assert "Memory: measured peak 993 MB, limit 1 GB." in text
     assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
-    assert "Size to try next: 2 GB (costs 20 % more).\n• Memory was short." in text
+    assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
 
 
 def test_out_of_memory_without_numbers_invents_none() -> None:
     text = said(replace(in_task(OOM, started_at=None), found=None))
     assert "Out of memory" in text
     assert "MB" not in text
-    assert "try next" not in text
+    assert "Suggested size" not in text
     assert re.search(r"\b0\b", text) is None
 
 
@@ -229,7 +229,7 @@ def test_out_of_memory_without_numbers_invents_none() -> None:
 def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
     advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
     text = said(recorded(OOM, recommendation=advice))
-    assert "try next" not in text
+    assert "Suggested size" not in text
     assert "Half" not in text
 
 
@@ -258,14 +258,14 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
 @pytest.mark.parametrize(
     ("kills", "words"),
     [
-        (MemoryKills(count=1), "The kernel killed one of its processes because memory ran out."),
+        (MemoryKills(count=1), "The kernel killed one of the run's processes because memory ran out."),
         (
             MemoryKills(count=1, processes=(Process(name="worker"),)),
-            "The kernel killed one of its processes because memory ran out: worker.",
+            "The kernel killed one of the run's processes because memory ran out: worker.",
         ),
         (
             MemoryKills(count=7, processes=tuple(Process(name=name) for name in ("sort", "sort", "<b>"))),
-            "killed 7 of its processes because memory ran out: sort, &lt;b&gt;.",
+            "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
         ),
     ],
 )
@@ -286,16 +286,16 @@ BARE = Notice(
 
 def test_what_is_not_known_is_left_out() -> None:
     sent = message(BARE, kibana_url=None)
-    assert sent.text == "❔ Ended, result unknown · f"
+    assert sent.text == "❔ Ended, outcome unknown · f"
     assert texts(sent.blocks) == [
-        "❔ Ended, result unknown · f",
+        "❔ Ended, outcome unknown · f",
         "task 1",
-        "No report of the run was found: these numbers are from ECS alone.",
+        "There is no report: these numbers come from ECS alone.",
     ]
 
 
 def test_numbers_of_a_checkpoint_are_called_so() -> None:
-    assert "numbers are from its last checkpoint" in said(replace(NOTICE, found=found(RECORD, "task.checkpoint")))
+    assert "numbers come from the last checkpoint" in said(replace(NOTICE, found=found(RECORD, "task.checkpoint")))
     assert "checkpoint" not in said(NOTICE)
 
 
@@ -303,7 +303,7 @@ def test_numbers_of_a_checkpoint_are_called_so() -> None:
     ("count", "utilization", "peak_mb", "line"),
     [
         (2, Distribution(avg=41, max=99), 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
-        (1, Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
+        (1, Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
         (1, None, None, "*1 GPU*  use unknown"),
     ],
 )
@@ -322,16 +322,16 @@ def test_comparison_and_advice() -> None:
     comparison = "3.1× longer than the median of the last 20"
     text = said(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
     assert comparison in text
-    assert "Size to try next: 0.25 vCPU, 512 MB (saves 49 %)." in text
+    assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
 
 
 def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
     advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
     larger = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
     same = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
-    assert "try next: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
+    assert "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
     assert "• Half would do." in same
-    assert "try next" not in same
+    assert "Suggested size" not in same
 
 
 @pytest.mark.parametrize(

@@ -106,14 +106,14 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
 
 def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
     time = FakeInvocationTime(20)
-    with pytest.raises(DeliveryError, match="accepted no documents until the end"):
+    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
     assert time.left > RESERVED_SECONDS
 
 
 def test_without_time_no_request_is_begun() -> None:
     cluster = FakeCluster(takes_all)
-    with pytest.raises(DeliveryError, match="time was used up"):
+    with pytest.raises(DeliveryError, match="ran out of time before all documents"):
         deliver(cluster, seconds=3.5)
     assert cluster.requests == []
 
@@ -268,7 +268,7 @@ def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     counts = forward([payload], settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
     assert counts == Counts(indexed=1, failed=1)
     assert set(cluster.taken) == {"e1"}
-    assert store.kept == [Failure("no id", "The log event has no id of at most 512 bytes.")]
+    assert store.kept == [Failure("no id", "The log event has no id, or one of more than 512 bytes.")]
 
 
 MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON

@@ -293,10 +293,10 @@ def test_the_most_specific_reason(
 
 
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
-    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time of the years 1970 to 2200"),
-    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time of the years 1970 to 2200"),
-    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time of the years 1970 to 2200"),
-    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time of the years 1970 to 2200"),
+    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time between 1970 and 2200"),
+    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time between 1970 and 2200"),
+    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time between 1970 and 2200"),
+    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time between 1970 and 2200"),
     ({"createdAt": 5}, "createdAt is not a text"),
     (
         {"stoppedReason": "half \ud800 a pair"},
@@ -304,7 +304,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"containers": [{"name": "batch", "exitCode": 2**70}]},
-        "container batch: exitCode is not an integer of 32 bits",
+        "container batch: exitCode is not a 32-bit integer",
     ),
     ({"containers": [{"name": 5}]}, "containers[].name is not a text"),
 ]
