@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, family_of
-from profiler.record.family import FamilyKey
+from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
+from profiler.record.family import FamilyKey, family_key
 from profiler.record.model import Metrics, Report, known_status
 from profiler.record.units import format_count
 from profiler.sizing.evidence import Evidence, Families
@@ -74,7 +74,7 @@ def _report_of(run: PastRun) -> Report | None:
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
     """The newest success of the run's family that started before the run; one in the same cluster is preferred."""
-    anywhere = RunFilter(family=family_of(run.report), statuses=("success",), until_ns=run.started_ns)
+    anywhere = RunFilter(family=family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
     cluster = run.report.record.cluster
     in_cluster = None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)
     return in_cluster or next(source.runs(anywhere), None)

@@ -1,7 +1,7 @@
 """Past runs and where they come from: one interface for the local history, files, a cluster and CloudWatch Logs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -12,8 +12,8 @@ from msgspec import Struct
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.family import FamilyKey
-from profiler.record.model import RecordType, Report, decode, encode, status_of
+from profiler.record.family import FamilyKey, family_key
+from profiler.record.model import Report, ReportHead, decode, encode, known_status
 from profiler.record.possible import decode_leniently
 
 CHECKPOINT = "task.checkpoint"
@@ -31,30 +31,6 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
     stopped_reason: str | None = None
     started_by: str | None = None
     out_of_memory: bool | None = None
-
-
-class _Container(Struct, frozen=True):
-    name: str
-
-
-class _RecordHead(Struct, frozen=True, kw_only=True, rename="camel"):
-    task_id: str
-    cluster: str | None = None
-    family: str | None = None
-    account_id: str | None = None
-    region: str | None = None
-    container: _Container
-    status: str = "unknown"
-    started_at: str | None = None
-    tags: Mapping[str, str] | None = None
-
-
-class ReportHead(Struct, frozen=True, kw_only=True):
-    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
-
-    time: str
-    type: RecordType
-    record: _RecordHead
 
 
 _head_decoder = msgspec.json.Decoder(ReportHead)
@@ -107,12 +83,6 @@ def start_ns(report: Report | ReportHead) -> int:
     return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
 
 
-def family_of(report: Report | ReportHead) -> FamilyKey:
-    """The family of a report's run; its name is the container's if the run has no family."""
-    record = report.record
-    return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
-
-
 def is_pattern(family: str) -> bool:
     """Whether the name has wildcards."""
     return bool(_WILDCARDS & set(family))
@@ -153,7 +123,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def matches(self, report: Report | ReportHead) -> bool:
         """Whether the report's run matches all conditions."""
-        record, family = report.record, family_of(report)
+        record, family = report.record, family_key(report.record)
         return (
             (not self.families or any(fnmatchcase(family.name, pattern) for pattern in self.families))
             and self.family in (None, family)
@@ -161,7 +131,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             and (not self.accounts or family.account_id in self.accounts)
             and (not self.regions or family.region in self.regions)
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
-            and (not self.statuses or status_of(record.status) in self.statuses)
+            and (not self.statuses or known_status(record) in self.statuses)
             and self._matches_time(report)
             and (
                 self.run is None
@@ -325,7 +295,7 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
         return (run,)
     near = RunFilter(
         run=record.task_id,
-        family=family_of(run.report),
+        family=family_key(run.report.record),
         since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
         until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
         reads_checkpoints=selection.reads_checkpoints,
@@ -372,13 +342,13 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def _candidates(runs: Iterable[PastRun]) -> str:
     """The ids of the newest runs, with their families and starts."""
-    texts = {run.report.record.task_id: f"{family_of(run.report).name} {run.started_at}" for run in runs}
+    texts = {run.report.record.task_id: f"{family_key(run.report.record).name} {run.started_at}" for run in runs}
     shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
     return ", ".join(shown + ["…"] * (len(texts) > _MAX_CANDIDATES))
 
 
 def _is_in_family(run: PastRun, pattern: str) -> bool:
-    return fnmatchcase(family_of(run.report).name, pattern)
+    return fnmatchcase(family_key(run.report.record).name, pattern)
 
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.record.model import Record
+from profiler.record.model import Record, RecordHead
 
 _UNKNOWN_ACCOUNT = "unknown account"
 _UNKNOWN_REGION = "unknown Region"
@@ -27,7 +27,7 @@ class FamilyKey(Struct, frozen=True):
 PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
 
 
-def family_key(record: Record) -> FamilyKey:
+def family_key(record: Record | RecordHead) -> FamilyKey:
     """The family of a run; its name is the container's if the run has no family."""
     return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
 

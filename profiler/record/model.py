@@ -340,14 +340,37 @@ class Report(_Model, frozen=True, kw_only=True):
     record: Record
 
 
-def known_status(record: Record) -> Status:
+class ContainerHead(_Model, frozen=True, kw_only=True):
+    """The part of a container that filters read."""
+
+    name: str
+
+
+class RecordHead(_Model, frozen=True, kw_only=True):
+    """The part of a record that filters read."""
+
+    task_id: str
+    cluster: str | None = None
+    family: str | None = None
+    account_id: str | None = None
+    region: str | None = None
+    container: ContainerHead
+    status: str = "unknown"
+    started_at: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+class ReportHead(_Model, frozen=True, kw_only=True):
+    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
+
+    time: str
+    type: RecordType
+    record: RecordHead
+
+
+def known_status(record: Record | RecordHead) -> Status:
     """The status of a record; ``unknown`` for a word that only a newer version knows."""
-    return status_of(record.status)
-
-
-def status_of(word: str) -> Status:
-    """The status with this word; ``unknown`` for a word that only a newer version knows."""
-    return cast("Status", word) if word in get_args(Status) else "unknown"
+    return cast("Status", record.status) if record.status in get_args(Status) else "unknown"
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:

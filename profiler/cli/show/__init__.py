@@ -19,7 +19,8 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.past_runs.families import last_success
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
-from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, family_of, find_run, find_runs
+from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs
+from profiler.record.family import family_key
 from profiler.record.model import Record, Series, known_status
 
 _LAST_SUCCESS = "last-success"
@@ -108,7 +109,7 @@ def _comparison(run: PastRun, against: str | None, source: RunSource) -> Compari
     success = last_success(run, source)
     if success is not None:
         return compare(run, success, "last success", is_complete=against is not None)
-    family = family_of(run.report)
+    family = family_key(run.report.record)
     return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
@@ -134,5 +135,5 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = aws_client("logs", aws, os.environ)
-        lines = [EMPTY, *log_lines(client, record, moments, count, None)]
+        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
     write_lines(lines, os.environ)

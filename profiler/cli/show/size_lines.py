@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from profiler.cli.styled_text import Glyphs
 from profiler.past_runs.families import read_families
-from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, family_of
+from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
 from profiler.record.accelerators import idle_advice
+from profiler.record.family import family_key
 from profiler.record.model import Record
 from profiler.record.units import format_task_size, format_vcpu
 from profiler.sizing.advice import Advice, advise
@@ -40,7 +41,7 @@ def _evidence_of_run(run: PastRun) -> Evidence | None:
 
 
 def _evidence_of_family(run: PastRun, source: RunSource) -> Evidence | None:
-    up_to_run = RunFilter(family=family_of(run.report), until_ns=run.started_ns + 1)
+    up_to_run = RunFilter(family=family_key(run.report.record), until_ns=run.started_ns + 1)
     return next((family.evidence for family in read_families(source, up_to_run, LAST_RUNS).families), None)
 
 

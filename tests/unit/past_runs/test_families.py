@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.past_runs.families import last_success, read_families
-from profiler.past_runs.run_source import PastRun, RunFilter, family_of, pattern_of
-from profiler.record.family import FamilyKey
+from profiler.past_runs.run_source import PastRun, RunFilter, pattern_of
+from profiler.record.family import FamilyKey, family_key
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 
@@ -73,7 +73,7 @@ def test_each_familys_evidence_is_that_of_its_own_runs_in_any_order(
     random.shuffle(shuffled)
     assert read_families(ListedRuns(shuffled), RunFilter(), 5).families == found
     for one in found:
-        own = [run for run in runs if family_of(run.report) == one.family]
+        own = [run for run in runs if family_key(run.report.record) == one.family]
         assert list(read_families(ListedRuns(own), RunFilter(family=one.family), 5).families) == [one]
     assert len(found) == len({place[:2] for place in places})
 
