@@ -152,13 +152,13 @@ def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:
 
 def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
-    found, labels = False, _labels(advices)
+    fails, labels = False, _labels(advices)
     for advice in advices:
         problem = advice.risk or advice.possible_saving(min_saving_percent)
         if problem is not None:
-            found = True
+            fails = True
             warn(f"{printable(labels[advice.evidence.family])} fails the check: {problem}.")
-    return found
+    return fails
 
 
 def _read_evidence(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None) -> list[Evidence]:
@@ -204,8 +204,8 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
         if with_sizes and advice.choice.options:
             yield from ((Span(INDENT), *row) for row in table(_SIZES_COLUMNS, _sizes(advice), gap=_GAP))
             yield EMPTY
-        for one in advice.reasons:
-            yield from wrapped(one, width or _PIPE_COLUMNS, first=f"{INDENT}- ")
+        for reason in advice.reasons:
+            yield from wrapped(reason, width or _PIPE_COLUMNS, first=f"{INDENT}- ")
 
 
 def _row(advice: Advice) -> tuple[str | Span, ...]:

@@ -158,7 +158,7 @@ def table(
     if width is not None:
         longest_words = [max(_longest_word(row[place].text) for row in cells) for place in range(len(columns))]
         _narrow(widths, longest_words, [column.folds for column in columns], width - gap * (len(columns) - 1))
-    return [one for row in cells for one in _aligned(columns, row, widths, " " * gap)]
+    return [aligned for row in cells for aligned in _aligned(columns, row, widths, " " * gap)]
 
 
 def _longest_word(text: str) -> int:

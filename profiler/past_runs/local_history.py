@@ -39,8 +39,8 @@ class LocalRuns(RunSource):
             until=None if selection.until_ns is None else format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS),
             run=selection.run,
         )
-        found = (PastRun(report=one.report, line=one.line) for one in stored)
-        return (run for run in found if selection.matches(run.report))
+        runs = (PastRun(report=run.report, line=run.line) for run in stored)
+        return (run for run in runs if selection.matches(run.report))
 
     def points(self, run: PastRun) -> tuple[Point, ...]:
         """The time series that the history has of a run."""

@@ -99,9 +99,9 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _messages(first: bytes, remaining: Iterator[bytes], empty: Sequence[bytes]) -> Iterator[bytes]:
     """Yield the messages of a document that begins with the line ``first``, else all lines."""
     document = _document(first, remaining) if first.lstrip()[:1] in b"{[" else None
-    found = None if document is None else _messages_in(document.value)
-    if found:
-        yield from found
+    messages_inside = None if document is None else _messages_in(document.value)
+    if messages_inside:
+        yield from messages_inside
     else:
         yield from empty
         yield from (first,) if document is None else document.lines
@@ -145,17 +145,17 @@ def _messages_in(document: object) -> list[bytes] | None:
 
 def _flat(rows: Sequence[object]) -> list[bytes]:
     """The messages of events, of rows of fields, and of lists of texts."""
-    found: list[bytes] = []
+    texts: list[bytes] = []
     for row in rows:
         if isinstance(row, str):
-            found.append(_encoded(row))
+            texts.append(_encoded(row))
         elif isinstance(row, list):
-            found += _flat(row)
+            texts += _flat(row)
         elif isinstance(row, dict) and isinstance(row.get("message"), str):
-            found.append(_encoded(row["message"]))
+            texts.append(_encoded(row["message"]))
         elif isinstance(row, dict) and row.get("field") == _MESSAGE_FIELD:
-            found.append(_encoded(str(row.get("value", ""))))
-    return found
+            texts.append(_encoded(str(row.get("value", ""))))
+    return texts
 
 
 def _encoded(text: str) -> bytes:

@@ -104,20 +104,20 @@ def reports_place(prefix: str) -> str:
 REMEDY = "check URL and --prefix, and that the forwarder works"
 
 
-def search(server: SearchServer, path: str, body: object) -> Mapping[str, Any]:
+def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
     """Search, and return the body of the response.
 
     Raises TaskProfilerError if the cluster rejects the search, or something else than a cluster answers.
     """
-    response = server.request("POST", path, body)
-    found = response.body if isinstance(response.body, dict) else {}
-    hits = found.get("hits")
+    response = server.request("POST", path, query)
+    body = response.body if isinstance(response.body, dict) else {}
+    hits = body.get("hits")
     rows = hits.get("hits") if isinstance(hits, dict) else None
     if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
-        return found
-    if not response.ok and ("error" in found or response.status in _SIGN_IN_STATUSES):
+        return body
+    if not response.ok and ("error" in body or response.status in _SIGN_IN_STATUSES):
         raise TaskProfilerError(
-            f"{response.address} rejected the search (HTTP {response.status}: {_reason(found)}): check URL, sign-in "
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
             "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
         )
     raise TaskProfilerError(

@@ -134,8 +134,8 @@ class ClusterRuns(RunSource):
         conditions = [term(_TASK_ID, record.task_id), term("container.name", record.container.name)]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
-        found = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
-        return tuple(one.report for one in found if one is not None and one.report.type == CHECKPOINT)
+        lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
+        return tuple(line.report for line in lines if line is not None and line.report.type == CHECKPOINT)
 
     def _running(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the run that has only checkpoints so far."""
@@ -171,8 +171,7 @@ class ClusterRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        found = search(self._server, indices_path(self._prefix, kind), body)
-        hits: Sequence[Mapping[str, Any]] = found["hits"]["hits"]
+        hits: Sequence[Mapping[str, Any]] = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
     def _run(self, source: Mapping[str, Any]) -> PastRun:
@@ -180,10 +179,10 @@ class ClusterRuns(RunSource):
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
-        found = self._read(source)
-        if found is None:
+        line = self._read(source)
+        if line is None:
             return PastRun(report=_without_record(source), event=event)
-        report = found.report
+        report = line.report
         record = report.record
         corrected = replace(
             record,
@@ -193,15 +192,15 @@ class ClusterRuns(RunSource):
         )
         if report.type == CHECKPOINT and corrected.status != record.status:
             corrected = _ended(corrected, source)
-        return PastRun(report=replace(report, record=corrected), line=found.line, event=event)
+        return PastRun(report=replace(report, record=corrected), line=line.line, event=event)
 
-    def _read(self, source: Mapping[str, Any]) -> "_Read | None":
+    def _read(self, source: Mapping[str, Any]) -> "_ReadLine | None":
         """The report of a document: its whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return _Read(decode(text), text.encode())
+            return _ReadLine(decode(text), text.encode())
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
@@ -211,12 +210,12 @@ class ClusterRuns(RunSource):
                 schema_version=SCHEMA_VERSION,
                 record=without_impossible(decoded) or decoded,
             )
-            return _Read(report, msgspec.json.encode(report))
+            return _ReadLine(report, msgspec.json.encode(report))
         self._unreadable.add(text)
         return None
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _ReadLine(msgspec.Struct, frozen=True):
     """A report and its line."""
 
     report: Report

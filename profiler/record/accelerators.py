@@ -58,8 +58,11 @@ def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
 
 
 def _combine(distributions: Sequence[Distribution | None]) -> Distribution:
-    measured = [one for one in distributions if one is not None]
-    return Distribution(avg=mean_known(*(one.avg for one in measured)), max=max_known(*(one.max for one in measured)))
+    measured = [distribution for distribution in distributions if distribution is not None]
+    return Distribution(
+        avg=mean_known(*(distribution.avg for distribution in measured)),
+        max=max_known(*(distribution.max for distribution in measured)),
+    )
 
 
 def is_idle(gpu: Gpu) -> bool:

@@ -48,7 +48,7 @@ def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
 
 def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:
     parts = (
-        *([key.account_id or _UNKNOWN_ACCOUNT] if len({one.account_id for one in namesakes}) > 1 else ()),
-        *([key.region or _UNKNOWN_REGION] if len({one.region for one in namesakes}) > 1 else ()),
+        *([key.account_id or _UNKNOWN_ACCOUNT] if len({namesake.account_id for namesake in namesakes}) > 1 else ()),
+        *([key.region or _UNKNOWN_REGION] if len({namesake.region for namesake in namesakes}) > 1 else ()),
     )
     return f"{key.name} ({', '.join(parts)})" if parts else key.name

@@ -45,7 +45,9 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
     factors = {}
     for vcpu in smaller_vcpus(current_vcpu):
         limit = max_factor(vcpu, current_vcpu)
-        bounds = [(one.get(vcpu, _NO_SLOWDOWN), one.get(current_vcpu or 0, _NO_SLOWDOWN)) for one in slowdowns]
+        bounds = [
+            (slowdown.get(vcpu, _NO_SLOWDOWN), slowdown.get(current_vcpu or 0, _NO_SLOWDOWN)) for slowdown in slowdowns
+        ]
         factors[vcpu] = DurationFactor(
             min=max(quotient(there.min, now.max, limit) for there, now in bounds),
             max=max(quotient(there.max, now.min, limit) for there, now in bounds),
@@ -87,14 +89,14 @@ def monotone(factors: Mapping[float, DurationFactor]) -> Mapping[float, Duration
 
     The monitor's own reports are like that. Those of other programs may not be.
     """
-    found: dict[float, DurationFactor] = {}
+    slower: dict[float, DurationFactor] = {}
     larger = SAME_DURATION
     for vcpu in sorted(factors, reverse=True):
         factor = factors[vcpu]
         larger = DurationFactor(min=max(factor.min, larger.min), max=max(factor.max, larger.max))
         if larger.max > 1:
-            found[vcpu] = larger
-    return found
+            slower[vcpu] = larger
+    return slower
 
 
 def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:

@@ -99,56 +99,34 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return self.required_vcpu is not None or self.slowdowns is not None
 
 
-class Family:
-    """Collects the last runs of a family. Memory is bounded: older runs are dropped on the way.
-
-    Args:
-        key: The family.
-        last: The number of runs that count.
-        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
-    """
-
-    def __init__(self, key: FamilyKey, last: int, on_fargate: str | None = None) -> None:
-        self._key = key
-        self._last = last
-        self._on_fargate = on_fargate
-        self._runs: dict[tuple[str, str, str], RunFacts] = {}
-
-    def add(self, run: RunFacts) -> None:
-        """Add a run; a repeated line of the same run is ignored."""
-        self._runs.setdefault(run.key, run)
-        if len(self._runs) >= 2 * self._last + 100:
-            self._runs = {run.key: run for run in self._newest()}
-
-    def evidence(self) -> Evidence | None:
-        """Aggregate the last runs; None if none of them was measured."""
-        return evidence_of_runs(self._key, self._newest(), self._on_fargate)
-
-    def _newest(self) -> list[RunFacts]:
-        return sorted(self._runs.values(), key=_start_order)[-self._last :]
-
-
 class Families:
-    """Collects the last runs of each family.
+    """Collects the last runs of each family. Memory is bounded: older runs are dropped on the way.
 
     Args:
-        last: The number of runs that count.
+        last: The number of runs of a family that count.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
     """
 
     def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
         self._last = last
         self._on_fargate = on_fargate
-        self._found: dict[FamilyKey, Family] = {}
+        self._families: dict[FamilyKey, dict[tuple[str, str, str], RunFacts]] = {}
 
     def add(self, report: Report) -> None:
-        """Add the run of a final report to its family."""
+        """Add the run of a final report to its family; a repeated line of the same run is ignored."""
         run = facts_on_fargate(report, self._on_fargate)
-        self._found.setdefault(run.family, Family(run.family, self._last, self._on_fargate)).add(run)
+        runs = self._families.setdefault(run.family, {})
+        runs.setdefault(run.key, run)
+        if len(runs) >= 2 * self._last + 100:
+            self._families[run.family] = {run.key: run for run in self._newest(runs)}
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
-        """Aggregate the last runs of each family, in the order of the families."""
-        return {key: self._found[key].evidence() for key in sorted(self._found, key=lambda key: key.order)}
+        """Aggregate the last runs of each family, in the order of the families; None if none of them was measured."""
+        families = sorted(self._families.items(), key=lambda family: family[0].order)
+        return {key: evidence_of_runs(key, self._newest(runs), self._on_fargate) for key, runs in families}
+
+    def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
+        return sorted(runs.values(), key=lambda run: (run.began_ns, run.key))[-self._last :]
 
 
 def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: str | None = None) -> Evidence | None:
@@ -218,7 +196,3 @@ def _least_exact(sources: Iterable[PeakSource | None]) -> PeakSource | None:
     """Return ``sampled`` if one of the peaks was sampled: the highest peak is not more exact than that."""
     known = {source for source in sources if source is not None}
     return "sampled" if "sampled" in known else "kernel" if known else None
-
-
-def _start_order(run: RunFacts) -> tuple[int, tuple[str, str, str]]:
-    return run.began_ns, run.key

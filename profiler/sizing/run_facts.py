@@ -175,15 +175,15 @@ def _vcpu_p95(metrics: Metrics | None) -> float | None:
 def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
     if metrics.slowdown_at_vcpu is None:
         return None
-    found = {}
+    slowdowns = {}
     for name, bounds in metrics.slowdown_at_vcpu.items():
         try:
             vcpu = float(name)
         except ValueError:
             continue
         least = _bound(bounds.min)
-        found[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
-    return found
+        slowdowns[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
+    return slowdowns
 
 
 def _percent(value: float | None) -> float | None:

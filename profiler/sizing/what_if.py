@@ -170,10 +170,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return tuple(self.option(size) for size in sorted(shown))
 
     def _smallest(self, sizes: Sequence[Size]) -> Iterator[Size]:
-        found: set[float] = set()
+        vcpus: set[float] = set()
         for size in sorted(sizes):
-            if size.vcpu not in found and self.need.fits(size.memory_mb):
-                found.add(size.vcpu)
+            if size.vcpu not in vcpus and self.need.fits(size.memory_mb):
+                vcpus.add(size.vcpu)
                 yield size
 
 

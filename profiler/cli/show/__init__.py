@@ -32,7 +32,7 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 
 
 @click.command("show", epilog="Example: task-profiler show nightly-etl --log-group /ecs/nightly-etl --logs")
-@click.argument("run", metavar="[RUN|FAMILY]", required=False)
+@click.argument("name", metavar="[RUN|FAMILY]", required=False)
 @source_options
 @click.option(
     "--against",
@@ -49,7 +49,9 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
     help=f"Also show the batch's last N log lines before each moment and before the end (N: {_LOG_LINES}).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the record line.")
-def command(options: SourceOptions, run: str | None, against: str | None, log_count: int | None, as_json: bool) -> None:
+def command(
+    options: SourceOptions, name: str | None, against: str | None, log_count: int | None, as_json: bool
+) -> None:
     """Show what happened in one run: verdict, resource usage over time, moments, comparison, advice.
 
     RUN is the beginning of a task id, or TASK-ID/CONTAINER. FAMILY selects its latest run. Without
@@ -57,24 +59,25 @@ def command(options: SourceOptions, run: str | None, against: str | None, log_co
     shown. Runs are read from the local history, or from one of --from, --elasticsearch
     and --log-group.
     """
-    if run == "" or against == "":
+    if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task id or a family, or leave it out.")
     clock = SystemClock()
-    selection = run_filter(options, clock, run=run, reads_checkpoints=True)
+    selection = run_filter(options, clock, run=name, reads_checkpoints=True)
     source = open_source(options, os.environ, clock)
-    chosen = find_runs(source, selection)
+    runs = find_runs(source, selection)
     if as_json:
         _warn_about(source)
-        write_out(b"".join(one.json_line() + b"\n" for one in chosen))
+        write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
     view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
+    prices = price_overrides(os.environ)
     pages = []
-    for one in chosen:
-        series = _series(one, source)
-        comparison = _comparison(one, against, source)
+    for run in runs:
+        series = _series(run, source)
+        comparison = _comparison(run, against, source)
         # A log group would be read over weeks, only for the advice.
-        advice = find_advice(one, None if options.groups else source, price_overrides(os.environ))
-        pages.append((one.report.record, series, page_lines(one, view, series, comparison, advice)))
+        advice = find_advice(run, None if options.groups else source, prices)
+        pages.append((run.report.record, series, page_lines(run, view, series, comparison, advice)))
     _warn_about(source)
     for number, (record, series, lines) in enumerate(pages):
         write_lines([EMPTY, *lines] if number else lines, os.environ)

@@ -58,7 +58,9 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
         factors = [evidence.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
-        texts = [f"{format_vcpu(vcpu)}: {_factor_text(one, glyphs)}" for vcpu, one in zip(vcpus, factors, strict=True)]
+        texts = [
+            f"{format_vcpu(vcpu)}: {_factor_text(factor, glyphs)}" for vcpu, factor in zip(vcpus, factors, strict=True)
+        ]
         yield glyphs.separator.join(reversed(texts))
 
 
