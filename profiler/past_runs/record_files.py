@@ -7,7 +7,6 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -87,48 +86,19 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     Only a document that begins with an unfinished line is read whole: record lines are complete documents.
     """
     remaining = iter(lines)
-    empty: list[bytes] = []
+    beginning: list[bytes] = []
     for line in remaining:
+        beginning.append(line)
         if line.strip():
-            yield from _messages(line, remaining, empty)
-            return
-        empty.append(line)
-    yield from empty
-
-
-def _messages(first: bytes, remaining: Iterator[bytes], empty: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the messages of a document that begins with the line ``first``, else all lines."""
-    document = _document(first, remaining) if first.lstrip()[:1] in b"{[" else None
-    messages_inside = None if document is None else _messages_in(document.value)
-    if messages_inside:
-        yield from messages_inside
-    else:
-        yield from empty
-        yield from (first,) if document is None else document.lines
+            break
+    if beginning and beginning[-1].strip() in (b"{", b"["):
+        beginning += remaining
+    try:
+        document = msgspec.json.decode(b"".join(beginning))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = None
+    yield from _messages_in(document) or beginning
     yield from remaining
-
-
-class _Document(msgspec.Struct, frozen=True):
-    value: Any
-    lines: Sequence[bytes]
-
-
-def _document(first: bytes, remaining: Iterator[bytes]) -> _Document | None:
-    """Decode the JSON document that begins with the line ``first``.
-
-    A complete first line is a document. Otherwise the rest of the lines is read, too. None: the first line is a
-    record, or not the beginning of a document.
-    """
-    try:
-        return _Document(msgspec.json.decode(first), (first,))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if first.strip() not in (b"{", b"["):
-            return None
-    lines = (first, *remaining)
-    try:
-        return _Document(msgspec.json.decode(b"".join(lines)), lines)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Document(None, lines)
 
 
 def _messages_in(document: object) -> list[bytes] | None:

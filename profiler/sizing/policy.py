@@ -18,7 +18,7 @@ from profiler.record.units import as_number
 from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate import Size, legal_sizes
-from profiler.sizing.prices import PriceOverrides, Prices, prices
+from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
@@ -158,7 +158,9 @@ def _decide(
     # The price table is for Linux. For Windows, only prices from the settings apply.
     region = None if target.windows else task.region
     known_prices = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
-    what_if = _what_if(evidence, policy, need, known_prices)
+    what_if = WhatIf(
+        evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
+    )
     every = [what_if.option(size) for size in sizes]
     max_vcpu, max_memory_mb = max(size.vcpu for size in sizes), max(size.memory_mb for size in sizes)
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
@@ -189,10 +191,6 @@ def _decide(
         options=what_if.table(sizes, chosen.size),
         legal=sizes,
     )
-
-
-def _what_if(evidence: Evidence, policy: Policy, need: MemoryNeed, known_prices: Prices | None) -> WhatIf:
-    return WhatIf(evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices)
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:

@@ -172,7 +172,7 @@ def test_families_are_chosen_by_name_and_pattern(forward: Forward, search_server
     assert set(objects(*there, "?c2")) == {"ec2"}
     none = recommend(*there, "weekly")
     assert none.returncode == 1
-    assert b"There is no run of weekly in the indices task-reports-*" in none.stderr
+    assert b"No run of weekly in the indices task-reports-*" in none.stderr
 
 
 def test_last_chooses_how_many_runs(forward: Forward, search_server: SearchServer) -> None:
