@@ -285,7 +285,7 @@ def test_no_documents_are_a_failure_with_a_sentence(search_server: SearchServer)
     done = recommend("--elasticsearch", search_server.url, "--prefix", "nobodys")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == (
-        b"task-profiler: There are no runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
+        b"task-profiler: No runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
         b"forwarder works.\n"
     )
 
@@ -312,4 +312,4 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     assert refused.returncode == 1
     assert b"check URL, sign-in" in refused.stderr
     done = recommend("--elasticsearch", secured_elasticsearch.url, "--user", f"{admin.name}:{admin.password}")
-    assert b"There are no runs" in done.stderr
+    assert b"No runs in" in done.stderr

@@ -82,7 +82,7 @@ def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
     if percent is None or abs(percent) < _MIN_PERCENT:
         return ""
-    return f", costs {abs(percent):.0f} % {'less' if percent > 0 else 'more'}"
+    return f", saves {percent:.0f} %" if percent > 0 else f", costs {-percent:.0f} % more"
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
@@ -103,4 +103,4 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
 
 def _runs_text(evidence: Evidence) -> str:
     runs = evidence.runs + evidence.out_of_memory_unmeasured
-    return "this run only" if runs == 1 else f"the last {runs} runs of the family"
+    return "this run" if runs == 1 else f"{runs} runs"
