@@ -73,7 +73,7 @@ def _report_of(run: PastRun) -> Report | None:
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
-    """The newest success of the run's family that started before the run; one in the same cluster is preferred."""
+    """The newest success of the run's family that started before the run; one in the same ECS cluster is preferred."""
     anywhere = RunFilter(family=family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
     cluster = run.report.record.cluster
     in_cluster = None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)

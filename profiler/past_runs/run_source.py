@@ -1,4 +1,4 @@
-"""Past runs and where they come from: one interface for the local history, files, a cluster and CloudWatch Logs."""
+"""Past runs and where they come from: one interface for history, files, the search cluster and CloudWatch Logs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence

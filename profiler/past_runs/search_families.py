@@ -46,7 +46,7 @@ def last_run_conditions(
 ) -> Iterator[Sequence[JsonObject]]:
     """Yield, for one page of families after the other, the conditions of a search for their last runs.
 
-    Raises TaskProfilerError if the cluster fails or rejects a query.
+    Raises TaskProfilerError if the search cluster fails or rejects a query.
     """
     path = indices_path(prefix, "reports")
     after: Mapping[str, Any] | None = None

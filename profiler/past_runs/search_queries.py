@@ -107,7 +107,7 @@ REMEDY = "check URL and --prefix, and that the forwarder works"
 def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
     """Search, and return the body of the response.
 
-    Raises TaskProfilerError if the cluster rejects the search, or something else than a cluster answers.
+    Raises TaskProfilerError if the search cluster rejects the search, or if something else answers.
     """
     response = server.request("POST", path, query)
     body = response.body if isinstance(response.body, dict) else {}

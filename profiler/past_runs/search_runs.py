@@ -75,7 +75,7 @@ _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
 
 
-class ClusterRuns(RunSource):
+class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
     remedy = REMEDY
@@ -135,7 +135,7 @@ class ClusterRuns(RunSource):
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
         lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
-        return tuple(line.report for line in lines if line is not None and line.report.type == CHECKPOINT)
+        return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
     def _running(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the run that has only checkpoints so far."""
@@ -179,10 +179,10 @@ class ClusterRuns(RunSource):
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
-        line = self._read(source)
-        if line is None:
+        read = self._read(source)
+        if read is None:
             return PastRun(report=_without_record(source), event=event)
-        report = line.report
+        report, line = read
         record = report.record
         corrected = replace(
             record,
@@ -192,15 +192,15 @@ class ClusterRuns(RunSource):
         )
         if report.type == CHECKPOINT and corrected.status != record.status:
             corrected = _ended(corrected, source)
-        return PastRun(report=replace(report, record=corrected), line=line.line, event=event)
+        return PastRun(report=replace(report, record=corrected), line=line, event=event)
 
-    def _read(self, source: Mapping[str, Any]) -> "_ReadLine | None":
-        """The report of a document: its whole line, or restored from its record."""
+    def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
+        """The report of a document and its line: the whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return _ReadLine(decode(text), text.encode())
+            return decode(text), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
@@ -210,20 +210,13 @@ class ClusterRuns(RunSource):
                 schema_version=SCHEMA_VERSION,
                 record=without_impossible(decoded) or decoded,
             )
-            return _ReadLine(report, msgspec.json.encode(report))
+            return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
 
 
-class _ReadLine(msgspec.Struct, frozen=True):
-    """A report and its line."""
-
-    report: Report
-    line: bytes
-
-
 def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
-    """The conditions that the cluster can check. Runs without a start are those sorted by ``@timestamp``."""
+    """The conditions that the search cluster can check. Runs without a start are those sorted by ``@timestamp``."""
     conditions = filter_conditions(selection, order)
     if selection.run is not None:
         conditions.append(

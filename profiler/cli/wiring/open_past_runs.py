@@ -30,7 +30,7 @@ def open_source(options: SourceOptions, environment: Mapping[str, str], clock: C
 
         return FileRuns(options.source)
     if options.url is not None:
-        return _cluster(options, options.url, environment)
+        return _search_cluster(options, options.url, environment)
     if options.groups:
         return _log_groups(options, environment, clock)
     return _history(options.history_file, environment, clock)
@@ -84,10 +84,10 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
     return LocalRuns(Path(path), store)
 
 
-def _cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
-    from profiler.past_runs.search_runs import ClusterRuns  # only for this source
+def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
+    from profiler.past_runs.search_runs import IndexedRuns  # only for this source
 
-    return ClusterRuns(_server(options, url, environment), options.prefix, partial(_open_progress, environment))
+    return IndexedRuns(_server(options, url, environment), options.prefix, partial(_open_progress, environment))
 
 
 def _server(options: SourceOptions, url: str, environment: Mapping[str, str]) -> "ClusterServer":

@@ -7,7 +7,7 @@ import pytest
 
 from profiler.past_runs.families import FoundFamilies, read_families
 from profiler.past_runs.run_source import RunFilter
-from profiler.past_runs.search_runs import ClusterRuns
+from profiler.past_runs.search_runs import IndexedRuns
 from profiler.record.family import FamilyKey
 from profiler.record.model import TaskSize
 from profiler.search_setup.template_install import Method, ServerResponse
@@ -31,7 +31,7 @@ class PlayedCluster:
 
 
 def families_in(cluster: PlayedCluster) -> FoundFamilies:
-    return read_families(ClusterRuns(cluster, "task"), RunFilter(), 50)
+    return read_families(IndexedRuns(cluster, "task"), RunFilter(), 50)
 
 
 def test_the_record_of_a_document_is_the_evidence() -> None:
