@@ -62,11 +62,6 @@ class PastRun(Struct, frozen=True, kw_only=True):
         """The start in nanoseconds since 1970; 0 if no time of the run can be parsed."""
         return start_ns(self.report)
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The identity of the run: two lines with the same key describe the same run."""
-        return run_key(self.report)
-
     def json_line(self) -> bytes:
         """The record line; for a run without a record, a line with what is known."""
         return encode(self.report) if self.line is None else self.line
