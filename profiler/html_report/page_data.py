@@ -17,9 +17,8 @@ from profiler.html_report.run_fields import run_details, run_fields
 from profiler.html_report.size_rows import size_rows
 from profiler.record.family import family_key, family_labels
 from profiler.record.model import Cost, Record
-from profiler.sizing.advice import cost_of
 from profiler.sizing.on_fargate import record_on_fargate
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, cost_of
 
 # The plotly library, the page's own scripts and its styles take another 1.7 MB.
 MAX_BYTES = 6_300_000

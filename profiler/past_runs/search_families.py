@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from msgspec import Struct
-
 from profiler.past_runs.run_source import RunFilter
 from profiler.past_runs.search_queries import (
     ACCOUNT,
@@ -34,13 +32,6 @@ _MAX_FAMILIES = 100
 _EMPTY: Mapping[str, Any] = {}
 
 
-class _Window(Struct, frozen=True, kw_only=True):
-    """A family, and the start of the oldest of its last runs."""
-
-    family: FamilyKey
-    first_start_ms: int
-
-
 def last_run_conditions(
     server: SearchServer, prefix: str, selection: RunFilter, last: int
 ) -> Iterator[Sequence[JsonObject]]:
@@ -53,8 +44,7 @@ def last_run_conditions(
     while True:
         aggregations = search(server, path, _windows_query(selection, last, after)).get("aggregations") or _EMPTY
         page = aggregations.get("families", _EMPTY)
-        windows = [window for bucket in page.get("buckets", ()) if (window := _window(bucket)) is not None]
-        conditions = [_in_window(window) for window in windows if _is_selected(window.family, selection)]
+        conditions = [_in_window(bucket) for bucket in page.get("buckets", ()) if _is_selected(bucket, selection)]
         if conditions:
             yield [any_of(conditions), *filter_conditions(selection, START)]
         after = page.get("after_key")
@@ -87,22 +77,22 @@ def _windows_query(selection: RunFilter, last: int, after: Mapping[str, Any] | N
     }
 
 
-def _window(bucket: Mapping[str, Any]) -> _Window | None:
-    starts, key = bucket["starts"]["buckets"], bucket["key"]
-    if not starts:
-        return None
-    family = FamilyKey(str(key["name"]), key["account"], key["region"])
-    return _Window(family=family, first_start_ms=int(starts[-1]["key"]))
-
-
-def _is_selected(family: FamilyKey, selection: RunFilter) -> bool:
+def _is_selected(bucket: Mapping[str, Any], selection: RunFilter) -> bool:
+    """Whether the filter selects the family, and any run of it has a start."""
+    family = _family(bucket)
     is_named = not selection.families or any(fnmatchcase(family.name, pattern) for pattern in selection.families)
-    return is_named and selection.family in (None, family)
+    return bool(bucket["starts"]["buckets"]) and is_named and selection.family in (None, family)
 
 
-def _in_window(window: _Window) -> JsonObject:
-    key = window.family
+def _in_window(bucket: Mapping[str, Any]) -> JsonObject:
+    """The condition that a run is of the family, and not older than the oldest of its last runs."""
+    key = _family(bucket)
     values = ((FAMILY, key.name), (ACCOUNT, key.account_id), (REGION, key.region))
-    start = {"gte": window.first_start_ms, "format": "epoch_millis"}
+    start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
     same = [none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
     return {"bool": {"filter": [*same, {"range": {START: start}}]}}
+
+
+def _family(bucket: Mapping[str, Any]) -> FamilyKey:
+    key = bucket["key"]
+    return FamilyKey(str(key["name"]), key["account"], key["region"])

@@ -5,15 +5,12 @@ AWS's price list (service AmazonECS, on demand, Linux). docs/right-size.md lists
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.model import Cost
-
-if TYPE_CHECKING:
-    from profiler.sizing.fargate import Size  # the monitor reads prices before the batch has ended, and no sizes
+from profiler.record.model import Cost, Record
 
 # ECS runs these tasks on EC2 instances, in the second case on instances that it manages. They have no price per task.
 ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
@@ -81,18 +78,16 @@ class Prices(Struct, frozen=True, kw_only=True):
     storage_gb_hour_usd: float | None = None
     basis: str = ""
 
-    def size_hour_usd(self, size: "Size") -> float:
+    def size_hour_usd(self, vcpu: float, memory_mb: float) -> float:
         """Return the price in USD per hour of a task of this size, without storage."""
-        return size.vcpu * self.vcpu_hour_usd + size.memory_mb / _MB_PER_GB * self.gb_hour_usd
+        return vcpu * self.vcpu_hour_usd + memory_mb / _MB_PER_GB * self.gb_hour_usd
 
-    def hour_usd(self, size: "Size", storage_mb: float | None) -> float | None:
+    def hour_usd(self, vcpu: float, memory_mb: float, storage_mb: float | None) -> float | None:
         """Return the price in USD per hour of a task; None if its storage is charged and has no known price."""
-        charged_gb = charged_storage_gb(storage_mb)
+        size_usd, charged_gb = self.size_hour_usd(vcpu, memory_mb), charged_storage_gb(storage_mb)
         if not charged_gb:
-            return self.size_hour_usd(size)
-        if self.storage_gb_hour_usd is None:
-            return None
-        return self.size_hour_usd(size) + charged_gb * self.storage_gb_hour_usd
+            return size_usd
+        return None if self.storage_gb_hour_usd is None else size_usd + charged_gb * self.storage_gb_hour_usd
 
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same everywhere.
@@ -133,23 +128,23 @@ def charged_storage_gb(storage_mb: float | None) -> int:
     return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - _INCLUDED_STORAGE_GB, 0)
 
 
-def run_cost(
-    *,
-    launch_type: str | None,
-    billed_ms: float | None,
-    hour_usd: float | None,
-    basis: str | None,
-    overrides: PriceOverrides,
-) -> Cost | None:
-    """Calculate billed duration × price per hour; None if no price applies.
-
-    On Fargate the price is ``hour_usd``, which ``basis`` explains in the record; on instances it is that of the
-    setting.
-    """
-    if launch_type in ON_INSTANCES:
-        hour_usd, basis = overrides.hour_usd, f"{launch_type} with {overrides.HOUR_NAME}"
-    elif launch_type != FARGATE:
-        return None
+def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
+    """Calculate the cost of the run: billed duration × price per hour; None if one of them is unknown."""
+    billed_ms = record.metrics.billed_duration_ms
+    hour_usd, basis = _fargate_hour_usd(record, overrides)
+    if record.launch_type in ON_INSTANCES:
+        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with {overrides.HOUR_NAME}"
     if billed_ms is None or hour_usd is None:
         return None
     return Cost(usd=round(billed_ms / _MS_PER_HOUR * hour_usd, _USD_DIGITS), price_basis=basis)
+
+
+def _fargate_hour_usd(record: Record, overrides: PriceOverrides) -> tuple[float | None, str | None]:
+    """The price of the task's size on Fargate, and how it was found; None if it is unknown."""
+    size, region_prices = record.task_size, prices(record.region, record.cpu_architecture, overrides)
+    if record.launch_type != FARGATE or region_prices is None:
+        return None, None
+    if size is None or size.vcpu is None or size.memory_mb is None:
+        return None, None
+    hour_usd = region_prices.hour_usd(size.vcpu, size.memory_mb, record.metrics.ephemeral_storage_size_mb)
+    return hour_usd, region_prices.basis
