@@ -13,11 +13,11 @@ import msgspec
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.past_runs.run_source import (
+    OpenProgress,
     PastRun,
     RunFilter,
     RunLine,
     RunSource,
-    ShowProgress,
     group_lines,
     newest_first,
     no_progress,
@@ -59,7 +59,7 @@ class LogGroupRuns(RunSource):
         read_pages: ReadPages,
         groups: Sequence[str],
         now_ns: int,
-        open_progress: Callable[[], ShowProgress] = no_progress,
+        open_progress: OpenProgress = no_progress,
     ) -> None:
         self._read_pages = read_pages
         self._groups = groups

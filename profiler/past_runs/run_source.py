@@ -203,13 +203,13 @@ class RunSource(ABC):
         return run.checkpoints
 
 
-# Shows the progress of a long read while it is entered: the number of runs, and the share that was read (0: unknown).
-ShowProgress = AbstractContextManager[Callable[[int, float], None]]
+# While a long read lasts: shows the number of runs, and the share that was read (0: unknown).
+OpenProgress = Callable[[], AbstractContextManager[Callable[[int, float], None]]]
 
 
-def no_progress() -> ShowProgress:
+def no_progress() -> AbstractContextManager[Callable[[int, float], None]]:
     """Show no progress."""
-    return nullcontext(lambda runs, share: None)  # noqa: ARG005  as ShowProgress
+    return nullcontext(lambda runs, share: None)  # noqa: ARG005  as OpenProgress
 
 
 class RunLine(Struct, frozen=True):

@@ -6,7 +6,7 @@ status since the report was written, and it also makes documents of runs that le
 
 import contextlib
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.past_runs.run_source import (
     CHECKPOINT,
+    OpenProgress,
     PastRun,
     RunFilter,
     RunSource,
-    ShowProgress,
     TaskEvent,
     no_progress,
 )
@@ -80,9 +80,7 @@ class IndexedRuns(RunSource):
 
     remedy = REMEDY
 
-    def __init__(
-        self, server: SearchServer, prefix: str, open_progress: Callable[[], ShowProgress] = no_progress
-    ) -> None:
+    def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
         self._server = server
         self._prefix = prefix
         self._open_progress = open_progress

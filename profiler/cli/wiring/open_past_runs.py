@@ -16,7 +16,6 @@ from profiler.record.units import format_count
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.aws_clients import AwsOptions
-    from profiler.cli.wiring.search_servers import ClusterServer
     from profiler.past_runs.log_groups import ReadPages
 
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
@@ -85,15 +84,11 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
 
 
 def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
-    from profiler.past_runs.search_runs import IndexedRuns  # only for this source
-
-    return IndexedRuns(_server(options, url, environment), options.prefix, partial(_open_progress, environment))
-
-
-def _server(options: SourceOptions, url: str, environment: Mapping[str, str]) -> "ClusterServer":
     from profiler.cli.wiring.search_servers import ClusterServer, open_session  # requests, only for this source
+    from profiler.past_runs.search_runs import IndexedRuns
 
-    return ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
+    server = ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
+    return IndexedRuns(server, options.prefix, partial(_open_progress, environment))
 
 
 def _log_groups(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
