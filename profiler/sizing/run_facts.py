@@ -116,7 +116,7 @@ def facts_of(report: Report) -> RunFacts:
         began=began,
         began_ns=parse_ns(began) or 0,
         status=known_status(record),
-        task=task_of(record),
+        task=_task_of(record),
         needed_memory_mb=None if peak_mb is None else peak_mb + _others_memory_mb(record),
         needed_vcpu=None if vcpu is None else vcpu + (sum_known(*others_vcpu) or 0),
         peak_mb=peak_mb,
@@ -134,7 +134,7 @@ def facts_of(report: Report) -> RunFacts:
     )
 
 
-def task_of(record: Record) -> Task:
+def _task_of(record: Record) -> Task:
     """Return the task of a run."""
     return Task(
         size=record.task_size,
