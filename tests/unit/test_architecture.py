@@ -119,16 +119,20 @@ def test_no_arrow_points_upward() -> None:
         assert not {target for target in targets if LEVELS[target] > LEVELS[name]}, name
 
 
+def test_nothing_imports_the_public_api_which_is_above_all() -> None:
+    assert not [module for module, path in modules().items() if module and "profiler" in own_imports(path)]
+
+
 def test_core_imports_nothing_of_ours() -> None:
     for module, path in modules().items():
         if package(module) == "core":
-            assert {package(name) for name in own_imports(path)} <= {"", "core"}, module
+            assert {package(name) for name in own_imports(path)} <= {"core"}, module
 
 
 def test_the_record_imports_core_alone() -> None:
     for module, path in modules().items():
         if package(module) == "record":
-            assert {package(name) for name in own_imports(path)} <= {"", "core", "record"}, module
+            assert {package(name) for name in own_imports(path)} <= {"core", "record"}, module
 
 
 def test_the_forwarder_imports_only_what_its_zip_ships() -> None:
@@ -186,7 +190,7 @@ def test_only_the_command_line_builds_real_things() -> None:
 def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:
     for module, path in modules().items():
         if package(module) in ("readers", "sinks"):
-            upward = {name for name in own_imports(path) if package(name) not in {"", "core", package(module)}}
+            upward = {name for name in own_imports(path) if package(name) not in {"core", package(module)}}
             assert not upward, module
 
 
