@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.core.bottom_rows import BottomRows, Part, Terminal
+from profiler.local_run.bottom_rows import BottomRows, Part, Terminal
 from profiler.local_run.live import ROWS, LiveView, live_rows
 from profiler.readers.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
