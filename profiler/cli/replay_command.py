@@ -22,7 +22,7 @@ from profiler.aws_account.replay import (
     replay,
 )
 from profiler.cli.options import WholeNumber, aws_options, parse_time
-from profiler.cli.wiring.aws_clients import AwsOptions, aws_client
+from profiler.cli.wiring.aws_options import AwsOptions, aws_client
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, format_ms

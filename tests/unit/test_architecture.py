@@ -33,7 +33,7 @@ LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in
 SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("bounded_clients", "delivery_errors", "indices", "invocation", "function_settings"),
+    ("delivery_errors", "indices", "invocation", "function_settings"),
     ("lines",),
     ("task",),
     ("documents",),
@@ -180,6 +180,12 @@ def test_only_the_command_line_builds_real_things() -> None:
         assert "SystemClock()" not in text, module
         for call in ("time.time(", "time.time_ns(", "time.monotonic(", "time.monotonic_ns(", "datetime.now("):
             assert call not in text, (module, call)
+
+
+def test_clients_of_aws_are_made_in_one_place() -> None:
+    """The search cluster's module takes only the credentials of boto3's session."""
+    using = {path.name for path in code_files() if "boto3" in {name.split(".")[0] for name in imports(path)}}
+    assert using == {"aws_clients.py", "opensearch.py"}
 
 
 def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:

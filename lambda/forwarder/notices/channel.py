@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
-from forwarder.bounded_clients import client_config
 from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.notices.notice import Notice
+from profiler.core.aws_clients import bounded_config
 
 NoticeKind = Literal["success", "failure"]
 # Runs the work at most once for a key: (key, work).
@@ -89,7 +89,7 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(
-        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=client_config()
+        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=bounded_config()
     )
     config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
-from profiler.cli.wiring.aws_clients import AwsOptions
+from profiler.cli.wiring.aws_options import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_readings import GpuReading

@@ -10,7 +10,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.schedules import Schedules
 from profiler.cli.taskdef.definition_output import STANDARD_INPUT
-from profiler.cli.wiring.aws_clients import open_clients
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.definition_checks import SCHEDULES, PinnedSchedule, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding, note

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 
-from profiler.cli.wiring.aws_clients import AwsOptions, open_clients
+from profiler.cli.wiring.aws_options import AwsOptions, open_clients
 from profiler.core.clock import Clock
 from profiler.doctor.deployed_forwarder import DeployedStack
 from profiler.doctor.findings import Finding

@@ -11,7 +11,7 @@ from profiler.cli.options import aws_options
 from profiler.cli.printing import warn
 from profiler.cli.taskdef.definition_output import ChangedText, change_files
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
-from profiler.cli.wiring.aws_clients import open_clients, region_of_environment
+from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import arn_part
 from profiler.core.errors import UsageError
 from profiler.task_definitions.add_monitor import (

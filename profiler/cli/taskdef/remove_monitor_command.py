@@ -9,7 +9,7 @@ from profiler.cli.options import aws_options
 from profiler.cli.printing import warn
 from profiler.cli.taskdef.definition_output import ChangedText, change_files
 from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
-from profiler.cli.wiring.aws_clients import open_clients
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.task_definitions.cloudformation import DefinitionChange, change_template, is_template
 from profiler.task_definitions.containers import own_log_group
 from profiler.task_definitions.document import TaskDefinitionDocument, read_document

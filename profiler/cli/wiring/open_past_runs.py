@@ -16,7 +16,7 @@ from profiler.record.model import Report
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from profiler.cli.wiring.aws_clients import AwsOptions
+    from profiler.cli.wiring.aws_options import AwsOptions
     from profiler.cli.wiring.search_servers import ClusterServer
     from profiler.past_runs.families import FamilySource
 
@@ -188,7 +188,7 @@ class _Paginator:
     def paginate(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         """See profiler.past_runs.log_groups."""
         from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
-        from profiler.cli.wiring.aws_clients import aws_client  # botocore, only for this source
+        from profiler.cli.wiring.aws_options import aws_client  # botocore, only for this source
 
         with aws_errors(f"{parameters['logGroupName']} cannot be read", _LOGS_PERMISSION):
             self._client = self._client or aws_client("logs", aws_options_of(self._options), self._environment)
@@ -197,7 +197,7 @@ class _Paginator:
 
 def aws_options_of(options: SourceOptions) -> "AwsOptions":
     """The region and the profile of the options."""
-    from profiler.cli.wiring.aws_clients import AwsOptions  # only for sources in AWS
+    from profiler.cli.wiring.aws_options import AwsOptions  # only for sources in AWS
 
     return AwsOptions(region=options.region, profile=options.profile)
 
